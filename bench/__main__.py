@@ -1,0 +1,111 @@
+"""`python -m bench`: the options, the run, the report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import uvloop
+
+from bench.figures import FULL, QUICK, Subject
+from bench.machine import facts
+from bench.measures import ALL
+from bench.report import as_json, as_markdown
+from bench.run import run_rounds
+from bench.servers import ServerCommand
+
+_LISTEN = ("--listen", "ws://127.0.0.1:0")
+_ROUNDS = 5
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure Holdfast and the real Codex server in the same run.",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        choices=[benchmark.name for benchmark in ALL],
+        help="run this benchmark only; may be repeated: %(choices)s",
+    )
+    parser.add_argument("--rounds", type=_positive, help=f"default {_ROUNDS}, with --quick 1")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything works")
+    parser.add_argument(
+        "--holdfast-command",
+        metavar="COMMAND",
+        help="how Holdfast is started (default: the holdfast of this Python, `serve` on loopback)",
+    )
+    parser.add_argument(
+        "--codex",
+        metavar="PATH",
+        default=os.environ.get("CODEX_BIN"),
+        help="the codex binary (default: $CODEX_BIN; without it Codex is left out)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value here")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table here too")
+    return parser.parse_args(arguments)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _commands(options: argparse.Namespace) -> dict[Subject, ServerCommand]:
+    if options.holdfast_command:
+        holdfast = tuple(shlex.split(options.holdfast_command))
+    else:
+        holdfast = (str(Path(sys.prefix) / "bin" / "holdfast"), "serve", *_LISTEN)
+    commands = {Subject.HOLDFAST: ServerCommand(holdfast)}
+    if options.codex:
+        commands[Subject.CODEX] = ServerCommand((options.codex, "exec-server", *_LISTEN))
+    return commands
+
+
+def _progress(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def main(arguments: list[str]) -> int:
+    """Run the benchmarks; 0 unless one of them broke, whatever the figures are."""
+    options = _options(arguments)
+    benchmarks = [one for one in ALL if options.only is None or one.name in options.only]
+    figures = [figure for one in benchmarks for figure in one.figures]
+    rounds: int = options.rounds or (1 if options.quick else _ROUNDS)
+    machine = facts([options.codex, "--version"] if options.codex else None)
+    command = shlex.join(["python", "-m", "bench", *arguments])
+    seen = uvloop.run(
+        run_rounds(
+            benchmarks,
+            _commands(options),
+            rounds=rounds,
+            sizes=QUICK if options.quick else FULL,
+            progress=_progress,
+        )
+    )
+    if not options.codex:
+        seen.missing.append("the real server: no `--codex` and no $CODEX_BIN")
+    remark = ", **with --quick's tiny sizes: no figures to quote**" if options.quick else ""
+    table = as_markdown(
+        figures, seen, facts=machine, command=command, rounds=rounds, remark=remark
+    )
+    sys.stdout.write(table)
+    if options.markdown:
+        options.markdown.write_text(table)
+    if options.json:
+        options.json.write_bytes(
+            as_json(figures, seen, facts=machine, command=command, rounds=rounds)
+        )
+    return 1 if seen.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,53 @@
+"""The facts without which a figure says little: machine and versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["facts"]
+
+_PACKAGES = ("holdfast", "picows", "uvloop", "msgspec", "pybase64")
+
+
+def facts(codex: Sequence[str] | None) -> dict[str, str]:
+    """
+    Describe this machine and what is measured on it.
+
+    Args:
+        codex: The argv that prints the version of the real server, or None without one.
+    """
+    found = {
+        "cores": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}",
+        "processor": _processor(),
+        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 1024**3:.1f} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load before": f"{os.getloadavg()[0]:.2f}",
+    }
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    found["codex"] = _version(codex) if codex is not None else "not given"
+    return found
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _version(argv: Sequence[str]) -> str:
+    try:
+        ended = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return ended.stdout.strip()

@@ -1,0 +1,103 @@
+"""A line to the stdin of `cat` and back."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Mapping
+
+from bench import wire
+from bench.client import RawClient
+from bench.errors import BenchError
+from bench.figures import Acks, Benchmark, Context, Figure, Subject, Target
+from bench.servers import talking
+
+__all__ = ["ECHO"]
+
+_ARGV = ("/bin/cat",)
+_PROCESS = "cat"
+_LINE = b"a line of thirty-two characters\n"
+_WARM_UP = 3
+_KEYS = {Acks.ORDINARY: "echo", Acks.QUICK: "echo_quick"}
+
+
+class _Echoes:
+    """Writes each line when the one before it has come back and its write was answered."""
+
+    def __init__(self, client: RawClient, first: int, count: int) -> None:
+        self._client = client
+        chunk = base64.b64encode(_LINE).decode()
+        self._requests = [
+            wire.request(
+                number, "process/write", {"processId": _PROCESS, "chunk": chunk, "writeId": f"w{number}"}
+            )
+            for number in range(first, first + count)
+        ]
+        self._first = first
+        self._next = 0
+        self._answered = False
+        self._back = b""
+        self._begun = 0.0
+        self._seconds = 0.0
+
+    async def run(self) -> float:
+        """Return the mean number of seconds from a write to its output."""
+        await self._client.until(self, [self._begin()])
+        return self._seconds / len(self._requests)
+
+    def _begin(self) -> bytes:
+        self._answered = False
+        self._back = b""
+        self._begun = time.perf_counter()
+        return self._requests[self._next]
+
+    def __call__(self, payload: memoryview) -> bool:
+        message = wire.decode(payload)
+        if message.method == "process/output":
+            self._back += message.params.chunk
+            if self._back == _LINE:
+                self._seconds += time.perf_counter() - self._begun
+        elif message.id == self._first + self._next:
+            if b'"accepted"' not in bytes(message.result):
+                raise BenchError(f"a write was not accepted: {bytes(message.result).decode()}")
+            self._answered = True
+        else:
+            raise BenchError("cat ended")
+        if not self._answered or self._back != _LINE:
+            return False
+        self._next += 1
+        if self._next == len(self._requests):
+            return True
+        self._client.send(self._begin())
+        return False
+
+
+async def _echo(context: Context) -> Mapping[str, float]:
+    values: dict[str, float] = {}
+    for acks, key in _KEYS.items():
+        async with talking(context.command, acks) as (_, client):
+            await client.call(wire.start(1, _PROCESS, _ARGV, pipe_stdin=True), 1)
+            await _Echoes(client, 2, _WARM_UP).run()
+            values[key] = await _Echoes(client, 2 + _WARM_UP, context.sizes.echoes).run() * 1e3
+    return values
+
+
+ECHO = Benchmark(
+    name="echo",
+    figures=(
+        Figure(
+            key=_KEYS[Acks.ORDINARY],
+            title="stdin echo of a line through `cat`",
+            unit="ms",
+            client=Acks.ORDINARY,
+            target=Target(factor=0.01),
+        ),
+        Figure(
+            key=_KEYS[Acks.QUICK],
+            title="the same with quick ACKs",
+            unit="ms",
+            client=Acks.QUICK,
+        ),
+    ),
+    runners={Subject.HOLDFAST: _echo, Subject.CODEX: _echo},
+)

@@ -1,0 +1,172 @@
+"""From `process/start` to `process/closed`: one after another, and many at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from bench import bare, wire
+from bench.client import RawClient
+from bench.errors import BenchError
+from bench.figures import Acks, Benchmark, Better, Context, Figure, Runner, Subject, Target
+from bench.servers import talking
+
+__all__ = ["BURST", "PIPES", "TERMINAL"]
+
+_ARGV = ("/bin/true",)
+_WARM_UP = 3
+
+
+class _InTurn:
+    """Starts each process when the one before it is closed and its start answered."""
+
+    def __init__(self, client: RawClient, name: str, count: int, *, tty: bool) -> None:
+        self._client = client
+        self._requests = [wire.start(number, f"{name}{number}", _ARGV, tty=tty) for number in range(count)]
+        self._next = 0
+        self._owed = 0
+        self._begun = 0.0
+        self._seconds = 0.0
+
+    async def run(self) -> float:
+        """Return the mean number of seconds from the request to `closed`."""
+        await self._client.until(self, [self._begin()])
+        return self._seconds / len(self._requests)
+
+    def _begin(self) -> bytes:
+        self._owed = 2
+        self._begun = time.perf_counter()
+        return self._requests[self._next]
+
+    def __call__(self, payload: memoryview) -> bool:
+        message = wire.decode(payload)
+        if message.method == "process/closed":
+            self._seconds += time.perf_counter() - self._begun
+            self._owed -= 1
+        elif message.id == self._next:
+            self._owed -= 1
+        else:
+            _check_exit(message)
+        if self._owed:
+            return False
+        self._next += 1
+        if self._next == len(self._requests):
+            return True
+        self._client.send(self._begin())
+        return False
+
+
+class _AtOnce:
+    """Asks for many processes in one write and waits until each is closed."""
+
+    def __init__(self, client: RawClient, name: str, count: int) -> None:
+        self._client = client
+        self._open = {f"{name}{number}" for number in range(count)}
+        self._unanswered = set(range(count))
+        self._frames = b"".join(
+            wire.frame(wire.start(number, f"{name}{number}", _ARGV)) for number in range(count)
+        )
+
+    async def run(self) -> float:
+        """Return the seconds it took."""
+        begun = time.perf_counter()
+        self._client.send_frames(self._frames)
+        await self._client.until(self)
+        return time.perf_counter() - begun
+
+    def __call__(self, payload: memoryview) -> bool:
+        message = wire.decode(payload)
+        if message.method == "process/closed":
+            self._open.remove(message.params.process_id)
+        elif message.id is not None:
+            self._unanswered.remove(message.id)
+        else:
+            _check_exit(message)
+        return not self._open and not self._unanswered
+
+
+def _check_exit(message: wire.Incoming) -> None:
+    if message.method == "process/exited" and message.params.exit_code != 0:
+        raise BenchError(f"{_ARGV} ended with {message.params.exit_code}")
+
+
+def _in_turn(keys: Mapping[Acks, str], *, tty: bool) -> Runner:
+    async def run(context: Context) -> Mapping[str, float]:
+        values: dict[str, float] = {}
+        for acks, key in keys.items():
+            async with talking(context.command, acks) as (_, client):
+                await _InTurn(client, "warm-up-", _WARM_UP, tty=tty).run()
+                values[key] = await _InTurn(client, "p", context.sizes.starts, tty=tty).run() * 1e3
+        return values
+
+    return run
+
+
+def _bare(keys: Mapping[Acks, str], start: Callable[[Sequence[str]], None]) -> Runner:
+    async def run(context: Context) -> Mapping[str, float]:
+        for _ in range(_WARM_UP):
+            start(_ARGV)
+        begun = time.perf_counter()
+        for _ in range(context.sizes.starts):
+            start(_ARGV)
+        value = (time.perf_counter() - begun) / context.sizes.starts * 1e3
+        return dict.fromkeys(keys.values(), value)
+
+    return run
+
+
+async def _burst(context: Context) -> Mapping[str, float]:
+    count = context.sizes.burst
+    async with talking(context.command, Acks.QUICK) as (_, client):
+        await _InTurn(client, "warm-up-", _WARM_UP, tty=False).run()
+        seconds = await _AtOnce(client, "p", count).run()
+    return {"burst": count / seconds}
+
+
+def _benchmark(name: str, what: str, start: Callable[[Sequence[str]], None], *, tty: bool) -> Benchmark:
+    keys = {Acks.ORDINARY: name, Acks.QUICK: f"{name}_quick"}
+    target = Target(factor=1.5, against=Subject.BARE)
+    runner = _in_turn(keys, tty=tty)
+    return Benchmark(
+        name=name.replace("_", "-"),
+        figures=(
+            Figure(
+                key=keys[Acks.ORDINARY],
+                title=f"start → closed of `/bin/true`, {what}",
+                unit="ms",
+                client=Acks.ORDINARY,
+                target=target,
+            ),
+            Figure(
+                key=keys[Acks.QUICK],
+                title="the same with quick ACKs",
+                unit="ms",
+                client=Acks.QUICK,
+                target=target,
+            ),
+        ),
+        runners={
+            Subject.HOLDFAST: runner,
+            Subject.CODEX: runner,
+            Subject.BARE: _bare(keys, start),
+        },
+    )
+
+
+PIPES = _benchmark("start_pipes", "pipes", bare.start_with_pipes, tty=False)
+TERMINAL = _benchmark("start_terminal", "terminal", bare.start_with_terminal, tty=True)
+
+BURST = Benchmark(
+    name="burst",
+    figures=(
+        Figure(
+            key="burst",
+            title="150 starts of `/bin/true` at once, until all are closed",
+            unit="starts/s",
+            better=Better.HIGHER,
+            client=Acks.QUICK,
+            target=Target(factor=6.0),
+        ),
+    ),
+    runners={Subject.HOLDFAST: _burst, Subject.CODEX: _burst},
+)

@@ -1,0 +1,161 @@
+"""
+What /proc and the kernel's clocks say about a server's processes.
+
+A server may be several processes, and its commands are its descendants too. Which is
+which is told by what a measurement asked for: a process that runs a requested argv,
+and everything below it, is a command; all the rest of the tree is the server.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Memory", "cpu_seconds", "end", "memory", "pin", "tree"]
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class ProcessRef:
+    """A process that is not mistaken for a later one with the same pid."""
+
+    pid: int
+    started: str
+    """Clock ticks since the machine's start, as /proc has them."""
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat from the state on, or None if it is gone."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    # The name before them may hold blanks and parentheses; nothing after it does.
+    return text[text.rindex(")") + 2 :].split()
+
+
+def _ref(pid: int) -> ProcessRef | None:
+    fields = _stat(pid)
+    return None if fields is None or fields[0] == "Z" else ProcessRef(pid, fields[19])
+
+
+def _children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))) is not None:
+            found.setdefault(int(fields[1]), []).append(int(entry.name))
+    return found
+
+
+def _argv(pid: int) -> list[str]:
+    try:
+        raw = (_PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return []
+    return [os.fsdecode(part) for part in raw.split(b"\0")[:-1]]
+
+
+def tree(root: int, *, without: Sequence[str] | None = None) -> list[ProcessRef]:
+    """Return a process and its descendants, leaving out those that run an argv and all below them."""
+    children = _children()
+    found: list[ProcessRef] = []
+    pending = [root]
+    while pending:
+        pid = pending.pop()
+        ref = _ref(pid)
+        if ref is None or (without is not None and _argv(pid) == list(without)):
+            continue
+        found.append(ref)
+        pending.extend(children.get(pid, ()))
+    return found
+
+
+def pin(pids: Iterable[int], core: int) -> None:
+    """Keep all threads of the processes, and the threads they will start, on one core."""
+    for pid in pids:
+        for task in (_PROC / str(pid) / "task").iterdir():
+            with suppress(ProcessLookupError):  # threads come and go
+                os.sched_setaffinity(int(task.name), {core})
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """
+    Return the user and system time the processes have used so far.
+
+    Read from each process's CPU clock: the same quantity as utime + stime of
+    /proc/PID/stat, threads that ended included, in nanoseconds instead of ticks.
+    Children are not part of it, waited for or not.
+    """
+    # What clock_getcpuclockid(3) computes; Python has it for threads only.
+    return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes a group of processes holds, counted in three ways."""
+
+    pss: int
+    """Shared pages divided among all processes of the machine that map them."""
+
+    rss: int
+    """Shared pages counted in full for each process."""
+
+    alone: int
+    """
+    Shared pages counted once: what the group takes from a machine where nothing else runs.
+
+    PSS is smaller where an outsider maps the same files. The benchmark itself is
+    such an outsider to a server written in Python.
+    """
+
+
+def memory(pids: Iterable[int]) -> Memory:
+    """Add up the memory of processes."""
+    pss = rss = private = 0
+    files: dict[tuple[str, str, str], int] = {}
+    for pid in pids:
+        rollup = _kib_fields((_PROC / str(pid) / "smaps_rollup").read_text())
+        pss += rollup["Pss"]
+        rss += rollup["Rss"]
+        # Pages without a file are shared inside the group only, by fork.
+        private += rollup["Pss_Anon"] + rollup["Pss_Shmem"]
+        for key, size in _file_mappings((_PROC / str(pid) / "smaps").read_text()):
+            files[key] = max(files.get(key, 0), size)
+    return Memory(pss=pss * 1024, rss=rss * 1024, alone=(private + sum(files.values())) * 1024)
+
+
+def _kib_fields(text: str) -> dict[str, int]:
+    fields: dict[str, int] = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        value = rest.split()
+        if len(value) == 2 and value[1] == "kB":
+            fields[name] = int(value[0])
+    return fields
+
+
+def _file_mappings(smaps: str) -> Iterable[tuple[tuple[str, str, str], int]]:
+    """Yield (device, inode, offset) of each mapped file range, and the KiB of the file it holds."""
+    key: tuple[str, str, str] | None = None
+    resident = 0
+    for line in smaps.splitlines():
+        fields = line.split()
+        if not fields[0].endswith(":"):  # ADDRESS PERMS OFFSET DEVICE INODE [PATH]
+            key = (fields[3], fields[4], fields[2]) if fields[4] != "0" else None
+        elif fields[0] == "Rss:":
+            resident = int(fields[1])
+        elif fields[0] == "Anonymous:" and key is not None:
+            yield key, resident - int(fields[1])
+
+
+def end(refs: Iterable[ProcessRef], signal_number: int) -> None:
+    """Send a signal to those of the processes that still run."""
+    for ref in refs:
+        if _ref(ref.pid) == ref:
+            with suppress(ProcessLookupError):
+                os.kill(ref.pid, signal_number)

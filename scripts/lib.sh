@@ -1,0 +1,173 @@
+# shellcheck shell=bash
+# What the scripts share: where the project is, its virtual environment, the real Codex.
+# Sourced, not run. All it says goes to stderr: stdout belongs to the programs.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+VENV="$ROOT/.venv"
+
+# The release whose behaviour Holdfast is compared with.
+CODEX_VERSION=0.166.0
+
+say() { printf 'holdfast: %s\n' "$*" >&2; }
+
+die() {
+    say "$@"
+    exit 1
+}
+
+can_install_system_packages() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; }
+
+# Installs Debian packages, or says which ones a person has to install.
+install_system_packages() {
+    local output
+    can_install_system_packages \
+        || die "please install $* first, for example: sudo apt-get install $*"
+    say "installing $*"
+    # A new machine has no package lists, an old one may have stale ones.
+    output=$(apt_get install "$@" 2>&1) \
+        || output=$(apt_get update 2>&1 && apt_get install "$@" 2>&1) \
+        || die "apt-get could not install $*:" "$output"
+}
+
+apt_get() {
+    DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends "$@" </dev/null
+}
+
+# Prints the first interpreter on PATH that is new enough.
+find_python() {
+    local name
+    for name in python3 python3.14 python3.13 python3.12 python3.11; do
+        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$name"
+            return
+        fi
+    done
+    return 1
+}
+
+create_venv() {
+    local python
+    python=$(find_python) || die "Python 3.11 or newer is needed, and none is on PATH"
+    # Debian ships this part of Python in a package of its own.
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        install_system_packages \
+            "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
+    fi
+    say "creating .venv with $("$python" --version)"
+    "$python" -m venv --clear "$VENV" >&2
+    echo "$VENV" >"$VENV/.made-for"
+}
+
+# True if the environment is whole and was made for this place: the programs in it
+# name their interpreter by its full path, so a copy of the folder does not do.
+venv_works() {
+    [ "$(cat "$VENV/.made-for" 2>/dev/null)" = "$VENV" ] \
+        && "$VENV/bin/python" -m pip --version >/dev/null 2>&1
+}
+
+# Makes pip, uv and npm trust what the machine trusts; the lists they bring along
+# miss the certificate of a company's proxy.
+trust_system_certificates() {
+    local bundle=/etc/ssl/certs/ca-certificates.crt
+    if [ ! -r "$bundle" ] && can_install_system_packages; then
+        install_system_packages ca-certificates
+    fi
+    if [ -r "$bundle" ]; then
+        export PIP_CERT="${PIP_CERT:-$bundle}" UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}"
+        export NODE_EXTRA_CA_CERTS="${NODE_EXTRA_CA_CERTS:-$bundle}"
+    fi
+}
+
+# Stands for all the environment is made from.
+fingerprint() {
+    { echo "$VENV" && cat "$ROOT/pyproject.toml" "$ROOT"/requirements/*.txt; } \
+        | sha256sum | cut -d' ' -f1
+}
+
+is_installed() { [ -x "$VENV/bin/python" ] && [ "$(cat "$VENV/.has-$1" 2>/dev/null)" = "$2" ]; }
+
+# Brings .venv up to date with `run` (what the package needs) or `dev` (everything).
+setup() {
+    local kind=$1 wanted
+    wanted=$(fingerprint)
+    if is_installed "$kind" "$wanted"; then
+        return
+    fi
+    # Of two scripts at once, the second waits and finds the work done.
+    exec 9>"$ROOT/.venv.lock"
+    flock 9
+    is_installed "$kind" "$wanted" || install "$kind" "$wanted"
+    exec 9>&-
+}
+
+install() {
+    local kind=$1 wanted=$2
+    trust_system_certificates
+    venv_works || create_venv
+    say "installing what Holdfast needs ($kind)"
+    rm -f "$VENV/.has-run" "$VENV/.has-dev"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
+        -r "$ROOT/requirements/tools.txt" >&2
+    if [ "$kind" = dev ]; then
+        in_venv sync --require-hashes "$ROOT"/requirements/{tools,dev,docs}.txt
+    else
+        in_venv install --require-hashes -r "$ROOT/requirements/run.txt"
+    fi
+    in_venv install --no-deps --no-build-isolation --editable "$ROOT"
+    echo "$wanted" >"$VENV/.has-run"
+    if [ "$kind" = dev ]; then
+        echo "$wanted" >"$VENV/.has-dev"
+    fi
+}
+
+in_venv() { VIRTUAL_ENV="$VENV" "$VENV/bin/uv" pip --quiet "$@" >&2; }
+
+# Sets and exports CODEX_BIN, the real Codex; fetches it with npm where it is not given.
+# Fails, having said why, where it cannot be had.
+find_codex() {
+    local home="$ROOT/.cache/codex-$CODEX_VERSION"
+    if [ -n "${CODEX_BIN:-}" ]; then
+        [ -x "$CODEX_BIN" ] || die "CODEX_BIN is not a program: $CODEX_BIN"
+    elif ! CODEX_BIN=$(installed_codex "$home"); then
+        if ! command -v npm >/dev/null; then
+            say "the real Codex $CODEX_VERSION is not here: neither CODEX_BIN nor npm"
+            return 1
+        fi
+        if ! fetch_codex "$home" || ! CODEX_BIN=$(installed_codex "$home"); then
+            say "npm could not fetch the real Codex $CODEX_VERSION"
+            return 1
+        fi
+    fi
+    export CODEX_BIN
+}
+
+# Puts Codex into the folder $1, whole or not at all.
+fetch_codex() {
+    say "fetching the real Codex $CODEX_VERSION with npm"
+    trust_system_certificates
+    rm -rf "$1" "$1.part"
+    mkdir -p "$1.part"
+    # One retry: a machine without network should soon be told so.
+    npm install --prefix "$1.part" --no-save --no-audit --no-fund --fetch-retries=1 \
+        --loglevel=error "@openai/codex@$CODEX_VERSION" </dev/null >&2 \
+        && mv "$1.part" "$1"
+}
+
+installed_codex() {
+    local path
+    for path in "$1"/node_modules/@openai/codex-linux-*/vendor/*/bin/codex; do
+        if [ -x "$path" ]; then
+            echo "$path"
+            return
+        fi
+    done
+    return 1
+}
+
+# As find_codex, and installs npm first where that is missing and possible.
+require_codex() {
+    if [ -z "${CODEX_BIN:-}" ] && ! command -v npm >/dev/null && can_install_system_packages; then
+        install_system_packages nodejs npm
+    fi
+    find_codex || die "set CODEX_BIN to a Codex $CODEX_VERSION, or install npm"
+}

@@ -1,0 +1,1 @@
+"""The command line: `holdfast serve`, `holdfast run` and friends."""

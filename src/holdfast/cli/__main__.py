@@ -1,0 +1,28 @@
+"""`holdfast`: finds the subcommand and runs it, importing no more than that one needs."""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """
+    Run the command line.
+
+    Returns:
+        The exit status.
+    """
+    from holdfast.cli.parser import make_parser  # noqa: PLC0415 - the guardian stays small
+
+    options = make_parser().parse_args(sys.argv[1:] if argv is None else argv)
+    try:
+        status: int = options.run(options)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 141
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

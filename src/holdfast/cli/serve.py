@@ -1,0 +1,52 @@
+"""`holdfast serve`: a server with a process of its own, under a guardian."""
+
+import argparse
+import os
+import sys
+
+from holdfast.server.guardian import run_guarded
+
+__all__ = ["serve"]
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Start a server, print its URL, and serve until a signal or the end of stdin."""
+    # The guardian has all it needs: everything below is the server's alone.
+    return run_guarded(lambda lifeline: _serve(options, lifeline))
+
+
+def _serve(options: argparse.Namespace, lifeline: int) -> int:
+    from holdfast.server.life import LifeOptions, StartFailed, live  # noqa: PLC0415
+
+    try:
+        return live(
+            LifeOptions(
+                listen=options.listen,
+                concurrent_requests=options.concurrent_requests,
+                auth_mode=options.ws_auth,
+                token_file=options.ws_token_file,
+                token_sha256=options.ws_token_sha256,
+                shared_secret_file=options.ws_shared_secret_file,
+                issuer=options.ws_issuer,
+                audience=options.ws_audience,
+                max_clock_skew=options.ws_max_clock_skew_seconds,
+                insecure_no_auth=options.insecure_no_auth,
+            ),
+            lifeline=lifeline,
+            announce=_announce,
+        )
+    except StartFailed as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+
+
+def _announce(url: str) -> None:
+    print(url, flush=True)
+    if os.environ.get("HOLDFAST_HINT"):
+        print(
+            "\nTry it from another terminal:\n"
+            f"  scripts/holdfast run --url {url} -- echo hello\n"
+            f"  CODEX_EXEC_SERVER_URL={url} codex\n",
+            file=sys.stderr,
+            flush=True,
+        )

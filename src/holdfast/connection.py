@@ -1,0 +1,211 @@
+"""
+Drives one peer over one transport: the only place where the two meet.
+
+A server and a client use the same class; what differs is who handles requests
+and notifications, and what happens to a message that cannot be read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from holdfast.errors import (
+    ConnectionLost,
+    MalformedMessage,
+    RemoteError,
+    RemoteProtocolError,
+    Unsupported,
+)
+from holdfast.protocol import codes
+from holdfast.protocol.base import Method, NotificationMethod
+from holdfast.protocol.envelope import ErrorReply, Notification, Reply, Request, RequestId
+from holdfast.rpc.encode import encode_error, encode_notification, encode_result
+from holdfast.rpc.params import decode_result
+from holdfast.rpc.peer import Peer
+from holdfast.transports.base import Transport
+
+__all__ = ["MAX_UNREAD", "Connection", "ConnectionHandler"]
+
+MAX_UNREAD = 8 << 20
+"""Bytes of answers for a peer that does not read; then its requests have to wait."""
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class ConnectionHandler(Protocol):
+    """What one side does with what the other says."""
+
+    def request(self, request: Request) -> None:
+        """The peer wants an answer."""
+
+    def notification(self, notification: Notification) -> None:
+        """The peer tells something."""
+
+    def raw_notification(self, message: bytes) -> bool:
+        """Look at a message before it is decoded; `True` if that was all it needed."""
+
+    def malformed(self, error: MalformedMessage) -> None:
+        """The peer sent what cannot be read."""
+
+    def lost(self, reason: str) -> None:
+        """The connection has ended."""
+
+    def pause_sending(self) -> None:
+        """The peer does not read."""
+
+    def resume_sending(self) -> None:
+        """It reads again."""
+
+
+class Connection:
+    """A conversation. It is the receiver of its transport."""
+
+    def __init__(self, transport: Transport, handler: ConnectionHandler) -> None:
+        self.transport = transport
+        self._handler = handler
+        self._peer = Peer()
+        self._calls: dict[RequestId, asyncio.Future[object]] = {}
+        self._ended: str | None = None
+        self.send: Callable[[bytes], None] = transport.send
+        """Send an encoded message."""
+        # Bytes sent to a peer that does not read, since it stopped.
+        self._unread = 0
+        self._holding: set[str] = set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the transport is gone."""
+        return self._ended is not None
+
+    # -- what we say
+
+    def reply(self, request_id: RequestId, result: object) -> None:
+        """Answer a request of the peer."""
+        self.send(encode_result(request_id, result))
+
+    def fail(self, request_id: RequestId, code: int, message: str) -> None:
+        """Answer a request of the peer with an error."""
+        self.send(encode_error(request_id, code, message))
+
+    def notify(self, method: NotificationMethod[P], params: P) -> None:
+        """Tell the peer something."""
+        self.send(encode_notification(method.name, params))
+
+    async def call(self, method: Method[P, R], params: P) -> R:
+        """
+        Ask the peer and wait for its answer.
+
+        Raises:
+            RemoteError: It refused; `Unsupported` if it does not know the method.
+            RemoteProtocolError: Its answer is not of the method's type.
+            ConnectionLost: The transport ended first.
+        """
+        if self._ended is not None:
+            raise ConnectionLost("exec-server transport closed")
+        request_id, message = self._peer.request(method.name, params)
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._calls[request_id] = future
+        self.send(message)
+        try:
+            result = await future
+        except asyncio.CancelledError:
+            if self._calls.pop(request_id, None) is not None:
+                self._peer.forget(request_id)
+            raise
+        try:
+            return decode_result(result, method.result)
+        except msgspec.ValidationError as error:
+            raise RemoteProtocolError(
+                f"failed to serialize or deserialize exec-server JSON: {error}"
+            ) from error
+
+    @property
+    def calls_in_flight(self) -> int:
+        """How many calls wait for their answer."""
+        return len(self._calls)
+
+    def close(self) -> None:
+        """End the conversation after what is still to be sent."""
+        self.transport.close()
+
+    # -- what the transport says
+
+    def received(self, message: bytes) -> None:
+        handler = self._handler
+        if handler.raw_notification(message):
+            return
+        try:
+            event = self._peer.receive(message)
+        except MalformedMessage as error:
+            handler.malformed(error)
+            return
+        except RemoteProtocolError:
+            self.transport.abort()
+            return
+        if type(event) is Request:
+            handler.request(event)
+        elif type(event) is Notification:
+            handler.notification(event)
+        elif event is not None:
+            assert type(event) is Reply or type(event) is ErrorReply  # all that is left
+            self._settle(event)
+
+    def lost(self, reason: str) -> None:
+        if self._ended is not None:
+            return
+        self._ended = reason
+        calls, self._calls = self._calls, {}
+        for future in calls.values():
+            if not future.done():
+                future.set_exception(ConnectionLost("exec-server transport disconnected"))
+        self._handler.lost(reason)
+
+    def pause_sending(self) -> None:
+        self.send = self._send_unread
+        self._unread = 0
+        self._handler.pause_sending()
+
+    def resume_sending(self) -> None:
+        self.send = self.transport.send
+        self.release_receiving("unread")
+        self._handler.resume_sending()
+
+    def hold_receiving(self, why: str) -> None:
+        """Take no more messages until every reason to wait is gone."""
+        if not self._holding:
+            self.transport.pause_receiving()
+        self._holding.add(why)
+
+    def release_receiving(self, why: str) -> None:
+        """Take a reason back; harmless if it was not given."""
+        if why in self._holding:
+            self._holding.remove(why)
+            if not self._holding:
+                self.transport.resume_receiving()
+
+    def _send_unread(self, message: bytes) -> None:
+        self.transport.send(message)
+        self._unread += len(message)
+        # It may still say something that matters, such as to end a process. But
+        # one that asks and asks and never reads would fill our memory with answers.
+        if self._unread > MAX_UNREAD:
+            self.hold_receiving("unread")
+
+    def _settle(self, event: Reply | ErrorReply) -> None:
+        future = self._calls.pop(event.id, None)
+        if future is None or future.done():
+            return
+        if type(event) is Reply:
+            future.set_result(event.result)
+            return
+        assert type(event) is ErrorReply  # the other kind of answer
+        error = event.error
+        if error.code == codes.TRANSPORT_CLOSED and error.message == "JSON-RPC transport closed":
+            future.set_exception(ConnectionLost("exec-server transport disconnected"))
+        elif error.code == codes.METHOD_NOT_FOUND:
+            future.set_exception(Unsupported(error.code, error.message, error.data))
+        else:
+            future.set_exception(RemoteError(error.code, error.message, error.data))

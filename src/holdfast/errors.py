@@ -1,0 +1,135 @@
+"""
+Every exception that Holdfast raises, as one tree.
+
+A caller can tell apart: the line broke (`ConnectionLost`), the other side
+refused (`RemoteError`), one side broke the protocol (`ProtocolError`), or what
+was asked for cannot be had here (`Refused`). The module imports nothing.
+"""
+
+__all__ = [
+    "ConnectFailed",
+    "ConnectionLost",
+    "DuplicateProcess",
+    "HoldfastError",
+    "InvalidParams",
+    "InvalidRequest",
+    "LocalProtocolError",
+    "MalformedMessage",
+    "MethodNotFound",
+    "OperationFailed",
+    "ProtocolError",
+    "Refused",
+    "RemoteError",
+    "RemoteProtocolError",
+    "SessionAttached",
+    "SpawnFailed",
+    "StdinClosed",
+    "UnknownProcess",
+    "Unsupported",
+]
+
+
+class HoldfastError(Exception):
+    """The root of the tree."""
+
+
+class ProtocolError(HoldfastError):
+    """A rule of the protocol was broken."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We broke it: a bug on our side, never sent to the peer."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke it in a way that ends the connection."""
+
+
+class MalformedMessage(ProtocolError):
+    """
+    A message could not be decoded; the connection can go on.
+
+    Its text is the detail a server puts behind its "failed to parse" prefix.
+    """
+
+
+class RemoteError(HoldfastError):
+    """The peer answered a request with an error object."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(f"exec-server rejected request ({code}): {message}")
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class Unsupported(RemoteError):
+    """The peer does not know the method: it lacks that extension of Holdfast."""
+
+
+class ConnectionLost(HoldfastError):
+    """The transport ended with work still in flight."""
+
+
+class ConnectFailed(ConnectionLost):
+    """The connection could not be made in the first place."""
+
+
+class Refused(HoldfastError):
+    """
+    What was asked for cannot be had; the text says why and is meant for the caller.
+
+    The server turns each kind into one code of the protocol.
+    """
+
+
+class InvalidParams(Refused):
+    """The arguments are wrong in themselves."""
+
+
+class InvalidRequest(Refused):
+    """The arguments are fine, but not now: the state does not allow it."""
+
+
+class UnknownProcess(InvalidRequest):
+    """No process has that id in this session."""
+
+    def __init__(self, process_id: str) -> None:
+        super().__init__(f"unknown process id {process_id}")
+        self.process_id = process_id
+
+
+class DuplicateProcess(InvalidRequest):
+    """The id belongs to a process that runs, or ended less than 30 s ago."""
+
+    def __init__(self, process_id: str) -> None:
+        super().__init__(f"process {process_id} already exists")
+        self.process_id = process_id
+
+
+class SessionAttached(Refused):
+    """The session to resume has a connection that is still alive."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"session {session_id} is already attached to another connection")
+        self.session_id = session_id
+
+
+class MethodNotFound(Refused):
+    """There is no such method."""
+
+
+class OperationFailed(Refused):
+    """The operating system said no."""
+
+
+class SpawnFailed(OperationFailed):
+    """A program could not be started; `errno` is set where the kernel gave one."""
+
+    def __init__(self, message: str, *, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = errno
+
+
+class StdinClosed(OperationFailed):
+    """Nothing can be written to the process any more."""

@@ -1,0 +1,1 @@
+"""The engine: starts processes, holds their terminals and pipes, and keeps what they wrote."""

@@ -1,0 +1,101 @@
+"""The environment of a child, from the policy and the variables of its start (exec-server spec 7.5)."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+
+from holdfast.protocol.process import EnvPolicy, StartMetadata
+
+__all__ = ["TOOL_CALL_ID", "child_environment", "default_shell_variable"]
+
+_CORE = frozenset(
+    "PATH SHELL TMPDIR TEMP TMP HOME LANG LC_ALL LC_CTYPE LOGNAME USER".split()
+)
+
+_DEFAULT_EXCLUDES = ("*KEY*", "*SECRET*", "*TOKEN*")
+
+_RESERVED = frozenset(
+    {
+        "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
+        "NODE_REPL_AUTH_TOKEN",
+        "OPENAI_FEDERATION_RULE_ID",
+        "OPENAI_IDENTITY_TOKEN_FILE",
+        "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
+        "CODEX_GUARDIAN_DECISIONS_API_KEY",
+    }
+)
+"""Secrets of the server that no child may see, in whatever case they are written."""
+
+THREAD_ID = "CODEX_THREAD_ID"
+TOOL_CALL_ID = "CODEX_TOOL_CALL_ID"
+
+_RESERVED_AS_WRITTEN = frozenset({"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE", TOOL_CALL_ID})
+
+
+def child_environment(
+    env: Mapping[str, str],
+    policy: EnvPolicy | None,
+    metadata: StartMetadata | None,
+    inherited: Mapping[str, str],
+) -> dict[str, str]:
+    """
+    All variables of a child.
+
+    Args:
+        env: Those given with the start; a policy never filters them.
+        policy: What to inherit; without one the child gets `env` and nothing else.
+        metadata: Whose call it is, told to the child in two variables.
+        inherited: The server's own variables.
+    """
+    variables = {} if policy is None else _inherit(policy, inherited)
+    variables.update(env)
+    for name in [n for n in variables if n in _RESERVED_AS_WRITTEN or n.upper() in _RESERVED]:
+        del variables[name]
+    if metadata is not None:
+        variables.pop(THREAD_ID, None)
+        if metadata.thread_id is not None:
+            variables[THREAD_ID] = metadata.thread_id
+        if metadata.tool_call_id is not None:
+            variables[TOOL_CALL_ID] = metadata.tool_call_id
+    return variables
+
+
+def _inherit(policy: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
+    variables: dict[str, str] = {}
+    if policy.inherit == "all":
+        variables.update(inherited)
+    elif policy.inherit == "core":
+        variables.update((n, v) for n, v in inherited.items() if n.upper() in _CORE)
+    excludes = list(policy.exclude)
+    if not policy.ignore_default_excludes:
+        excludes += _DEFAULT_EXCLUDES
+    if excludes:
+        excluded = _matcher(tuple(excludes))
+        variables = {n: v for n, v in variables.items() if not excluded(n)}
+    variables.update(policy.set)
+    if policy.include_only:
+        included = _matcher(tuple(policy.include_only))
+        variables = {n: v for n, v in variables.items() if included(n)}
+    return variables
+
+
+@lru_cache(maxsize=64)
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
+    """Whether a whole name matches one of the patterns, without regard to case."""
+    # The empty pattern would match the empty name, and is to match nothing.
+    parts = [_translate(pattern) for pattern in patterns if pattern]
+    if not parts:
+        return lambda name: None
+    return re.compile("|".join(parts), re.IGNORECASE | re.DOTALL).fullmatch
+
+
+def _translate(pattern: str) -> str:
+    special = {"*": ".*", "?": "."}
+    return "".join(special.get(character) or re.escape(character) for character in pattern)
+
+
+def default_shell_variable(variables: Mapping[str, str], shells: Iterable[str]) -> dict[str, str]:
+    """The variables of a terminal's child: with a `SHELL`, the first of `shells` unless it has one."""
+    if "SHELL" in variables:
+        return dict(variables)
+    return {**variables, "SHELL": next(iter(shells))}

@@ -1,0 +1,460 @@
+"""
+Processes of this machine: one of them, and the table of those one session owns.
+
+Everything that can be answered at once is an ordinary method. What may have to
+wait returns an awaitable instead, and only then. No part of this knows of
+connections: whoever wants to hear of output subscribes to the log.
+"""
+
+import asyncio
+import os
+import signal
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from time import monotonic
+
+from holdfast.errors import (
+    DuplicateProcess,
+    InvalidParams,
+    InvalidRequest,
+    OperationFailed,
+    SpawnFailed,
+    UnknownProcess,
+)
+from holdfast.process.child import Child
+from holdfast.process.env import child_environment, default_shell_variable
+from holdfast.process.output import OutputLog
+from holdfast.process.program import pipe_launch, terminal_launch
+from holdfast.process.pty import DEFAULT_SIZE, set_size
+from holdfast.process.pump import OutputPump
+from holdfast.process.spawn import system_text
+from holdfast.process.stdin import StdinQueue
+from holdfast.process.verdict import Reason, Verdict
+from holdfast.protocol.paths import ForeignPathUri
+from holdfast.protocol.process import (
+    ProcessSummary,
+    ReadResponse,
+    StartParams,
+    WriteStatus,
+)
+
+__all__ = ["RETENTION", "LocalProcess", "LocalProcesses"]
+
+RETENTION = 30.0
+"""Seconds a closed process can still be read, and its id is not free."""
+
+_LONGEST_WAIT = 1e6
+"""Seconds; clients may ask for 2**64 milliseconds, which no timer takes."""
+
+
+class LocalProcess:
+    """A child, its log, and the ways to act on it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        params: StartParams,
+        child: Child,
+        closed: Callable[["LocalProcess"], None],
+    ) -> None:
+        self.process_id = params.process_id
+        self.argv = params.argv
+        self.pid = child.pid
+        self.tty = params.tty
+        self.log = OutputLog()
+        self.started = monotonic()
+        self._loop = loop
+        self._closed = closed
+        self._pidfd = child.pidfd
+        self._terminal = child.terminal
+        # Why we killed it, if we did; becomes the reason in the verdict.
+        self._killed: Reason | None = None
+        self._stdin: StdinQueue | None = None
+        if child.stdin is not None:
+            self._stdin = StdinQueue(loop, child.stdin, shared=params.tty)
+        self._pumps = [
+            OutputPump(loop, fd, stream, self.log, self._stream_ended)
+            for stream, fd in child.outputs
+        ]
+        loop.add_reader(self._pidfd, self._child_exited)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process itself, not its children, is still there."""
+        return self.log.verdict is None
+
+    # -- output
+
+    def read(
+        self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
+    ) -> ReadResponse | Awaitable[ReadResponse]:
+        """What was written after a number; an awaitable if there is nothing yet and `wait` allows."""
+        if wait <= 0 or self.log.has_news(after_seq):
+            return self.log.read(after_seq, max_bytes)
+        return self._read_later(after_seq, max_bytes, wait)
+
+    async def _read_later(
+        self, after_seq: int, max_bytes: int | None, wait: float
+    ) -> ReadResponse:
+        deadline = self._loop.time() + min(wait, _LONGEST_WAIT)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not self.log.has_news(after_seq):
+                    woken: asyncio.Future[None] = self._loop.create_future()
+
+                    def wake(future: asyncio.Future[None] = woken) -> None:
+                        if not future.done():
+                            future.set_result(None)
+
+                    self.log.wake_once(wake)
+                    try:
+                        await woken
+                    finally:
+                        self.log.forget_waker(wake)
+        except TimeoutError:
+            pass
+        return self.log.read(after_seq, max_bytes)
+
+    def hold_output(self) -> None:
+        """Stop reading what it writes, so that it waits; for a reader that cannot keep up."""
+        for pump in self._pumps:
+            pump.hold()
+
+    def release_output(self) -> None:
+        """Read again."""
+        for pump in self._pumps:
+            pump.release()
+
+    # -- input
+
+    def write(self, data: bytes, write_id: str) -> WriteStatus | Awaitable[None]:
+        """
+        Write to its input, once per id; an awaitable while its queue is full.
+
+        Raises:
+            StdinClosed: It was terminated.
+        """
+        if self._stdin is None:
+            return WriteStatus.STDIN_CLOSED
+        return self._stdin.write(data, write_id)
+
+    def close_stdin(self) -> None:
+        """
+        Let it read the end of its input, after what was written before.
+
+        Raises:
+            InvalidRequest: A terminal has no such end.
+        """
+        if self._terminal is not None:
+            raise InvalidRequest(
+                "a terminal's input has no end to close: write the byte 0x04 (Ctrl-D) instead"
+            )
+        if self._stdin is not None:
+            self._stdin.end()
+
+    def resize(self, rows: int, cols: int) -> None:
+        """
+        Change the size of its terminal.
+
+        Raises:
+            InvalidRequest: It has none.
+        """
+        if not self.tty:
+            raise InvalidRequest(f"process {self.process_id} has no terminal to resize")
+        if self._terminal is not None:
+            set_size(self._terminal, rows, cols)
+
+    # -- ending
+
+    def signal(self, number: int) -> None:
+        """
+        Send a signal to its group; nothing happens once it has exited.
+
+        Raises:
+            OperationFailed: The system refused.
+        """
+        if not self.running:
+            return
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            pass  # it has exited and was not noticed yet
+        except OSError as error:
+            raise OperationFailed(
+                f"failed to signal process: {system_text(error.errno or 0)}"
+            ) from error
+
+    def terminate(self, reason: Reason = Reason.TERMINATED) -> bool:
+        """
+        Kill its group at once, without grace.
+
+        Returns:
+            Whether it was running. If not, nothing is done: what it left in the
+            background goes on.
+        """
+        if not self.running:
+            return False
+        if self._killed is None:
+            self._killed = reason
+        if self._stdin is not None:
+            self._stdin.refuse()
+        self.signal(signal.SIGKILL)
+        return True
+
+    def kill_group(self, reason: Reason) -> None:
+        """Kill it and what it left in its group, exited or not; for an owner that goes away."""
+        if not self.terminate(reason) and not self.log.closed:
+            # The leader is not reaped before the close, so its number is still its own.
+            os.killpg(self.pid, signal.SIGKILL)
+            for pump in self._pumps:
+                pump.close()
+
+    def _child_exited(self) -> None:
+        # The pid is kept, as a zombie, until the close: it names the group, and a
+        # number given back could be somebody else's by the time we signal it.
+        status = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if status is None:
+            return
+        self._loop.remove_reader(self._pidfd)
+        if self._stdin is not None:
+            self._stdin.discard()
+        # What it wrote before it exited is there by now. Told before the exit it
+        # is in the order in which it happened, which the real server does not promise.
+        for pump in self._pumps:
+            pump.drain()
+        self.log.exit(self._verdict(status))
+        if self._killed is not None and not self.tty:
+            # A child that left the group may hold the pipe for ever: it was not
+            # asked for any more (exec-server spec 12).
+            for pump in self._pumps:
+                pump.close()
+        self._close_if_done()
+
+    def _verdict(self, status: os.waitid_result) -> Verdict:
+        if status.si_code == os.CLD_EXITED:
+            return Verdict(reason=self._killed or Reason.EXITED, exit_code=status.si_status)
+        return Verdict(
+            reason=self._killed or Reason.SIGNALED,
+            exit_code=1 if self.tty else 128 + status.si_status,
+            signal=status.si_status,
+        )
+
+    def _stream_ended(self) -> None:
+        if self.tty:
+            self._terminal = None
+            if self._stdin is not None:
+                self._stdin.discard()
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self.running or self.log.closed or any(pump.open for pump in self._pumps):
+            return
+        os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
+        os.close(self._pidfd)
+        self.log.close()
+        self._closed(self)
+
+    def summary(self) -> ProcessSummary:
+        """How it stands, for a list."""
+        verdict = self.log.verdict
+        return ProcessSummary(
+            process_id=self.process_id,
+            pid=self.pid,
+            argv=self.argv,
+            tty=self.tty,
+            running=self.running,
+            closed=self.log.closed,
+            exit_code=None if verdict is None else verdict.exit_code,
+            reason=None if verdict is None else verdict.reason.value,
+            next_seq=self.log.next_seq,
+        )
+
+
+class LocalProcesses:
+    """
+    The processes of one owner, by the owner's ids.
+
+    A process stays for `RETENTION` seconds after its close, then its id is free.
+    """
+
+    def __init__(
+        self,
+        *,
+        inherited: Mapping[str, str] | None = None,
+        shell: str = "/bin/sh",
+        started: Callable[[LocalProcess], None] = lambda process: None,
+        ended: Callable[[LocalProcess], None] = lambda process: None,
+        retention: float = RETENTION,
+    ) -> None:
+        """
+        Args:
+            inherited: What an environment policy inherits; this process's own by default.
+            shell: The user's login shell, for terminals without a `SHELL`.
+            started: Called with each process before anything of it is logged.
+            ended: Called with each process at its close.
+            retention: Seconds a closed process is kept.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._inherited = os.environ if inherited is None else inherited
+        self._shell = shell
+        self._started = started
+        self._ended = ended
+        self._retention = retention
+        self._processes: dict[str, LocalProcess] = {}
+        # Closed processes and when to forget them, the oldest first; one timer serves all.
+        self._closed: deque[tuple[float, LocalProcess]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        # Starts that have to wait for something before the process is there.
+        self._starting: dict[str, asyncio.Future[None]] = {}
+
+    def __iter__(self) -> Iterator[LocalProcess]:
+        return iter(self._processes.values())
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def find(self, process_id: str) -> LocalProcess | None:
+        """The process of that id, if there is one."""
+        return self._processes.get(process_id)
+
+    def get(self, process_id: str) -> LocalProcess:
+        """
+        The process of that id.
+
+        Raises:
+            UnknownProcess: There is none.
+            InvalidRequest: Its start is still under way.
+        """
+        process = self._processes.get(process_id)
+        if process is None:
+            if process_id in self._starting:
+                raise InvalidRequest(f"process id {process_id} is starting")
+            raise UnknownProcess(process_id)
+        return process
+
+    def is_starting(self, process_id: str) -> bool:
+        """Whether a start of that id is under way and waits for something."""
+        return process_id in self._starting
+
+    def terminate(self, process_id: str) -> bool:
+        """Kill a process, or call off its start; whether there was anything to end."""
+        starting = self._starting.get(process_id)
+        if starting is not None:
+            starting.cancel()
+            return True
+        process = self._processes.get(process_id)
+        return process is not None and process.terminate()
+
+    def launch(self, params: StartParams) -> LocalProcess:
+        """
+        Start a process.
+
+        The order of the checks is part of the protocol (exec-server spec 7.2). A
+        start that fails leaves no trace: the id is free.
+
+        Raises:
+            InvalidParams: The arguments cannot be served.
+            DuplicateProcess: The id is taken.
+            SpawnFailed: The system refused.
+        """
+        refuse_unsupported(params)
+        if not params.argv:
+            raise InvalidParams("argv must not be empty")
+        if params.process_id in self._processes:
+            raise DuplicateProcess(params.process_id)
+        child = self._spawn(params)
+        process = LocalProcess(self._loop, params, child, self._process_closed)
+        self._processes[params.process_id] = process
+        self._started(process)
+        return process
+
+    def end(self, reason: Reason) -> None:
+        """Kill every process and what is left of its group; nothing is kept after its close."""
+        self._retention = 0.0
+        for process in list(self._processes.values()):
+            process.kill_group(reason)
+
+    async def wait_all_closed(self, timeout: float) -> bool:
+        """Wait until nothing runs any more, for so many seconds at most."""
+        deadline = self._loop.time() + timeout
+        for process in list(self._processes.values()):
+            after = process.log.next_seq
+            while not process.log.closed:
+                left = deadline - self._loop.time()
+                if left <= 0:
+                    return False
+                found = process.read(after, 0, left)
+                if isinstance(found, Awaitable):
+                    found = await found
+                after = found.next_seq - 1
+        return True
+
+    def _spawn(self, params: StartParams) -> Child:
+        cwd = native_cwd(params)
+        env = child_environment(params.env, params.env_policy, params.metadata, self._inherited)
+        try:
+            if params.tty:
+                env = default_shell_variable(env, [self._shell])
+                launch = terminal_launch(params.argv, params.arg0, cwd, env)
+                size = params.terminal_size
+                rows, cols = DEFAULT_SIZE if size is None else (size.rows, size.cols)
+                return Child.on_terminal(launch, env, rows=rows, cols=cols)
+            launch = pipe_launch(params.argv, params.arg0, cwd, env)
+            return Child.on_pipes(launch, env, pipe_stdin=params.pipe_stdin)
+        except OSError as error:
+            # No descriptor, no terminal or no memory left.
+            raise SpawnFailed(system_text(error.errno or 0), errno=error.errno) from error
+
+    def _process_closed(self, process: LocalProcess) -> None:
+        self._ended(process)
+        self._closed.append((self._loop.time() + self._retention, process))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._retention, self._forget_old)
+
+    def _forget_old(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._closed and self._closed[0][0] <= now:
+            _, process = self._closed.popleft()
+            if self._processes.get(process.process_id) is process:
+                del self._processes[process.process_id]
+        if self._closed:
+            self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
+
+
+def native_cwd(params: StartParams) -> str:
+    """
+    The folder to start in.
+
+    Raises:
+        InvalidParams: It is a folder of another kind of machine.
+    """
+    try:
+        return params.cwd.native
+    except ForeignPathUri as error:
+        raise InvalidParams(
+            f"cwd URI `{params.cwd}` is not valid on this exec-server host: {error}"
+        ) from None
+
+
+def refuse_unsupported(params: StartParams) -> None:
+    """
+    Refuse what asks for a protection that is not there.
+
+    A client believes a server that ignores such a request, so ignoring it is
+    never an option. A profile of the type `disabled` asks for nothing.
+
+    Raises:
+        InvalidParams: With what is missing.
+    """
+    if params.network_proxy is not None:
+        raise InvalidParams("network proxies are not supported by this exec-server")
+    native_cwd(params)
+    if params.sandbox is not None:
+        permissions = params.sandbox.get("permissions")
+        if permissions is None:
+            raise InvalidParams("missing field `permissions`")
+        if not isinstance(permissions, dict) or permissions.get("type") != "disabled":
+            raise InvalidParams("sandboxed processes are not supported by this exec-server")
+    if params.managed_network is not None:
+        raise InvalidParams("managed networking is not supported by this exec-server")

@@ -1,0 +1,129 @@
+"""
+Which file a start executes and where: lookups on pipes and on a terminal.
+
+The two differ as they do in the real server, down to the texts (exec-server spec
+7.3, 7.4): clients show them to a model.
+"""
+
+import errno
+import os
+import pwd
+import stat
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast.errors import SpawnFailed
+from holdfast.process.spawn import system_text
+
+__all__ = ["Launch", "pipe_launch", "terminal_launch"]
+
+_DEFAULT_PATH = "/bin:/usr/bin"
+"""Where the system looks for a program when a child has no `PATH`."""
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """What is handed to the kernel."""
+
+    program: str
+    argv: list[str]
+    cwd: str
+
+
+def pipe_launch(
+    argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[str, str]
+) -> Launch:
+    """
+    The rules on pipes: as `execvp` in the child's folder and with its `PATH`.
+
+    Raises:
+        SpawnFailed: There is no such program.
+    """
+    program = argv[0]
+    if not program:
+        raise SpawnFailed("missing program for pipe spawn")
+    seen = [program if arg0 is None else arg0, *argv[1:]]
+    if "/" in program:
+        return Launch(program, seen, cwd)
+    refused = errno.ENOENT
+    for folder in env.get("PATH", _DEFAULT_PATH).split(":"):
+        candidate = os.path.join(cwd, folder, program)
+        fault = _executable_fault(candidate)
+        if not fault:
+            return Launch(candidate, seen, cwd)
+        if fault != errno.ENOENT:
+            refused = errno.EACCES
+    # A missing folder is the more useful thing to say, and what the kernel would find first.
+    _check_folder(cwd)
+    raise SpawnFailed(system_text(refused), errno=refused)
+
+
+def terminal_launch(
+    argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[str, str]
+) -> Launch:
+    """
+    The rules on a terminal, where `arg0` names the program itself.
+
+    A folder that is missing is replaced by the user's home.
+
+    Raises:
+        SpawnFailed: There is no such program.
+    """
+    if not argv[0]:
+        raise SpawnFailed("missing program for PTY spawn")
+    program = argv[0] if arg0 is None else arg0
+    if not os.path.isdir(cwd):
+        cwd = env.get("HOME") or _home_of_user()
+    return Launch(_terminal_program(program, cwd, env), [program, *argv[1:]], cwd)
+
+
+def _terminal_program(program: str, cwd: str, env: Mapping[str, str]) -> str:
+    if program.startswith("/"):
+        return program
+    if program.startswith(("./", "../")):
+        return os.path.join(cwd, program)
+    path = env.get("PATH")
+    if path is None:
+        raise SpawnFailed(f"Unable to spawn {program} because:\nUnable to resolve the PATH")
+    found = [f"Unable to spawn {program} because:"]
+    for folder in path.split(":"):
+        candidate = os.path.join(cwd, folder, program)
+        fault = _executable_fault(candidate)
+        if not fault:
+            return candidate
+        if fault == errno.EISDIR:
+            found.append(f"{candidate} exists but is a directory.")
+        elif fault == errno.EACCES:
+            found.append(f"{candidate} exists but is not executable.")
+    found.append(f'No viable candidates found in PATH "{path}"')
+    raise SpawnFailed("\n".join(found), errno=errno.ENOENT)
+
+
+def _executable_fault(candidate: str) -> int:
+    """0 for a file that may be executed, else what is in the way."""
+    try:
+        mode = os.stat(candidate).st_mode
+    except (OSError, ValueError):
+        return errno.ENOENT
+    if stat.S_ISDIR(mode):
+        return errno.EISDIR
+    return 0 if os.access(candidate, os.X_OK) else errno.EACCES
+
+
+def _check_folder(cwd: str) -> None:
+    try:
+        mode = os.stat(cwd).st_mode
+    except OSError as error:
+        fault = error.errno or errno.ENOENT
+    else:
+        if stat.S_ISDIR(mode):
+            return
+        fault = errno.ENOTDIR
+    raise SpawnFailed(system_text(fault), errno=fault)
+
+
+def _home_of_user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"

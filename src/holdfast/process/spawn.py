@@ -1,0 +1,188 @@
+"""
+Starts a child by libc's `posix_spawn`, reached through ctypes.
+
+Python's own ways either cannot give a child its controlling terminal without
+running Python between fork and exec, or cannot change its folder. libc does both
+in a vfork, whose price does not grow with the server's memory. Every descriptor
+above 2 is closed in the child.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+from collections.abc import Mapping, Sequence
+
+from holdfast.errors import SpawnFailed
+
+__all__ = ["raise_descriptor_limit", "spawn", "system_text"]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_SETSIGDEF = 0x04
+_SETSIGMASK = 0x08
+_SETSID = 0x80
+
+_ATTR_SIZE = 512
+_ACTIONS_SIZE = 256
+"""Bytes; more than `posix_spawnattr_t` and `posix_spawn_file_actions_t` take in any libc."""
+
+_SIGSET_SIZE = 128
+
+_PIPE_DEFAULTS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ)
+"""
+Put back to their defaults in a child on pipes.
+
+Python itself ignores the last two. Others, such as a hang-up that the server
+was told to ignore, stay as they are (exec-server spec 7.6).
+"""
+
+_TERMINAL_DEFAULTS = (
+    *_PIPE_DEFAULTS,
+    signal.SIGCHLD,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGALRM,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGCONT,
+)
+
+_own_limit: tuple[int, int] | None = None
+"""The limit on descriptors as it was before `raise_descriptor_limit`, for children."""
+
+
+def raise_descriptor_limit() -> None:
+    """
+    Allow this process as many descriptors as the system does.
+
+    A thousand processes need four thousand. Children still get the limit that
+    was in force before: programs that use `select` break above 1024.
+    """
+    global _own_limit
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        _own_limit = (soft, hard)
+
+
+def system_text(errno: int) -> str:
+    """An error of the system as the protocol words it."""
+    return f"{os.strerror(errno)} (os error {errno})"
+
+
+def spawn(
+    program: str,
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    stdio: tuple[int, int, int] | str,
+) -> int:
+    """
+    Start a program as the leader of a session and group of its own.
+
+    Args:
+        program: The file to execute; a relative one is found from `cwd`.
+        argv: What the program sees, its own name first.
+        cwd: Its working folder.
+        env: All of its environment.
+        stdio: Three descriptors for 0, 1 and 2 (a negative one stands for
+            `/dev/null`), or the name of a terminal, which becomes its
+            controlling one.
+
+    Returns:
+        The pid, which is also that of the session and the group.
+
+    Raises:
+        SpawnFailed: Nothing was started.
+    """
+    if any("\0" in text for text in argv) or "\0" in program or "\0" in cwd:
+        raise SpawnFailed("nul byte found in provided data")
+    variables = [f"{name}={value}" for name, value in env.items()]
+    if any("\0" in text for text in variables):
+        raise SpawnFailed("data provided contains a nul byte")
+
+    actions = ctypes.create_string_buffer(_ACTIONS_SIZE)
+    _check(_libc.posix_spawn_file_actions_init(actions))
+    try:
+        if isinstance(stdio, str):
+            attributes = _TERMINAL_ATTRIBUTES
+            _check(_close_from(actions, 0))
+            # A session leader without a terminal that opens one gets it as its own.
+            _check(_add_open(actions, 0, os.fsencode(stdio), os.O_RDWR, 0))
+            _check(_add_dup(actions, 0, 1))
+            _check(_add_dup(actions, 0, 2))
+        else:
+            attributes = _PIPE_ATTRIBUTES
+            for target, source in enumerate(stdio):
+                if source < 0:
+                    _check(_add_open(actions, target, b"/dev/null", os.O_RDWR, 0))
+                else:
+                    _check(_add_dup(actions, source, target))
+            _check(_close_from(actions, 3))
+        _check(_add_chdir(actions, os.fsencode(cwd)))
+        return _posix_spawn(os.fsencode(program), actions, attributes, argv, variables)
+    finally:
+        _libc.posix_spawn_file_actions_destroy(actions)
+
+
+def _posix_spawn(
+    program: bytes,
+    actions: ctypes.Array[ctypes.c_char],
+    attributes: ctypes.Array[ctypes.c_char],
+    argv: Sequence[str],
+    variables: Sequence[str],
+) -> int:
+    pid = ctypes.c_int()
+    arguments = (ctypes.c_char_p * (len(argv) + 1))(*map(_encode, argv), None)
+    environment = (ctypes.c_char_p * (len(variables) + 1))(*map(_encode, variables), None)
+    # The limit is inherited at the very moment of the fork, so it is put back
+    # for just that long. What is open above it stays open.
+    if _own_limit is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, _own_limit)
+    try:
+        errno = _libc.posix_spawn(
+            ctypes.byref(pid), program, actions, attributes, arguments, environment
+        )
+    finally:
+        if _own_limit is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (_own_limit[1], _own_limit[1]))
+    if errno:
+        raise SpawnFailed(system_text(errno), errno=errno)
+    return pid.value
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _check(errno: int) -> None:
+    if errno:
+        raise SpawnFailed(system_text(errno), errno=errno)
+
+
+_add_open = _libc.posix_spawn_file_actions_addopen
+_add_dup = _libc.posix_spawn_file_actions_adddup2
+_add_chdir = _libc.posix_spawn_file_actions_addchdir_np
+_close_from = _libc.posix_spawn_file_actions_addclosefrom_np
+
+
+def _attributes(defaults: Sequence[int]) -> ctypes.Array[ctypes.c_char]:
+    """Made once and never changed: own session, empty signal mask, these signals at their defaults."""
+    attributes = ctypes.create_string_buffer(_ATTR_SIZE)
+    _check(_libc.posix_spawnattr_init(attributes))
+    signals = ctypes.create_string_buffer(_SIGSET_SIZE)
+    _libc.sigemptyset(signals)
+    _check(_libc.posix_spawnattr_setsigmask(attributes, signals))
+    for number in defaults:
+        _libc.sigaddset(signals, int(number))
+    _check(_libc.posix_spawnattr_setsigdefault(attributes, signals))
+    flags = _SETSIGDEF | _SETSIGMASK | _SETSID
+    _check(_libc.posix_spawnattr_setflags(attributes, ctypes.c_short(flags)))
+    return attributes
+
+
+_PIPE_ATTRIBUTES = _attributes(_PIPE_DEFAULTS)
+_TERMINAL_ATTRIBUTES = _attributes(_TERMINAL_DEFAULTS)

@@ -1,0 +1,72 @@
+"""
+Why a process ended, recorded at the place where it is known.
+
+The wire has room for an exit code only (exec-server spec 8.3); the verdict tells
+apart what that number cannot.
+"""
+
+import signal
+from enum import StrEnum
+
+import msgspec
+
+__all__ = ["Reason", "Verdict"]
+
+
+class Reason(StrEnum):
+    """One word for the cause of an end."""
+
+    EXITED = "exited"
+    """It ended by itself."""
+    SIGNALED = "signaled"
+    """A signal killed it that nobody here asked for."""
+    TERMINATED = "terminated"
+    """`terminate` was called."""
+    SESSION_EXPIRED = "sessionExpired"
+    """Its session lost its connection and nobody came back in time."""
+    SERVER_STOPPING = "serverStopping"
+    """The server, or whoever owned the engine, ended."""
+    SPAWN_FAILED = "spawnFailed"
+    """It never ran."""
+    LOST = "lost"
+    """The connection to it is gone for good; it may have ended or not."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """How one process ended."""
+
+    reason: Reason
+    exit_code: int | None = None
+    """As on the wire: the status, or 128 plus the signal (1 on a terminal)."""
+    signal: int | None = None
+    """The signal that killed it, whoever sent it."""
+    detail: str | None = None
+    """A text for a person, where there is more to say."""
+
+    @property
+    def ok(self) -> bool:
+        """It ended by itself with status 0."""
+        return self.reason is Reason.EXITED and self.exit_code == 0
+
+    def __str__(self) -> str:
+        match self.reason:
+            case Reason.EXITED:
+                return f"exited with code {self.exit_code}"
+            case Reason.SIGNALED:
+                assert self.signal is not None  # what the reason says
+                return f"killed by {_signal_name(self.signal)}"
+            case Reason.TERMINATED:
+                return "terminated on request"
+            case Reason.SESSION_EXPIRED:
+                return "terminated because its session expired"
+            case Reason.SERVER_STOPPING:
+                return "terminated because the server stopped"
+            case _:
+                return self.detail or self.reason.value
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal between the two that have names
+        return f"signal {number}"

@@ -1,0 +1,62 @@
+"""What every wire type is made of."""
+
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+
+__all__ = ["I64_MAX", "I64_MIN", "U64", "U64_MAX", "Empty", "Method", "NotificationMethod", "Wire"]
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+I64_MIN = -(1 << 63)
+I64_MAX = (1 << 63) - 1
+U64_MAX = (1 << 64) - 1
+
+U64 = Annotated[int, msgspec.Meta(ge=0)]
+"""
+An unsigned 64-bit number of the protocol.
+
+The upper bound is not part of the type, which takes bounds of 63 bits at most:
+a struct that cares calls `within_u64` once it is made.
+"""
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """
+    A JSON object of the protocol.
+
+    Unknown fields are ignored and `None` goes out as `null`. Where the protocol
+    leaves an empty field out instead, the class says `omit_defaults=True`.
+    """
+
+
+class Empty(Wire, frozen=True, kw_only=True):
+    """`{}`, and as params also `null` or nothing at all."""
+
+
+class Method(Generic[P, R]):
+    """One request of the protocol: its name on the wire and its two types."""
+
+    __slots__ = ("name", "params", "result")
+
+    def __init__(self, name: str, params: type[P], result: type[R]) -> None:
+        self.name = name
+        self.params = params
+        self.result = result
+
+    def __repr__(self) -> str:
+        return f"Method({self.name!r})"
+
+
+class NotificationMethod(Generic[P]):
+    """One notification of the protocol: its name on the wire and its type."""
+
+    __slots__ = ("name", "params")
+
+    def __init__(self, name: str, params: type[P]) -> None:
+        self.name = name
+        self.params = params
+
+    def __repr__(self) -> str:
+        return f"NotificationMethod({self.name!r})"

@@ -1,0 +1,54 @@
+"""Error codes and the exact texts a client may compare with (exec-server spec 2.6, 4.1)."""
+
+__all__ = [
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "NOT_FOUND",
+    "SESSION_ATTACHED",
+    "TRANSPORT_CLOSED",
+    "UNPARSED_ID",
+    "client_lacks_method",
+    "initialize_first",
+    "initialize_only_once",
+    "initialized_first",
+    "server_lacks_method",
+    "unknown_session",
+]
+
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+NOT_FOUND = -32004
+SESSION_ATTACHED = -32010
+
+TRANSPORT_CLOSED = -32000
+"""A peer's way of saying that its own transport is gone; a client treats it as a lost connection."""
+
+UNPARSED_ID = -1
+"""The id in the answer to a message whose own id could not be read."""
+
+
+def server_lacks_method(method: str) -> str:
+    return f"exec-server stub does not implement `{method}` yet"
+
+
+def client_lacks_method(method: str) -> str:
+    return f"exec-server client does not implement `{method}` yet"
+
+
+def initialize_first(family: str) -> str:
+    return f"client must call initialize before using {family} methods"
+
+
+def initialized_first(family: str) -> str:
+    return f"client must send initialized before using {family} methods"
+
+
+def unknown_session(session_id: str) -> str:
+    return f"unknown session id {session_id}"
+
+
+initialize_only_once = "initialize may only be sent once per connection"

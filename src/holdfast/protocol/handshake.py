@@ -1,0 +1,82 @@
+"""`initialize` and what a server tells about its machine (exec-server spec 4.1, 6)."""
+
+from holdfast.protocol.base import Wire
+
+__all__ = [
+    "Capabilities",
+    "EnvironmentInfo",
+    "EnvironmentStatus",
+    "InitializeParams",
+    "InitializeResponse",
+    "ShellInfo",
+]
+
+
+class InitializeParams(Wire, frozen=True, kw_only=True):
+    """Opens a session, or asks for one that lost its connection."""
+
+    client_name: str
+    resume_session_id: str | None = None
+
+
+class ShellInfo(Wire, frozen=True, kw_only=True):
+    """The user's shell; the path is native and need not be absolute."""
+
+    name: str
+    path: str
+
+
+class Capabilities(Wire, frozen=True, kw_only=True):
+    """
+    What a server can do beyond the base; what it does not name it cannot.
+
+    The first block is the protocol's own; a server says `true` only for what it
+    really has. The second are Holdfast's extensions.
+    """
+
+    network_proxy_launch: bool = False
+    network_proxy_review_domains: bool = False
+    credential_masking: bool = False
+    credential_masking_custom_providers: bool = False
+    capability_discovery_sandbox: bool = False
+    fs_watch_missing: bool = False
+    capability_discovery_v2: bool = False
+    environment_config_read: bool = False
+    http_header_env_vars: bool = False
+    sandboxed_file_streaming: bool = False
+    file_write_streaming: bool = False
+    shell_snapshot_v2: bool = False
+    windows_mxc: bool = False
+    linux_root_write_preserves_devices: bool = False
+    linux_approved_root_write_preserves_restrictions: bool = False
+
+    process_resize: bool = False
+    """`process/resize`, and `terminalSize` at the start."""
+    process_close_stdin: bool = False
+    process_list: bool = False
+    process_signal_names: bool = False
+    """`process/signal` takes any signal by its name, such as `SIGTERM`."""
+
+
+class EnvironmentInfo(Wire, frozen=True, kw_only=True):
+    """Where the server runs. Only `shell` is sure to be there on an older server."""
+
+    shell: ShellInfo
+    executor_version: str | None = None
+    provider_id: str | None = None
+    cwd: str | None = None
+    user_home_dir: str | None = None
+    platform_os: str | None = None
+    prepend_path_dirs: list[str] = []
+    temporary_directories: list[str] = []
+    temp_dir: str | None = None
+    capabilities: Capabilities = Capabilities()
+
+
+class InitializeResponse(Wire, frozen=True, kw_only=True):
+    session_id: str
+    environment_info: EnvironmentInfo | None = None
+
+
+class EnvironmentStatus(Wire, frozen=True, kw_only=True):
+    status: str

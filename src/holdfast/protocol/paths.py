@@ -1,0 +1,415 @@
+"""
+Paths on the wire: `file:` URIs, read the way the real server reads them.
+
+The rules are those of `shared/spec/filesystem-and-http.md` section 2 and
+`shared/spec/exec-server.md` section 7.3: the WHATWG rules for the `file` scheme
+as the real server's URL library applies them, then a few checks of its own. A
+URI may be well formed and still belong to another system (`file:///C:/x`), so
+there are two steps with an error each: `PathUri.parse` reads a text,
+`PathUri.native` asks for a path of this host.
+
+Nothing here looks at the file system: `..` is resolved in the text alone. Two
+things are left out on purpose, because they change only the wording of a
+refusal: URIs of other schemes are refused by their scheme without a look at
+their host, and international host names go through the tables Python has.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import os
+import re
+import unicodedata
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+__all__ = ["ForeignPathUri", "InvalidPathUri", "PathUri"]
+
+
+class InvalidPathUri(ValueError):
+    """A text is not a path URI; the message is the one for the wire (-32602)."""
+
+
+class ForeignPathUri(ValueError):
+    """A path URI names no path of this host; the message is the one for the wire."""
+
+    def __init__(self, uri: PathUri) -> None:
+        super().__init__(_invalid_here(str(uri)))
+        self.uri = uri
+
+
+class PathUri:
+    """
+    A path as the wire spells it.
+
+    Instances never change, compare by their canonical text and can be keys.
+    `str()` gives that text, which is what error messages and replies contain.
+    """
+
+    __slots__ = ("_native", "_text")
+
+    def __init__(self) -> None:
+        """Not for callers: `parse`, `from_path` and `child` make instances."""
+        raise TypeError("use PathUri.parse or PathUri.from_path")
+
+    @classmethod
+    def parse(cls, text: str) -> PathUri:
+        """
+        Read a URI from the wire.
+
+        Raises:
+            InvalidPathUri: The text is no path URI, whatever the host.
+        """
+        if _PLAIN.fullmatch(text):
+            # Nearly every URI there is: canonical as it stands, and the path
+            # is the text without its scheme.
+            return _make(text, text[len(_EMPTY_HOST) :])
+        return _make(_canonical(text), None)
+
+    @classmethod
+    def from_path(cls, path: str | bytes | os.PathLike[str]) -> PathUri:
+        """
+        Spell an absolute native path, resolving `.` and `..` in the text.
+
+        Bytes that are not UTF-8 survive, as `os.fsdecode` hands them out. A path
+        whose plain spelling would mean something else (`/C:/x`) is wrapped.
+
+        Raises:
+            ValueError: The path is not absolute.
+        """
+        raw = os.fsencode(path)
+        if not raw.startswith(b"/"):
+            raise ValueError(f"not an absolute path: {os.fsdecode(raw)!r}")
+        raw = _resolve_native(raw)
+        if _needs_wrapping(raw):
+            return _make(_wrap(raw), os.fsdecode(raw))
+        return _make(_EMPTY_HOST + _quote(raw), os.fsdecode(raw))
+
+    @property
+    def native(self) -> str:
+        """
+        The path on this host, absolute and without `.`, `..` or a last slash.
+
+        It goes to system calls as it is. One made from a wrapped URI may contain
+        a NUL, which those refuse with a `ValueError`.
+
+        Raises:
+            ForeignPathUri: The URI has a host, a drive letter or a bad wrapping.
+        """
+        if self._native is None:
+            # Worked out at the first use only, so that a foreign URI can be
+            # held and named in messages; a second thread would find the same.
+            object.__setattr__(self, "_native", _native(self))
+        assert self._native is not None  # set above
+        return self._native
+
+    def to_path(self) -> Path:
+        """
+        Return `native` as a `Path`.
+
+        Raises:
+            ForeignPathUri: As for `native`.
+        """
+        return Path(self.native)
+
+    def child(self, name: str | bytes) -> PathUri:
+        """
+        Name an entry of this folder, keeping the spelling of the folder.
+
+        Args:
+            name: One component, as `os.listdir` gives it.
+
+        Raises:
+            ValueError: It is not the name of an entry.
+            ForeignPathUri: The URI is a wrapped one; those have no children.
+        """
+        raw = os.fsencode(name)
+        if raw in {b"", b".", b".."} or b"/" in raw or b"\0" in raw:
+            raise ValueError(f"not the name of an entry: {name!r}")
+        if self._text.startswith(_WRAPPED):
+            raise ForeignPathUri(self)
+        return _make(f"{self._text.removesuffix('/')}/{_quote(raw)}", None)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"PathUri({self._text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, PathUri) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"PathUri does not change: {name}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _make, (self._text, None)
+
+    # Declared for the checkers; `_make` fills them in.
+    _text: str
+    _native: str | None
+
+
+def _make(text: str, native: str | None) -> PathUri:
+    uri = object.__new__(PathUri)
+    object.__setattr__(uri, "_text", text)
+    object.__setattr__(uri, "_native", native)
+    return uri
+
+
+_EMPTY_HOST: Final = "file://"
+_WRAPPED: Final = "file:///%00/bad/path/"
+"""What stands before the base64url bytes of a path that has no plain spelling."""
+
+_PLAIN: Final = re.compile(
+    r"file://(?!/[A-Za-z]:(?:/|\Z))"  # a drive letter is worth a closer look
+    r"(?:/(?!\.{1,2}(?:/|\Z))[\w!$&'()*+,\-.:;=@\[\]^|~]+)+",
+    re.ASCII,
+)
+"""URIs that `_canonical` would hand back unchanged; not all of them."""
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
+_BLANKS: Final = "".join(map(chr, range(0x21)))
+"""Space and the C0 controls, which the URL rules cut off at both ends."""
+
+_IGNORED: Final = str.maketrans("", "", "\t\n\r")
+_ENCODED: Final = re.compile(rb"[^!$&'()*+,\-./0-9:;=@A-Z\[\]^_a-z|~]")
+"""Bytes of a native path that are spelled as an escape."""
+
+_ENCODED_KEEPING_ESCAPES: Final = re.compile(r"[^!$%&'()*+,\-./0-9:;=@A-Z\[\]^_a-z|~]+")
+"""Runs of a URI that are spelled as escapes; a `%` stays what it is."""
+
+_DOT: Final = frozenset({".", "%2e"})
+_DOT_DOT: Final = frozenset({"..", ".%2e", "%2e.", "%2e%2e"})
+_DRIVE: Final = re.compile(r"[A-Za-z][:|]")
+_DRIVE_SEGMENT: Final = re.compile(r"file:///[A-Za-z](?::|%3[Aa])(?:/|\Z)")
+_FORBIDDEN_IN_HOST: Final = re.compile(r"[\x00-\x20\x7f#%/:<>?@\[\\\]^|]")
+_INVISIBLE: Final = re.compile("[\u00ad\u034f\u180b-\u180f\u200b\u2060\u2064\ufe00-\ufe0f\ufeff]")
+_FULL_STOPS: Final = str.maketrans("\u3002\uff0e\uff61", "...")
+
+_BAD_DOMAIN: Final = "invalid URI: invalid international domain name"
+_BAD_IPV4: Final = "invalid URI: invalid IPv4 address"
+_BAD_IPV6: Final = "invalid URI: invalid IPv6 address"
+
+
+def _invalid_here(uri: str) -> str:
+    return f"'{uri}' is invalid on 'linux'"
+
+
+def _canonical(text: str) -> str:
+    """Turn any spelling of a path URI into the one that replies use."""
+    text = text.strip(_BLANKS).translate(_IGNORED)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        raise InvalidPathUri("invalid URI: relative URL without a base")
+    name = scheme[1].lower()
+    if name != "file":
+        raise InvalidPathUri(f"unsupported path URI scheme `{name}`")
+    before_fragment, fragment, _ = text[scheme.end() :].partition("#")
+    rest, query, _ = before_fragment.partition("?")
+    rest = rest.replace("\\", "/")
+
+    host = ""
+    path = rest.removeprefix("/")
+    if rest.startswith("//"):
+        authority, slash, path = rest[2:].partition("/")
+        if _DRIVE.fullmatch(authority):
+            path = rest[2:]  # `file://C:/x`: the host was forgotten
+        else:
+            host = _read_host(authority)
+            if not host:
+                # The real server's library counts this slash as a segment. So
+                # `c|` is no drive in `file:///c|/x`, but is one in `file:c|/x`.
+                path = slash + path
+    path, has_drive = _resolve(path)
+    if has_drive:
+        host = ""  # a drive is always local
+
+    if query:
+        raise InvalidPathUri("query parameters are not allowed in path URIs")
+    if fragment:
+        raise InvalidPathUri("fragments are not allowed in path URIs")
+    uri = f"{_EMPTY_HOST}{host}{path}"
+    if "%00" in path and not _is_wrapped(uri):
+        raise InvalidPathUri(_invalid_here(uri))
+    if _DRIVE_SEGMENT.match(uri):
+        uri = uri[:8] + uri[8].upper() + uri[9:]
+    return uri
+
+
+def _resolve(path: str) -> tuple[str, bool]:
+    """
+    Encode a path (without its first slash) and take the dot segments out.
+
+    Returns the path with one slash at its start, and whether it begins with a
+    drive letter.
+    """
+    done: list[str] = []
+    has_drive = False
+    segments = _ENCODED_KEEPING_ESCAPES.sub(_escape_match, path).split("/")
+    last = len(segments) - 1
+    for index, segment in enumerate(segments):
+        folded = segment.lower() if len(segment) <= len("%2e%2e") else segment
+        if folded in _DOT_DOT:
+            # Nothing climbs above a drive letter, even one in the middle.
+            if done and not _DRIVE.fullmatch(done[-1]):
+                done.pop()
+        elif folded in _DOT:
+            pass
+        else:
+            if not done and _DRIVE.fullmatch(segment):
+                segment = f"{segment[0]}:"
+                has_drive = True
+            done.append(segment)
+            continue
+        if index == last:
+            done.append("")  # `/a/..` ends in a slash, like a folder
+    start = 0
+    while start < len(done) - 1 and not done[start]:
+        start += 1  # `file:////a`: slashes at the start count as one
+    return "/" + "/".join(done[start:]), has_drive
+
+
+def _escape_match(run: re.Match[str]) -> str:
+    return _escape(run[0].encode("utf-8", "surrogatepass"))
+
+
+def _escape(raw: bytes) -> str:
+    return "".join([f"%{byte:02X}" for byte in raw])
+
+
+def _quote(raw: bytes) -> str:
+    """Spell native bytes; a `%` among them stands for itself and is escaped too."""
+    return _ENCODED.sub(lambda match: _escape(match[0]).encode("ascii"), raw).decode("ascii")
+
+
+def _read_host(authority: str) -> str:
+    """
+    Return the canonical host, empty for this host.
+
+    Every other host ends as a foreign path, so this decides only between the
+    two errors and what the second one shows.
+    """
+    if not authority:
+        return ""
+    if authority.startswith("["):
+        try:
+            if "%" in authority or not authority.endswith("]"):
+                raise ValueError
+            return f"[{ipaddress.IPv6Address(authority[1:-1])}]"
+        except ValueError:
+            raise InvalidPathUri(_BAD_IPV6) from None
+    try:
+        domain = unquote_to_bytes(authority).decode("utf-8")
+        host = ".".join(map(_read_label, _fold_domain(domain).split(".")))
+    except UnicodeError:
+        raise InvalidPathUri(_BAD_DOMAIN) from None
+    if _FORBIDDEN_IN_HOST.search(host):
+        raise InvalidPathUri(_BAD_DOMAIN)
+    if not host:
+        raise InvalidPathUri("invalid URI: empty host")
+    return "" if host == "localhost" else _read_ipv4(host)
+
+
+def _fold_domain(domain: str) -> str:
+    if domain.isascii():
+        return domain.lower()
+    domain = _INVISIBLE.sub("", domain).translate(_FULL_STOPS)
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", domain).lower())
+
+
+def _read_label(label: str) -> str:
+    if not label.isascii():
+        if label.startswith("xn--"):
+            raise UnicodeError("encoded already, and yet not ASCII")
+        return "xn--" + label.encode("punycode").decode("ascii")
+    if label.startswith("xn--"):
+        meaning = label[4:].encode("ascii").decode("punycode")
+        usual = meaning.isprintable() and meaning == _fold_domain(meaning)
+        if not usual or meaning.isascii() or meaning.encode("punycode") != label[4:].encode():
+            raise UnicodeError("not what an encoder writes")
+    return label
+
+
+def _read_ipv4(host: str) -> str:
+    """Return a host as it is, or in dotted form where it ends in a number."""
+    parts = host.removesuffix(".").split(".")
+    if _ipv4_number(parts[-1]) is None and not re.fullmatch(r"[0-9]+", parts[-1]):
+        return host
+    numbers = [_ipv4_number(part) for part in parts]
+    if len(parts) > 4 or None in numbers:
+        raise InvalidPathUri(_BAD_IPV4)
+    *high, low = [number for number in numbers if number is not None]
+    if any(number > 255 for number in high) or low >= 256 ** (4 - len(high)):
+        raise InvalidPathUri(_BAD_IPV4)
+    for index, number in enumerate(high):
+        low += number << (8 * (3 - index))
+    return str(ipaddress.IPv4Address(low))
+
+
+def _ipv4_number(text: str) -> int | None:
+    if re.fullmatch(r"0[xX][0-9A-Fa-f]*", text):
+        return int(text[2:] or "0", 16)
+    if re.fullmatch(r"0[0-7]*", text):
+        return int(text, 8)
+    # Longer ones do not fit anyway, and `int` has a limit of its own.
+    return int(text) if re.fullmatch(r"[1-9][0-9]{0,10}", text) else None
+
+
+def _wrap(raw: bytes) -> str:
+    return _WRAPPED + base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+
+
+def _is_wrapped(uri: str) -> bool:
+    return uri.startswith(_WRAPPED) and _unwrap(uri) is not None
+
+
+def _unwrap(uri: str) -> bytes | None:
+    """Return the bytes behind `_WRAPPED`, or `None` if no encoder writes them so."""
+    payload = uri[len(_WRAPPED) :]
+    try:
+        raw = base64.b64decode(payload + "=" * (-len(payload) % 4), b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    # An encoder leaves no padding and no loose bits.
+    return raw if raw and _wrap(raw) == uri else None
+
+
+def _native(uri: PathUri) -> str:
+    text = str(uri)
+    if text.startswith(_WRAPPED):
+        raw = _unwrap(text)
+        assert raw is not None  # `_canonical` and `from_path` let no other pass
+        if not (raw.startswith(b"/") and raw == _resolve_native(raw) and _needs_wrapping(raw)):
+            raise ForeignPathUri(uri)
+        return os.fsdecode(raw)
+    if not text.startswith("file:///") or _DRIVE_SEGMENT.match(text):
+        raise ForeignPathUri(uri)
+    return os.fsdecode(_resolve_native(unquote_to_bytes(text[len(_EMPTY_HOST) :])))
+
+
+def _resolve_native(raw: bytes) -> bytes:
+    """
+    Take `.`, `..` and surplus slashes out of an absolute path.
+
+    Not `os.path.normpath`, which keeps two slashes at the start and, up to
+    Python 3.12, ends at a NUL.
+    """
+    done: list[bytes] = []
+    for part in raw.split(b"/"):
+        if part == b"..":
+            del done[-1:]
+        elif part and part != b".":
+            done.append(part)
+    return b"/" + b"/".join(done)
+
+
+def _needs_wrapping(raw: bytes) -> bool:
+    """Tell whether the plain spelling of a resolved path would be misread."""
+    return b"\0" in raw or re.match(rb"/[A-Za-z]:(?:/|\Z)", raw) is not None

@@ -1,0 +1,242 @@
+"""`process/*`: starting, watching and ending processes (exec-server spec 7 to 12)."""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from holdfast.protocol.base import U64, U64_MAX, Wire
+from holdfast.protocol.paths import PathUri
+
+__all__ = [
+    "CloseStdinParams",
+    "ClosedEvent",
+    "EnvInherit",
+    "EnvPolicy",
+    "ExitedEvent",
+    "ListResponse",
+    "OutputChunk",
+    "OutputEvent",
+    "OutputStream",
+    "ProcessSummary",
+    "ReadParams",
+    "ReadResponse",
+    "ResizeParams",
+    "ShellSnapshotParams",
+    "ShellSnapshotShell",
+    "SignalParams",
+    "StartMetadata",
+    "StartParams",
+    "StartResponse",
+    "TerminalSize",
+    "TerminateParams",
+    "TerminateResponse",
+    "ThreadId",
+    "WriteParams",
+    "WriteResponse",
+    "WriteStatus",
+]
+
+OutputStream = Literal["stdout", "stderr", "pty"]
+EnvInherit = Literal["core", "all", "none"]
+
+
+class ThreadId(str):
+    """A UUID in its usual form: lower case, with dashes."""
+
+    __slots__ = ()
+
+
+class EnvPolicy(Wire, frozen=True, kw_only=True):
+    """Which of the server's variables a child inherits; all members are required."""
+
+    inherit: EnvInherit
+    ignore_default_excludes: bool
+    exclude: list[str]
+    set: dict[str, str]
+    include_only: list[str]
+
+
+class StartMetadata(Wire, frozen=True, kw_only=True):
+    """Whose call this is; becomes two variables of the child."""
+
+    thread_id: ThreadId | None = None
+    tool_call_id: str | None = None
+
+
+class ShellSnapshotShell(Wire, frozen=True, kw_only=True):
+    name: str
+    path: str
+
+
+class ShellSnapshotParams(Wire, frozen=True, kw_only=True):
+    """Asks to source the shell's profile once and to reuse what it set up."""
+
+    scope_id: str
+    shell: ShellSnapshotShell
+
+
+class TerminalSize(Wire, frozen=True, kw_only=True):
+    """In characters. An extension of Holdfast."""
+
+    rows: U64 = 24
+    cols: U64 = 80
+
+    def __post_init__(self) -> None:
+        if not (0 < self.rows <= 0xFFFF and 0 < self.cols <= 0xFFFF):
+            raise ValueError("terminal size must be between 1 and 65535 rows and columns")
+
+
+class StartParams(Wire, frozen=True, kw_only=True):
+    """One process to start."""
+
+    process_id: str
+    """The client's own handle; any text, unique within the session."""
+    argv: list[str]
+    cwd: PathUri
+    env: dict[str, str]
+    tty: bool
+    pipe_stdin: bool = False
+    arg0: str | None = None
+    env_policy: EnvPolicy | None = None
+    metadata: StartMetadata | None = None
+    sandbox: dict[str, Any] | None = None
+    enforce_managed_network: bool = False
+    managed_network: dict[str, Any] | None = None
+    network_proxy: dict[str, Any] | None = None
+    shell_snapshot: ShellSnapshotParams | None = None
+    terminal_size: TerminalSize | None = None
+    """Only with `tty`; 24 by 80 unless given. An extension of Holdfast."""
+
+
+class StartResponse(Wire, frozen=True, kw_only=True):
+    process_id: str
+    sandbox_type: str = "none"
+
+
+class ReadParams(Wire, frozen=True, kw_only=True):
+    process_id: str
+    after_seq: U64 | None = None
+    max_bytes: U64 | None = None
+    wait_ms: U64 | None = None
+
+    def __post_init__(self) -> None:
+        for value in (self.after_seq, self.max_bytes, self.wait_ms):
+            if value is not None and value > U64_MAX:
+                raise ValueError("invalid number")
+
+
+class OutputChunk(Wire, frozen=True, kw_only=True):
+    """Bytes one process wrote, in the order the server saw them."""
+
+    seq: int
+    """Shared by output, exit and close events; starts at 1 and never repeats."""
+
+    stream: OutputStream
+    chunk: bytes
+    """Raw bytes; base64 on the wire."""
+
+
+class ReadResponse(Wire, frozen=True, kw_only=True):
+    """What is retained after a number, and how the process stands."""
+
+    chunks: list[OutputChunk]
+    next_seq: int
+    exited: bool
+    exit_code: int | None
+    closed: bool
+    failure: str | None = None
+    """Always null on the wire; a client fills it when it lost the server for good."""
+    sandbox_denied: bool | None = False
+
+
+class WriteParams(Wire, frozen=True, kw_only=True):
+    process_id: str
+    chunk: str
+    """Base64; kept as text here because it is decoded by a faster library than the envelope's."""
+    write_id: str
+
+
+class WriteStatus(StrEnum):
+    """How a write was taken; these are results, not errors."""
+
+    ACCEPTED = "accepted"
+    UNKNOWN_PROCESS = "unknownProcess"
+    STDIN_CLOSED = "stdinClosed"
+    STARTING = "starting"
+
+
+class WriteResponse(Wire, frozen=True, kw_only=True):
+    status: WriteStatus
+
+
+class SignalParams(Wire, frozen=True, kw_only=True):
+    process_id: str
+    signal: str
+    """`interrupt`, or (an extension of Holdfast) a name such as `SIGTERM`."""
+
+
+class TerminateParams(Wire, frozen=True, kw_only=True):
+    process_id: str
+
+
+class TerminateResponse(Wire, frozen=True, kw_only=True):
+    running: bool
+
+
+class OutputEvent(Wire, frozen=True, kw_only=True):
+    process_id: str
+    seq: int
+    stream: OutputStream
+    chunk: bytes
+
+
+class ExitedEvent(Wire, frozen=True, kw_only=True):
+    process_id: str
+    seq: int
+    exit_code: int
+    sandbox_denied: bool | None = None
+    """Absent only on a server older than the field."""
+
+
+class ClosedEvent(Wire, frozen=True, kw_only=True):
+    process_id: str
+    seq: int
+
+
+class ResizeParams(Wire, frozen=True, kw_only=True):
+    """An extension of Holdfast."""
+
+    process_id: str
+    rows: U64
+    cols: U64
+
+    def __post_init__(self) -> None:
+        TerminalSize(rows=self.rows, cols=self.cols)
+
+
+class CloseStdinParams(Wire, frozen=True, kw_only=True):
+    """An extension of Holdfast."""
+
+    process_id: str
+
+
+class ProcessSummary(Wire, frozen=True, kw_only=True):
+    """One line of `process/list`."""
+
+    process_id: str
+    pid: int
+    argv: list[str]
+    tty: bool
+    running: bool
+    closed: bool
+    exit_code: int | None
+    reason: str | None
+    """Why it ended, in a word: `exited`, `signaled`, `terminated`, `sessionExpired`, …"""
+    next_seq: int
+
+
+class ListResponse(Wire, frozen=True, kw_only=True):
+    """An extension of Holdfast: the processes of this session, oldest first."""
+
+    processes: list[ProcessSummary]
+
+

@@ -1,0 +1,228 @@
+"""
+Bytes to messages, with every limit of the protocol (exec-server spec 2.1 to 2.3).
+
+Almost all messages are small and flat. For them one count of the colons proves
+that no key is doubled and nothing is nested, and the length alone that there are
+not too many values: the checks that only large or odd messages need are paid for
+by those.
+"""
+
+import json
+import re
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from holdfast.errors import MalformedMessage
+from holdfast.protocol.base import I64_MAX, I64_MIN
+from holdfast.protocol.envelope import (
+    ErrorObject,
+    ErrorReply,
+    Message,
+    Notification,
+    Reply,
+    Request,
+    RequestId,
+    Trace,
+)
+from holdfast.rpc.blame import blame
+
+__all__ = ["MAX_DEPTH", "MAX_VALUES", "decode_message"]
+
+T = TypeVar("T")
+
+MAX_VALUES = 262_144
+"""JSON values in one message: every scalar, array and object counts, keys do not."""
+
+MAX_DEPTH = 127
+"""Levels of nesting, the root object included."""
+
+_SURELY_SHALLOW = 2 * MAX_DEPTH
+"""Bytes below which brackets cannot nest deeper than `MAX_DEPTH`, since each is closed again."""
+
+_SMALL = 4096
+"""Bytes up to which counting colons is cheaper than looking for the ends of keys."""
+
+_decode_json = msgspec.json.Decoder().decode
+# A quote, then a colon: the end of every key, and now and then of something else.
+_KEY_END = re.compile(rb'"[ \t\r\n]*:')
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_EMPTY = re.compile(rb"\[[ \t\r\n]*\]|\{[ \t\r\n]*\}")
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
+
+
+def decode_message(data: bytes) -> Message:
+    """
+    Decode one message.
+
+    Raises:
+        MalformedMessage: With the detail to report; the connection can go on.
+    """
+    if len(data) > 2 * MAX_VALUES:
+        _check_value_count(data)
+    try:
+        message = _decode_json(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = _decode_again(data, error)
+    if type(message) is not dict:
+        raise MalformedMessage("expected a JSON-RPC object")
+    params = message.get("params")
+    keys = len(message)
+    if type(params) is dict:
+        keys += len(params)
+    if (
+        len(data) > _SMALL
+        or keys != data.count(b":")
+        or (len(data) > _SURELY_SHALLOW and data.count(b"[") >= MAX_DEPTH)
+    ):
+        _check_nesting_and_keys(data, message)
+    return _classify(message, params)
+
+
+def _classify(message: dict[str, object], params: object) -> Message:
+    if "method" in message:
+        method = message["method"]
+        if type(method) is not str:
+            raise MalformedMessage(blame(method, str))
+        if "id" in message:
+            trace = message.get("trace")
+            return Request(
+                _request_id(message["id"]),
+                method,
+                params,
+                None if trace is None else _typed(trace, Trace),
+            )
+        return Notification(method, params)
+    if "result" in message:
+        return Reply(_own_id(message), message["result"])
+    if "error" not in message:
+        raise MalformedMessage("missing field `error`")
+    return ErrorReply(_own_id(message), _typed(message["error"], ErrorObject))
+
+
+def _own_id(message: dict[str, object]) -> RequestId:
+    if "id" not in message:
+        raise MalformedMessage("missing field `id`")
+    return _request_id(message["id"])
+
+
+def _request_id(value: object) -> RequestId:
+    if type(value) is str or (type(value) is int and I64_MIN <= value <= I64_MAX):
+        return value
+    raise MalformedMessage("data did not match any variant of untagged enum RequestId")
+
+
+def _typed(value: object, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise MalformedMessage(blame(value, kind)) from None
+
+
+def _decode_again(data: bytes, error: Exception) -> object:
+    """Find out with the standard library what is wrong, or that only a number is very large."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as bad:
+        raise MalformedMessage(f"invalid unicode code point at line 1 column {bad.start}") from None
+    try:
+        message: object = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as bad:
+        detail = "EOF while parsing a value" if bad.pos >= len(text.rstrip()) else "expected value"
+        raise MalformedMessage(f"{detail} at line {bad.lineno} column {bad.colno}") from None
+    except RecursionError:
+        raise MalformedMessage(f"recursion limit exceeded at line 1 column {MAX_DEPTH}") from None
+    if isinstance(error, msgspec.ValidationError):
+        return message  # 1e999: too large for a float, and of no interest to the envelope
+    # The standard library takes a lone surrogate; the protocol's texts are Unicode.
+    raise MalformedMessage("unexpected end of hex escape at line 1 column 1") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedMessage(f"expected value at line 1 column 1: {name}")
+
+
+def _check_value_count(data: bytes) -> None:
+    """Refuse a huge number of values before memory is spent on them."""
+    if data.count(b",") + data.count(b"[") + data.count(b"{") < MAX_VALUES:
+        return
+    # Commas and brackets inside of strings do not count.
+    bare = _STRING.sub(b"0", data)
+    opened = bare.count(b"[") + bare.count(b"{") - len(_EMPTY.findall(bare))
+    if 1 + bare.count(b",") + opened > MAX_VALUES:
+        raise MalformedMessage(
+            f"JSON-RPC message exceeds the limit of {MAX_VALUES} JSON values"
+            f" at line 1 column {len(data)}"
+        )
+
+
+def _check_nesting_and_keys(data: bytes, message: dict[str, object]) -> None:
+    keys = 0
+    level: list[object] = [message]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise MalformedMessage(
+                f"recursion limit exceeded at line 1 column {_column_of_depth(data)}"
+            )
+        below: list[object] = []
+        for value in level:
+            if type(value) is dict:
+                keys += len(value)
+                below.extend(v for v in value.values() if type(v) is dict or type(v) is list)
+            else:
+                assert type(value) is list  # only containers are followed
+                below.extend(v for v in value if type(v) is dict or type(v) is list)
+        level = below
+    # Every key ends in a quote and a colon. As many of those as there are keys
+    # left after decoding: none was doubled. More: look, since a text may hold them too.
+    if len(_KEY_END.findall(data)) != keys:
+        _check_doubled_keys(data)
+
+
+def _check_doubled_keys(data: bytes) -> None:
+    try:
+        json.loads(data, object_pairs_hook=_refuse_doubled)
+    except _DoubledKey as doubled:
+        raise MalformedMessage(
+            f"duplicate JSON object key `{doubled.key}`"
+            f" at line 1 column {_column_of_doubled(data, doubled.key)}"
+        ) from None
+
+
+class _DoubledKey(Exception):
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+def _refuse_doubled(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _DoubledKey(key)
+            seen.add(key)
+    return found
+
+
+def _column_of_doubled(data: bytes, key: str) -> int:
+    """The last byte of the second of two equal keys: good enough to find it by eye."""
+    end = 0
+    for match in re.finditer(re.escape(msgspec.json.encode(key)) + rb"[ \t\r\n]*:", data):
+        end = match.start() + len(msgspec.json.encode(key))
+    return end
+
+
+def _column_of_depth(data: bytes) -> int:
+    depth = 0
+    for match in _TOKEN.finditer(data):
+        token = match.group()
+        if token in (b"{", b"["):
+            depth += 1
+            if depth > MAX_DEPTH:
+                return match.end()
+        elif token in (b"}", b"]"):
+            depth -= 1
+    return len(data)

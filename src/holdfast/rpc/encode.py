@@ -1,0 +1,53 @@
+"""Messages to bytes, in the member order of the real server (exec-server spec 2.1)."""
+
+import msgspec
+import pybase64
+
+from holdfast.protocol.envelope import RequestId
+
+__all__ = [
+    "encode_error",
+    "encode_notification",
+    "encode_output",
+    "encode_request",
+    "encode_result",
+    "output_prefix",
+]
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def encode_request(request_id: RequestId, method: str, params: object) -> bytes:
+    return _encode({"id": request_id, "method": method, "params": params})
+
+
+def encode_notification(method: str, params: object) -> bytes:
+    return _encode({"method": method, "params": params})
+
+
+def encode_result(request_id: RequestId, result: object) -> bytes:
+    return _encode({"id": request_id, "result": result})
+
+
+def encode_error(request_id: RequestId, code: int, message: str) -> bytes:
+    return _encode({"error": {"code": code, "message": message}, "id": request_id})
+
+
+def output_prefix(process_id: str) -> bytes:
+    """The part of every `process/output` that stays the same for one process."""
+    return b'{"method":"process/output","params":{"processId":%b,"seq":' % _encode(process_id)
+
+
+def encode_output(prefix: bytes, seq: int, stream: str, chunk: bytes) -> bytes:
+    """
+    One `process/output`, assembled around its base64.
+
+    This is the path of every byte a process writes: three times faster than
+    the encoder above, which does not use the processor's vector instructions.
+    """
+    return b'%b%d,"stream":"%b","chunk":"%b"}}' % (
+        prefix,
+        seq,
+        stream.encode(),
+        pybase64.b64encode(chunk),
+    )

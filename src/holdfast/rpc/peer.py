@@ -1,0 +1,65 @@
+"""
+One side of a JSON-RPC conversation, without input or output.
+
+Pass what arrives to `receive()` and act on the message it returns; what
+`request()` hands back is to be sent. Sockets, tasks and clocks belong to the
+caller, so a test needs none of them.
+"""
+
+from holdfast.errors import LocalProtocolError, RemoteProtocolError
+from holdfast.protocol.envelope import ErrorReply, Message, Reply, RequestId
+from holdfast.rpc.decode import decode_message
+from holdfast.rpc.encode import encode_request
+
+__all__ = ["Peer"]
+
+
+class Peer:
+    """Numbers our requests and tells whether a reply belongs to one of them."""
+
+    def __init__(self) -> None:
+        self._next_id = 1
+        # Requests we sent that the peer has not answered yet.
+        self._pending: set[RequestId] = set()
+
+    @property
+    def pending(self) -> int:
+        """How many of our requests are unanswered."""
+        return len(self._pending)
+
+    def request(self, method: str, params: object) -> tuple[int, bytes]:
+        """Make a request: its id, and the bytes to send."""
+        request_id = self._next_id
+        self._next_id += 1
+        self._pending.add(request_id)
+        return request_id, encode_request(request_id, method, params)
+
+    def forget(self, request_id: int) -> None:
+        """Stop waiting for an answer, which may still come and is then ignored."""
+        if request_id not in self._pending:
+            raise LocalProtocolError(f"request {request_id} is not waiting for an answer")
+        self._pending.discard(request_id)
+
+    def receive(self, data: bytes) -> Message | None:
+        """
+        Decode a message of the peer.
+
+        Returns:
+            What it says, or `None` for an answer that nobody waits for any more.
+
+        Raises:
+            MalformedMessage: It cannot be read; the conversation can go on.
+            RemoteProtocolError: It answers what was never asked; the connection must end.
+        """
+        message = decode_message(data)
+        if type(message) is Reply or type(message) is ErrorReply:
+            return message if self._answers(message.id) else None
+        return message
+
+    def _answers(self, request_id: RequestId) -> bool:
+        if request_id in self._pending:
+            self._pending.discard(request_id)
+            return True
+        if type(request_id) is int and 0 < request_id < self._next_id:
+            return False
+        raise RemoteProtocolError(f"reply to unknown request {request_id!r}")

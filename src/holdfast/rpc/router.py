@@ -1,0 +1,95 @@
+"""
+Method to handler, and exception to error: the one place where each is decided.
+
+A handler answers with its result, or with an awaitable when it has to wait. What
+it raises becomes a code and a text here; the unforeseen becomes an internal
+error whose traceback is in the log only.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from holdfast.errors import (
+    HoldfastError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    OperationFailed,
+    SessionAttached,
+)
+from holdfast.protocol import codes
+from holdfast.protocol.base import Method
+from holdfast.rpc.params import decode_params
+
+__all__ = ["Handler", "Route", "Router", "error_of"]
+
+logger = logging.getLogger(__name__)
+
+C = TypeVar("C")
+P = TypeVar("P")
+R = TypeVar("R")
+
+Handler = Callable[[C, P], R | Awaitable[R]]
+"""Takes the context of the caller and the params of the method."""
+
+
+class Route(Generic[C]):
+    """One method as a server knows it."""
+
+    __slots__ = ("family", "handler", "name", "params")
+
+    def __init__(self, name: str, params: type, handler: Handler[C, Any, Any], family: str | None):
+        self.name = name
+        self.params = params
+        self.handler = handler
+        self.family = family
+        """The group it belongs to in texts about the handshake; `None`: allowed at any time."""
+
+    def decode(self, params: object) -> Any:
+        """The params in the type the handler takes, or `InvalidParams`."""
+        return decode_params(params, self.params)
+
+
+class Router(Generic[C]):
+    """The methods a server serves."""
+
+    def __init__(self, families: dict[str, str]) -> None:
+        self._families = families
+        self._routes: dict[str, Route[C]] = {}
+
+    def add(self, method: Method[P, R], handler: Handler[C, P, R]) -> None:
+        """Serve a method."""
+        assert method.name not in self._routes, method.name
+        family = self._families.get(method.name)
+        self._routes[method.name] = Route(method.name, method.params, handler, family)
+
+    def find(self, method: str) -> Route[C]:
+        """
+        The route of a method.
+
+        Raises:
+            MethodNotFound: Nobody serves it.
+        """
+        route = self._routes.get(method)
+        if route is None:
+            raise MethodNotFound(codes.server_lacks_method(method))
+        return route
+
+
+_CODES: tuple[tuple[type[HoldfastError], int], ...] = (
+    (InvalidRequest, codes.INVALID_REQUEST),
+    (InvalidParams, codes.INVALID_PARAMS),
+    (MethodNotFound, codes.METHOD_NOT_FOUND),
+    (SessionAttached, codes.SESSION_ATTACHED),
+    (OperationFailed, codes.INTERNAL_ERROR),
+)
+
+
+def error_of(error: Exception, method: str) -> tuple[int, str]:
+    """The code and the text a caller gets for what a handler raised."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code, str(error)
+    logger.error("%s failed", method, exc_info=error)
+    return codes.INTERNAL_ERROR, "internal error"

@@ -1,0 +1,1 @@
+"""The exec-server: sessions and handlers between the wire and the engine."""

@@ -1,0 +1,141 @@
+"""
+A server from its start to its end.
+
+`Server` can live in any event loop; `serve` is the whole life of one that has a
+process of its own.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Self
+
+from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.process.verdict import Reason
+from holdfast.protocol.methods import FAMILIES
+from holdfast.rpc.router import Router
+from holdfast.server.connection import ServerConnection
+from holdfast.server.environment import add_environment_methods
+from holdfast.server.info import environment_info, login_shell
+from holdfast.server.listen import ListenUrl, make_gate
+from holdfast.server.auth import Check
+from holdfast.server.process import add_process_methods
+from holdfast.server.sessions import Sessions
+from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
+from holdfast.telemetry import ProcessRecord, Telemetry
+from holdfast.transports.base import Receiver, Transport
+
+__all__ = ["Server"]
+
+_END_GRACE = 2.0
+"""Seconds to wait for killed processes to be gone; the kernel rarely needs a hundredth."""
+
+
+class Server:
+    """
+    Serves the protocol on any number of transports.
+
+    Use it as a context manager; at its end every process it started is killed.
+    """
+
+    def __init__(
+        self,
+        *,
+        concurrent_requests: int = DEFAULT_CONCURRENT_REQUESTS,
+        telemetry: Telemetry | None = None,
+        resumable: bool = True,
+        session_expiry: float = 30.0,
+        process_retention: float = 30.0,
+    ) -> None:
+        self._concurrent_requests = concurrent_requests
+        self._telemetry = telemetry
+        self._resumable = resumable
+        self._session_expiry = session_expiry
+        self._process_retention = process_retention
+        self._router: Router[ServerConnection] = Router(FAMILIES)
+        add_environment_methods(self._router)
+        add_process_methods(self._router)
+        self._records: dict[LocalProcess, ProcessRecord] = {}
+        self._stack = AsyncExitStack()
+        self._tasks: asyncio.TaskGroup
+        self.state: ServerState
+
+    async def __aenter__(self) -> Self:
+        self._shell = login_shell()
+        sessions = Sessions(self._make_processes, expiry=self._session_expiry)
+        self.state = ServerState(
+            sessions=sessions,
+            environment=environment_info(),
+            concurrent_requests=self._concurrent_requests,
+            telemetry=self._telemetry,
+            resumable=self._resumable,
+        )
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for connection in list(self.state.connections):
+            connection.connection.transport.abort()
+        await self.state.sessions.end_all(Reason.SERVER_STOPPING, grace=_END_GRACE)
+        await self._stack.aclose()
+
+    def accept(self, transport: Transport) -> Receiver:
+        """Serve a connection; hand this to a listener."""
+        client = ServerConnection(transport, self.state, self._router, self._tasks)
+        self.state.connections.add(client)
+        return client.connection
+
+    async def listen(self, where: ListenUrl, check: Check | None = None) -> str:
+        """
+        Accept connections there, until the end.
+
+        Returns:
+            The URL with the port that was really taken.
+
+        Raises:
+            OSError: The address cannot be had.
+        """
+        if where.kind == "unix":
+            from holdfast.transports.unix import listen_unix
+
+            listening = await listen_unix(where.path, self.accept)
+            url = f"unix://{where.path}"
+        else:
+            from holdfast.transports.websocket import listen_websocket
+
+            listening = await listen_websocket(
+                where.host, where.port, gate=make_gate(check), accept=self.accept
+            )
+            port = listening.sockets[0].getsockname()[1]
+            host = f"[{where.host}]" if ":" in where.host else where.host
+            url = f"ws://{host}:{port}"
+        self._stack.callback(listening.close)
+        return url
+
+    def _make_processes(self, started: Callable[[LocalProcess], None]) -> LocalProcesses:
+        telemetry = self._telemetry
+
+        def begin(process: LocalProcess) -> None:
+            started(process)
+            if telemetry is not None:
+                self._records[process] = telemetry.process(process.process_id)
+
+        def end(process: LocalProcess) -> None:
+            record = self._records.pop(process, None)
+            if record is not None:
+                record.finish(_result(process), process.log.read().exit_code)
+
+        return LocalProcesses(
+            shell=self._shell, started=begin, ended=end, retention=self._process_retention
+        )
+
+
+def _result(process: LocalProcess) -> str:
+    verdict = process.log.verdict
+    if verdict is None or verdict.exit_code is None:
+        return "unknown"
+    if verdict.reason not in (Reason.EXITED, Reason.SIGNALED):
+        return "terminated"
+    return "success" if verdict.exit_code == 0 else "error"
+
+

@@ -1,0 +1,224 @@
+"""
+Who may connect: the two ways to check a bearer token (exec-server spec 1.3).
+
+Secrets are read once, at the start, and compared in constant time.
+"""
+
+import hashlib
+import hmac
+import os
+import re
+import time
+from collections.abc import Callable
+
+from holdfast.errors import HoldfastError
+
+__all__ = ["AuthOptions", "BadAuthOptions", "Check", "make_check"]
+
+Check = Callable[[str | None], str | None]
+"""Takes the `Authorization` header, returns why it is refused or `None`."""
+
+_SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
+_MIN_SECRET = 32
+"""Bytes of a shared secret; HS256 is no stronger than its key."""
+
+_DEFAULT_SKEW = 30
+
+
+class BadAuthOptions(HoldfastError):
+    """The options contradict each other or name a secret that cannot be used."""
+
+
+class AuthOptions:
+    """The `--ws-*` options as given."""
+
+    def __init__(
+        self,
+        *,
+        mode: str | None = None,
+        token_file: str | None = None,
+        token_sha256: str | None = None,
+        shared_secret_file: str | None = None,
+        issuer: str | None = None,
+        audience: str | None = None,
+        max_clock_skew: int | None = None,
+    ) -> None:
+        self.mode = mode
+        self.token_file = token_file
+        self.token_sha256 = token_sha256
+        self.shared_secret_file = shared_secret_file
+        self.issuer = issuer
+        self.audience = audience
+        self.max_clock_skew = max_clock_skew
+
+    @property
+    def has_token_options(self) -> bool:
+        return self.token_file is not None or self.token_sha256 is not None
+
+    @property
+    def has_jwt_options(self) -> bool:
+        return (
+            self.shared_secret_file is not None
+            or self.issuer is not None
+            or self.audience is not None
+            or self.max_clock_skew is not None
+        )
+
+
+def make_check(options: AuthOptions) -> Check | None:
+    """
+    The check these options ask for; `None` if they ask for none.
+
+    Raises:
+        BadAuthOptions: With the text for whoever started the server.
+    """
+    if options.mode is None:
+        if options.has_token_options or options.has_jwt_options:
+            raise BadAuthOptions(
+                "websocket auth flags require `--ws-auth capability-token`"
+                " or `--ws-auth signed-bearer-token`"
+            )
+        return None
+    if options.mode == "capability-token":
+        return _capability_check(options)
+    return _signed_check(options)
+
+
+def _capability_check(options: AuthOptions) -> Check:
+    if options.has_jwt_options:
+        raise BadAuthOptions(
+            "`--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience`, and"
+            " `--ws-max-clock-skew-seconds` require `--ws-auth signed-bearer-token`"
+        )
+    if options.token_file is not None and options.token_sha256 is not None:
+        raise BadAuthOptions("`--ws-token-file` and `--ws-token-sha256` are mutually exclusive")
+    if options.token_sha256 is not None:
+        if not _SHA256.fullmatch(options.token_sha256):
+            raise BadAuthOptions("--ws-token-sha256 must be a 64-character hex SHA-256 digest")
+        expected = bytes.fromhex(options.token_sha256)
+    elif options.token_file is not None:
+        expected = hashlib.sha256(_read_secret(options.token_file).encode()).digest()
+    else:
+        raise BadAuthOptions(
+            "`--ws-token-file` or `--ws-token-sha256` is required"
+            " when `--ws-auth capability-token` is set"
+        )
+
+    def check(header: str | None) -> str | None:
+        token, fault = _bearer(header)
+        if fault is not None:
+            return fault
+        if hmac.compare_digest(hashlib.sha256(token.encode()).digest(), expected):
+            return None
+        return "invalid websocket bearer token"
+
+    return check
+
+
+def _signed_check(options: AuthOptions) -> Check:
+    if options.has_token_options:
+        raise BadAuthOptions(
+            "`--ws-token-file` and `--ws-token-sha256` require"
+            " `--ws-auth capability-token`, not `signed-bearer-token`"
+        )
+    if options.shared_secret_file is None:
+        raise BadAuthOptions(
+            "`--ws-shared-secret-file` is required when `--ws-auth signed-bearer-token` is set"
+        )
+    secret = _read_secret(options.shared_secret_file).encode()
+    if len(secret) < _MIN_SECRET:
+        raise BadAuthOptions(
+            f"signed websocket bearer secret {options.shared_secret_file}"
+            f" must be at least {_MIN_SECRET} bytes"
+        )
+    issuer = (options.issuer or "").strip() or None
+    audience = (options.audience or "").strip() or None
+    skew = _DEFAULT_SKEW if options.max_clock_skew is None else options.max_clock_skew
+
+    def check(header: str | None) -> str | None:
+        token, fault = _bearer(header)
+        if fault is not None:
+            return fault
+        claims = _read_claims(token, secret)
+        if claims is None:
+            return "invalid websocket jwt"
+        return _claims_fault(claims, issuer, audience, skew)
+
+    return check
+
+
+def _read_claims(token: str, secret: bytes) -> dict[str, object] | None:
+    """The claims of a token with a good signature and whole numbers for times."""
+    import jwt  # noqa: PLC0415 - costly, and most servers do not need it
+
+    try:
+        # What the token claims is judged below, in the protocol's words and order.
+        claims: dict[str, object] = jwt.decode(
+            token,
+            secret,
+            algorithms=["HS256"],
+            options={
+                "verify_exp": False,
+                "verify_nbf": False,
+                "verify_iat": False,
+                "verify_aud": False,
+                "verify_iss": False,
+                "verify_sub": False,
+                "verify_jti": False,
+            },
+        )
+    except jwt.PyJWTError:
+        return None
+    if type(claims.get("exp")) is not int:
+        return None
+    if type(claims.get("nbf")) not in (int, type(None)):
+        return None
+    return claims
+
+
+def _claims_fault(
+    claims: dict[str, object], issuer: str | None, audience: str | None, skew: int
+) -> str | None:
+    now = time.time()
+    expires, not_before = claims["exp"], claims.get("nbf")
+    assert isinstance(expires, int)  # checked when the claims were read
+    if now > expires + skew:
+        return "expired websocket jwt"
+    if isinstance(not_before, int) and now < not_before - skew:
+        return "websocket jwt is not valid yet"
+    if issuer is not None and claims.get("iss") != issuer:
+        return "websocket jwt issuer mismatch"
+    if audience is not None:
+        listed = claims.get("aud")
+        if audience not in (listed if isinstance(listed, list) else [listed]):
+            return "websocket jwt audience mismatch"
+    return None
+
+
+def _bearer(header: str | None) -> tuple[str, str | None]:
+    """The token of a header, or what is wrong with it."""
+    if header is None:
+        return "", "missing websocket bearer token"
+    scheme, _, token = header.partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or not header.isascii():
+        return "", "invalid authorization header"
+    return token, None
+
+
+def _read_secret(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            secret = file.read().strip()
+    except OSError as error:
+        raise BadAuthOptions(
+            f"failed to read websocket auth secret {path}:"
+            f" {os.strerror(error.errno or 0)} (os error {error.errno})"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise BadAuthOptions(
+            f"failed to read websocket auth secret {path}: stream did not contain valid UTF-8"
+        ) from error
+    if not secret:
+        raise BadAuthOptions(f"websocket auth secret {path} must not be empty")
+    return secret

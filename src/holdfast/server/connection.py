@@ -1,0 +1,124 @@
+"""One client's connection to the server: the handshake, and the way to its session."""
+
+import asyncio
+import logging
+
+from holdfast.connection import Connection
+from holdfast.errors import InvalidRequest, MalformedMessage
+from holdfast.protocol import codes
+from holdfast.protocol.envelope import Notification, Request
+from holdfast.protocol.handshake import InitializeParams, InitializeResponse
+from holdfast.protocol.methods import INITIALIZED
+from holdfast.rpc.router import Route, Router
+from holdfast.server.dispatch import Dispatcher
+from holdfast.server.sessions import Session
+from holdfast.server.state import ServerState
+from holdfast.transports.base import Transport
+
+__all__ = ["ServerConnection"]
+
+logger = logging.getLogger(__name__)
+
+
+class ServerConnection:
+    """
+    Handles what one client says.
+
+    It is the context of every handler, and the owner of a session while it lasts.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        state: ServerState,
+        router: Router["ServerConnection"],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self.state = state
+        self.connection = Connection(transport, self)
+        self.paused = False
+        self._session: Session | None = None
+        self._initialized = False
+        self._dispatcher = Dispatcher(
+            self.connection,
+            router,
+            self,
+            limit=state.concurrent_requests,
+            tasks=tasks,
+            admit=self._admit,
+            telemetry=state.telemetry,
+        )
+        if state.telemetry is not None:
+            state.telemetry.connection_opened(transport.kind)
+
+    @property
+    def session(self) -> Session:
+        """The session of this connection; there is one once a handler is admitted."""
+        assert self._session is not None  # handlers run after `initialize`
+        return self._session
+
+    def send(self, message: bytes) -> None:
+        self.connection.send(message)
+
+    def initialize(self, params: InitializeParams) -> InitializeResponse:
+        """
+        Open a session or resume one.
+
+        Raises:
+            InvalidRequest: It was done already, or there is no such session.
+            SessionAttached: Another connection has it.
+        """
+        if self._session is not None:
+            raise InvalidRequest(codes.initialize_only_once)
+        sessions = self.state.sessions
+        if params.resume_session_id is None:
+            self._session = sessions.open(self)
+        else:
+            self._session = sessions.resume(params.resume_session_id, self)
+        return InitializeResponse(
+            session_id=self._session.id, environment_info=self.state.environment
+        )
+
+    def _admit(self, route: Route["ServerConnection"]) -> None:
+        if self._initialized or route.family is None:
+            return
+        if self._session is None:
+            raise InvalidRequest(codes.initialize_first(route.family))
+        raise InvalidRequest(codes.initialized_first(route.family))
+
+    # -- ConnectionHandler
+
+    def request(self, request: Request) -> None:
+        self._dispatcher.request(request)
+
+    def notification(self, notification: Notification) -> None:
+        if notification.method == INITIALIZED.name and self._session is not None:
+            self._initialized = True
+            return
+        # Exec-server spec 2.4: there is no other, and no way to answer one.
+        logger.info("%s sent an unexpected notification", self.connection.transport.label)
+        self.connection.transport.abort()
+
+    def raw_notification(self, message: bytes) -> bool:
+        return False
+
+    def malformed(self, error: MalformedMessage) -> None:
+        self._dispatcher.malformed(error)
+
+    def lost(self, reason: str) -> None:
+        self._dispatcher.drop()
+        if self._session is not None:
+            self.state.connection_ended(self._session)
+        if self.state.telemetry is not None:
+            self.state.telemetry.connection_closed(self.connection.transport.kind)
+        self.state.connections.discard(self)
+
+    def pause_sending(self) -> None:
+        self.paused = True
+        if self._session is not None:
+            self._session.owner_paused(True)
+
+    def resume_sending(self) -> None:
+        self.paused = False
+        if self._session is not None:
+            self._session.owner_paused(False)

@@ -1,0 +1,167 @@
+"""
+One connection's requests: who may run now, who waits, who steps aside (exec-server spec 3).
+
+What can be answered at once is answered at once, in the order of arrival. What has
+to wait runs as a task of its own, so that nothing behind it is held up. With a
+limit of one request at a time the order is strict, as in the real server.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from holdfast.connection import Connection
+from holdfast.errors import MalformedMessage
+from holdfast.protocol import codes
+from holdfast.protocol.envelope import Request
+from holdfast.rpc.router import Route, Router, error_of
+from holdfast.telemetry import RequestRecord, Telemetry
+
+__all__ = ["CONTROL", "MAX_QUEUED", "Dispatcher"]
+
+C = TypeVar("C")
+
+MAX_QUEUED = 128
+"""Messages that wait for their turn; then no more is read from the connection."""
+
+CONTROL = frozenset(
+    {
+        "environment/info",
+        "environment/status",
+        "process/signal",
+        "process/terminate",
+        "fs/close",
+    }
+)
+"""Methods that never wait for a place among the others: they end what holds the places."""
+
+
+class Dispatcher(Generic[C]):
+    """Runs the requests of one connection."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        router: Router[C],
+        context: C,
+        *,
+        limit: int,
+        tasks: asyncio.TaskGroup,
+        admit: Callable[[Route[C]], None],
+        telemetry: Telemetry | None,
+    ) -> None:
+        """
+        Args:
+            connection: Where answers go.
+            router: What is served.
+            context: Handed to every handler.
+            limit: Requests that may be running at once; 1 keeps the order strict.
+            tasks: Owns the tasks of requests that wait.
+            admit: Raises if the handshake does not allow the route yet.
+            telemetry: Told of every request, if there is any.
+        """
+        self._connection = connection
+        self._router = router
+        self._context = context
+        self._limit = limit
+        self._task_group = tasks
+        self._admit = admit
+        self._telemetry = telemetry
+        self._running: set[asyncio.Task[None]] = set()
+        self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
+        self._reading = True
+
+    def request(self, request: Request) -> None:
+        """Run a request now, or when its turn comes."""
+        if self._queue or len(self._running) >= self._limit:
+            if self._limit == 1 or request.method not in CONTROL:
+                self._enqueue(request)
+                return
+        self._run(request, None)
+
+    def malformed(self, error: MalformedMessage) -> None:
+        """Report a message that could not be read; with a strict order, in its turn."""
+        if self._limit == 1 and (self._queue or self._running):
+            self._enqueue(error)
+        else:
+            self._report(error)
+
+    def drop(self) -> None:
+        """The connection is gone: nobody waits for any answer."""
+        self._queue.clear()
+        for task in self._running:
+            task.cancel()
+
+    # -- inside
+
+    def _run(self, request: Request, queued: float | None) -> None:
+        if self._telemetry is None:
+            self._start(request, None)
+        else:
+            record = self._telemetry.request(request.method, request.trace, queued)
+            self._start(request, record)
+
+    def _start(self, request: Request, record: RequestRecord | None) -> None:
+        connection = self._connection
+        try:
+            route = self._router.find(request.method)
+            params = route.decode(request.params)
+            self._admit(route)
+            result = route.handler(self._context, params)
+        except Exception as error:  # noqa: BLE001 - the border where errors become answers
+            connection.fail(request.id, *error_of(error, request.method))
+            if record is not None:
+                record.finish("error")
+            return
+        if isinstance(result, Awaitable):
+            task = self._task_group.create_task(self._finish(request, result, record))
+            self._running.add(task)
+            task.add_done_callback(self._done)
+            return
+        connection.reply(request.id, result)
+        if record is not None:
+            record.finish("success")
+
+    async def _finish(
+        self, request: Request, waiting: Awaitable[Any], record: RequestRecord | None
+    ) -> None:
+        outcome = "disconnected"
+        try:
+            result = await waiting
+            self._connection.reply(request.id, result)
+            outcome = "success"
+        except Exception as error:  # noqa: BLE001 - the border where errors become answers
+            self._connection.fail(request.id, *error_of(error, request.method))
+            outcome = "error"
+        finally:
+            if record is not None:
+                record.finish(outcome)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        while self._queue and len(self._running) < self._limit:
+            message, queued = self._queue.popleft()
+            if isinstance(message, Request):
+                self._run(message, queued)
+            else:
+                self._report(message)
+        if not self._reading and len(self._queue) < MAX_QUEUED // 2:
+            self._reading = True
+            self._connection.release_receiving("queue")
+
+    def _report(self, error: MalformedMessage) -> None:
+        label = self._connection.transport.label
+        kind = "websocket JSON-RPC" if "websocket" in label else "JSON-RPC"
+        self._connection.fail(
+            codes.UNPARSED_ID,
+            codes.INVALID_REQUEST,
+            f"failed to parse {kind} message from {label}: {error}",
+        )
+
+    def _enqueue(self, message: Request | MalformedMessage) -> None:
+        now = 0.0 if self._telemetry is None else self._telemetry.now()
+        self._queue.append((message, now))
+        if self._reading and len(self._queue) >= MAX_QUEUED:
+            self._reading = False
+            self._connection.hold_receiving("queue")

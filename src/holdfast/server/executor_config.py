@@ -1,0 +1,672 @@
+"""
+What `environmentConfig/read` answers: the configuration of the machine we run on.
+
+A client asks which of some keys are set here, and in which files. It merges the
+answer with its own configuration, so the order of the layers matters and
+their values do not: nothing is interpreted except what decides whether
+another file is read. Spec: `shared/spec/exec-server.md` section 6.3. The rest of
+what is written here was seen on the real server 0.166.0.
+
+Layers of `config`, lowest precedence first; a missing file is no layer:
+
+1. `/etc/codex/config.toml`, named `system (FILE)`;
+2. `config.toml` in the Codex home, named `user (FILE)`;
+3. `.codex/config.toml` in each folder from the project root down to the cwd, as
+   far as trusted, named `project (FILE)`;
+4. `/etc/codex/managed_config.toml`, named `legacy managed_config.toml (FILE)`.
+
+Layers of `requirements`: `/etc/codex/requirements.toml`, then the rules that follow
+from three keys of `managed_config.toml`; both are named by their file alone.
+Configuration from the cloud goes above the first layer of each kind, if that
+layer is in the answer (`cloudInsertionIndex`).
+
+The project root is the nearest folder, from the cwd upwards, that holds one of
+`project_root_markers`, `.git` unless set; without one it is the cwd. A `.git`
+folder without `HEAD` does not count. A folder is trusted if the merged layers 1, 2
+and 4 say so in `projects`: the first entry found of the folder, the project root and
+the git repository of the cwd (for a work tree, that of the main one), each as
+spelled and then with its links resolved. A project may not set the keys in
+`NOT_FOR_PROJECTS`. The Codex home is not a project's `.codex`.
+
+A projection keeps the order of the file. A path that ends early, at a table
+without the next key or at a value that is no table, selects what it reached. The
+`toml` of a layer is a text, spelled afresh; comments are gone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import re
+import socket
+import stat
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Final, NamedTuple, NoReturn
+
+from holdfast.errors import InvalidParams, OperationFailed
+from holdfast.protocol.environment import ConfigLayer, ConfigReadResponse, ConfigStack
+from holdfast.protocol.paths import PathUri
+
+__all__ = [
+    "NOT_FOR_PROJECTS",
+    "SYSTEM_FOLDER",
+    "ConfigLoadError",
+    "SelectorError",
+    "check_selectors",
+    "executor_hostname",
+    "read_executor_config",
+]
+
+SYSTEM_FOLDER: Final = "/etc/codex"
+
+NOT_FOR_PROJECTS: Final = frozenset(
+    {
+        "apps_mcp_product_sku",
+        "chatgpt_base_url",
+        "experimental_realtime_ws_base_url",
+        "model_provider",
+        "model_providers",
+        "notify",
+        "openai_base_url",
+        "otel",
+        "profile",
+        "profiles",
+    }
+)
+"""Keys that could send data elsewhere or run a program; dropped from project layers."""
+
+_APPROVAL_POLICIES: Final = ("untrusted", "on-failure", "on-request", "granular", "never")
+_SANDBOX_MODES: Final = ("read-only", "workspace-write", "danger-full-access")
+_REVIEWERS: Final = ("user", "auto_review", "guardian_subagent")
+_GRANULAR: Final = {
+    "sandbox_approval": None,
+    "rules": None,
+    "skill_approval": False,
+    "request_permissions": False,
+    "mcp_elicitations": None,
+}
+"""Members of a granular approval policy, with their defaults where they have one."""
+
+Table = dict[str, object]
+
+
+class SelectorError(InvalidParams):
+    """The key paths of a request are unusable (-32602)."""
+
+
+class ConfigLoadError(OperationFailed):
+    """The configuration of this machine cannot be read (-32603)."""
+
+
+class _Layer(NamedTuple):
+    source: str
+    file: str
+    table: Table
+
+
+def read_executor_config(
+    cwd: str,
+    config_paths: Sequence[Sequence[str]],
+    requirements_paths: Sequence[Sequence[str]],
+    *,
+    environ: Mapping[str, str],
+    home: str | None,
+    hostname: str | None,
+    system_folder: str = SYSTEM_FOLDER,
+) -> ConfigReadResponse:
+    """
+    Read the layers that apply to a folder, cut down to the keys asked for.
+
+    The files are read anew at each call. `check_selectors` comes first on the
+    wire, before the cwd is found to be foreign; it is called here as well.
+
+    Args:
+        cwd: Absolute; it need not exist.
+        config_paths: Key paths into the layers of `config`.
+        requirements_paths: Key paths into the layers of `requirements`.
+        environ: Where `CODEX_HOME` and `HOME` are looked up.
+        home: The user database's idea of a home, for an empty or missing `HOME`.
+        hostname: What `executor_hostname` returned.
+        system_folder: Where the files of the system are.
+
+    Raises:
+        SelectorError: There is no key path, or an empty one.
+        ConfigLoadError: A file cannot be read or understood.
+    """
+    check_selectors(config_paths, requirements_paths)
+    user_home = environ.get("HOME") or home
+    codex_home = _codex_home(environ, user_home)
+    try:
+        config, requirements = _load(cwd, codex_home, system_folder)
+    except ConfigLoadError as error:
+        raise ConfigLoadError(f"failed to load executor-local config: {error}") from error
+    return ConfigReadResponse(
+        user_home_dir=_uri(user_home) if user_home and os.path.isabs(user_home) else None,
+        codex_home_dir=_uri(codex_home),
+        hostname=hostname,
+        config=_stack(config, config_paths, below_cloud=f"{system_folder}/config.toml"),
+        requirements=_stack(
+            requirements, requirements_paths, below_cloud=f"{system_folder}/requirements.toml"
+        ),
+    )
+
+
+def check_selectors(*path_lists: Sequence[Sequence[str]]) -> None:
+    """
+    Refuse a request that selects nothing.
+
+    Raises:
+        SelectorError: There is no key path, or an empty one.
+    """
+    paths = [path for path_list in path_lists for path in path_list]
+    if not paths:
+        raise SelectorError("at least one config or requirements path is required")
+    if not all(paths):
+        raise SelectorError("TOML paths must contain at least one key segment")
+
+
+def executor_hostname() -> str:
+    """
+    Return the full name of this host, in lower case.
+
+    The resolver may ask the network for it: call it once, off the event loop.
+    """
+    name = socket.gethostname()
+    try:
+        canonical = socket.getaddrinfo(name, None, flags=socket.AI_CANONNAME)[0][3]
+    except OSError:
+        canonical = ""
+    return (canonical or name).lower()
+
+
+def _uri(path: str) -> str:
+    return str(PathUri.from_path(path))
+
+
+def _codex_home(environ: Mapping[str, str], user_home: str | None) -> str:
+    chosen = environ.get("CODEX_HOME")
+    if not chosen:
+        if not user_home:
+            raise ConfigLoadError("failed to find Codex home: Could not find home directory")
+        return os.path.abspath(os.path.join(user_home, ".codex"))
+    try:
+        found = os.path.realpath(chosen, strict=True)
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        problem = "does not exist" if missing else f"cannot be used: {_os_text(error)}"
+    else:
+        if os.path.isdir(found):
+            return found
+        problem = "is not a directory"
+    raise ConfigLoadError(
+        f'failed to find Codex home: CODEX_HOME points to "{chosen}", but that path {problem}'
+    )
+
+
+# Layers.
+
+
+def _load(cwd: str, codex_home: str, system_folder: str) -> tuple[list[_Layer], list[_Layer]]:
+    """Read everything, in the order in which the real server meets errors."""
+    managed = _read_layer("legacy managed_config.toml", f"{system_folder}/managed_config.toml", "")
+    system = _read_layer("system", f"{system_folder}/config.toml", _CONFIG_FILE)
+    user = _read_layer("user", os.path.join(codex_home, "config.toml"), _CONFIG_FILE)
+    requirements_file = f"{system_folder}/requirements.toml"
+    text = _read_text(requirements_file, "Failed to read requirements file {}: ")
+    requirements = [_Layer(file, file, rules) for _, file, rules in _managed_rules(managed)]
+    if text is not None:
+        table = _parse(text, f"failed to parse requirements layer {requirements_file}: ")
+        requirements.insert(0, _Layer(requirements_file, requirements_file, table))
+
+    below = [layer for layer in (system, user) if layer is not None]
+    above = [layer for layer in (managed,) if layer is not None]
+    merged: Table = {}
+    for layer in (*below, *above):
+        merged = _merge(merged, layer.table)
+    return [*below, *_project_layers(cwd, codex_home, merged), *above], requirements
+
+
+_CONFIG_FILE: Final = "Failed to read config file {}: "
+
+
+def _read_layer(name: str, file: str, blame: str) -> _Layer | None:
+    text = _read_text(file, blame)
+    if text is None:
+        return None
+    return _Layer(f"{name} ({file})", file, _parse(text, None, file))
+
+
+def _project_layers(cwd: str, codex_home: str, merged: Table) -> Iterator[_Layer]:
+    root = _project_root(cwd, _markers(merged))
+    trust = _Trust(_projects(merged), (root, _repository_of(cwd)))
+    real_codex_home = os.path.realpath(codex_home)
+    below = [] if cwd == root else os.path.relpath(cwd, root).split("/")
+    for depth in range(len(below) + 1):
+        folder = os.path.join(root, *below[:depth])
+        dot_codex = os.path.join(folder, ".codex")
+        if (
+            not os.path.isdir(dot_codex)
+            or not trust.covers(folder)
+            or os.path.realpath(dot_codex) == real_codex_home
+        ):
+            continue
+        file = os.path.join(dot_codex, "config.toml")
+        text = _read_text(file, "Failed to read project config file {}: ")
+        if text is not None:
+            table = _parse(text, f"Error parsing project config file {file}: ")
+            allowed = {key: value for key, value in table.items() if key not in NOT_FOR_PROJECTS}
+            yield _Layer(f"project ({file})", file, allowed)
+
+
+def _markers(merged: Table) -> list[str]:
+    markers = merged.get("project_root_markers", [".git"])
+    if isinstance(markers, list):
+        names = [marker for marker in markers if isinstance(marker, str)]
+        if len(names) == len(markers):
+            return names
+    raise ConfigLoadError("project_root_markers must be an array of strings")
+
+
+def _projects(merged: Table) -> dict[str, str]:
+    """Return the trust level of each folder that has one."""
+    projects = merged.get("projects", {})
+    if not isinstance(projects, dict):
+        _refuse(f"invalid type: {_kind(projects)}, expected a map", "projects")
+    levels = {}
+    for folder, project in projects.items():
+        where = f"projects.{folder}"
+        if not isinstance(project, dict):
+            _refuse(f"invalid type: {_kind(project)}, expected struct ProjectConfig", where)
+        if "trust_level" in project:
+            level = _variant(
+                project["trust_level"], ("trusted", "untrusted"), f"{where}.trust_level"
+            )
+            levels[folder] = level
+    return levels
+
+
+class _Trust:
+    """Which folders of one project may add a layer."""
+
+    def __init__(self, levels: Mapping[str, str], fallbacks: Iterable[str | None]) -> None:
+        self._levels = levels
+        self._fallbacks = [folder for folder in fallbacks if folder is not None]
+
+    def covers(self, folder: str) -> bool:
+        for candidate in (folder, *self._fallbacks):
+            for spelling in (candidate, os.path.realpath(candidate)):
+                if spelling in self._levels:
+                    return self._levels[spelling] == "trusted"
+        return False
+
+
+def _upwards(folder: str) -> Iterator[str]:
+    yield folder
+    while folder != "/":
+        folder = os.path.dirname(folder)
+        yield folder
+
+
+def _project_root(cwd: str, markers: Sequence[str]) -> str:
+    for folder in _upwards(cwd):
+        for marker in markers:
+            path = os.path.join(folder, marker)
+            if _is_git_entry(path) if marker == ".git" else os.path.exists(path):
+                return folder
+    return cwd
+
+
+def _is_git_entry(path: str) -> bool:
+    """Tell a repository, or a pointer to one, from a folder that is just called so."""
+    return os.path.isfile(path) or os.path.exists(os.path.join(path, "HEAD"))
+
+
+def _repository_of(cwd: str) -> str | None:
+    """Return the folder of the repository, for a work tree that of the main one."""
+    for folder in _upwards(cwd):
+        entry = os.path.join(folder, ".git")
+        if os.path.isfile(entry):
+            return _main_work_tree(folder, entry)
+        if _is_git_entry(entry):
+            return folder
+    return None
+
+
+def _main_work_tree(folder: str, entry: str) -> str | None:
+    """
+    Follow the pointer of a linked work tree, if the repository points back.
+
+    Anyone can write a pointer, so on its own it must not lend a folder the trust
+    of a repository it does not belong to.
+    """
+    try:
+        pointer = _first_line(entry)
+        if not pointer.startswith("gitdir:"):
+            return None
+        private = os.path.join(folder, pointer.removeprefix("gitdir:").strip())
+        common = os.path.join(private, _first_line(os.path.join(private, "commondir")))
+        back = os.path.join(private, _first_line(os.path.join(private, "gitdir")))
+    except (OSError, UnicodeError):
+        return None
+    if os.path.realpath(back) != os.path.realpath(entry):
+        return None
+    parent, name = os.path.split(os.path.realpath(common))
+    return parent if name == ".git" else None
+
+
+def _first_line(file: str) -> str:
+    with open(file, encoding="utf-8") as stream:
+        return stream.readline(4096).strip()
+
+
+def _managed_rules(managed: _Layer | None) -> Iterator[_Layer]:
+    """Turn the settings an administrator fixed into the rules they stand for."""
+    if managed is None:
+        return
+    rules: Table = {}
+    table = managed.table
+    try:
+        if "approval_policy" in table:
+            rules["allowed_approval_policies"] = [_approval_policy(table["approval_policy"])]
+        if "approvals_reviewer" in table:
+            reviewer = _variant(table["approvals_reviewer"], _REVIEWERS, "approvals_reviewer")
+            # A person may always take over from the machine.
+            rules["allowed_approvals_reviewers"] = (
+                ["user"] if reviewer == "user" else ["auto_review", "user"]
+            )
+        if "sandbox_mode" in table:
+            mode = _variant(table["sandbox_mode"], _SANDBOX_MODES, "sandbox_mode")
+            # A stricter sandbox is always allowed.
+            rules["allowed_sandbox_modes"] = list(dict.fromkeys(["read-only", mode]))
+    except ConfigLoadError as error:
+        raise ConfigLoadError(f"Failed to parse config requirements as TOML: {error}") from error
+    if rules:
+        yield managed._replace(table=rules)
+
+
+def _approval_policy(value: object) -> object:
+    if not (isinstance(value, dict) and list(value) == ["granular"]):
+        return _variant(value, _APPROVAL_POLICIES, "approval_policy")
+    given = value["granular"]
+    given = given if isinstance(given, dict) else {}
+    granular = {}
+    for name, default in _GRANULAR.items():
+        setting = given.get(name, default)
+        if setting is None:
+            _refuse(f"missing field `{name}`", "approval_policy")
+        granular[name] = setting
+    return {"granular": granular}
+
+
+def _variant(value: object, allowed: Sequence[str], where: str) -> str:
+    if not isinstance(value, str):
+        _refuse("invalid type: unit variant, expected string only", where)
+    if value not in allowed:
+        listed = [f"`{name}`" for name in allowed]
+        choices = " or ".join(listed) if len(listed) == 2 else "one of " + ", ".join(listed)
+        _refuse(f"unknown variant `{value}`, expected {choices}", where)
+    return value
+
+
+def _refuse(problem: str, where: str) -> NoReturn:
+    raise ConfigLoadError(f"{problem}\nin `{where}`\n")
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return f"boolean `{_spell(value)}`"
+    if isinstance(value, int):
+        return f"integer `{value}`"
+    if isinstance(value, float):
+        return f"floating point `{_spell(value)}`"
+    if isinstance(value, str):
+        return f'string "{value}"'
+    return "sequence" if isinstance(value, list) else "map"
+
+
+def _merge(lower: Table, higher: Table) -> Table:
+    merged = dict(lower)
+    for key, value in higher.items():
+        old = merged.get(key)
+        merged[key] = (
+            _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        )
+    return merged
+
+
+# Files.
+
+
+def _read_text(file: str, blame: str) -> str | None:
+    """
+    Return the text of a file, `None` if there is no such file.
+
+    Args:
+        file: Its path.
+        blame: What an error begins with; `{}` stands for the path.
+    """
+    try:
+        with open(file, "rb", opener=_open_at_once) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise IsADirectoryError  # or a FIFO, a device
+            return stream.read().decode("utf-8").removeprefix("\ufeff")
+    except FileNotFoundError:
+        return None
+    except IsADirectoryError:
+        problem = f"path `{file}` is not a file"
+    except OSError as error:
+        problem = _os_text(error)
+    except UnicodeDecodeError as error:
+        problem = (
+            f"incomplete utf-8 byte sequence from index {error.start}"
+            if error.reason == "unexpected end of data"
+            else f"invalid utf-8 sequence of {error.end - error.start} bytes"
+            f" from index {error.start}"
+        )
+    raise ConfigLoadError(blame.format(file) + problem)
+
+
+def _open_at_once(file: str, flags: int) -> int:
+    # A FIFO by that name is to be refused, not waited for.
+    return os.open(file, flags | os.O_NONBLOCK)
+
+
+def _os_text(error: OSError) -> str:
+    return f"{error.strerror} (os error {error.errno})"
+
+
+_POSITION: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)\Z")
+
+
+def _parse(text: str, blame: str | None, file: str = "") -> Table:
+    """
+    Read TOML.
+
+    Args:
+        text: The contents of the file.
+        blame: What an error begins with, before a picture of the place. `None`
+            asks for the short form instead, which begins with `file`.
+        file: Its path.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+    except RecursionError:
+        message = "too many levels (at line 1, column 1)"
+    lines = text.split("\n")
+    position = _POSITION.search(message)
+    problem = message[: position.start()] if position else message
+    if position and position[1]:
+        row, column = int(position[1]), int(position[2])
+    else:
+        row, column = len(lines), len(lines[-1]) + 1
+    if blame is None:
+        raise ConfigLoadError(f"{file}:{row}:{column}: {problem}")
+    margin = " " * len(str(row))
+    raise ConfigLoadError(
+        f"{blame}TOML parse error at line {row}, column {column}\n"
+        f"{margin} |\n"
+        f"{row} | {lines[row - 1]}\n"
+        f"{margin} |{' ' * column}^\n"
+        f"{problem}\n"
+    )
+
+
+# Projections.
+
+
+def _stack(
+    layers: Iterable[_Layer], paths: Sequence[Sequence[str]], *, below_cloud: str
+) -> ConfigStack:
+    kept: list[ConfigLayer] = []
+    cloud = 0
+    for source, file, table in layers:
+        selected = _project(table, paths)
+        if not selected:
+            continue
+        folder = os.path.dirname(file)
+        kept.append(
+            ConfigLayer(source=source, base_dir=_uri(folder), toml=_spell_document(selected))
+        )
+        cloud += file == below_cloud
+    return ConfigStack(layers=kept, cloud_insertion_index=cloud)
+
+
+def _project(table: Table, paths: Iterable[Sequence[str]]) -> Table:
+    """Return the part of a table that the paths select, in the table's order."""
+    below: dict[str, list[Sequence[str]]] = {}
+    for key, *rest in paths:
+        below.setdefault(key, []).append(rest)
+    selected: Table = {}
+    for key, value in table.items():
+        if key in below:
+            rest_of_paths = below[key]
+            selected[key] = (
+                _project(value, rest_of_paths)
+                if isinstance(value, dict) and all(rest_of_paths)
+                else value
+            )
+    return selected
+
+
+# Spelling TOML, the way the real server's library does.
+
+
+def _spell_document(table: Table) -> str:
+    sections: list[str] = []
+    _spell_section(sections, (), table, repeated=False)
+    return "\n".join(sections)
+
+
+def _spell_section(
+    sections: list[str], path: tuple[str, ...], table: Table, *, repeated: bool
+) -> None:
+    inner = {key: tables for key, value in table.items() if (tables := _tables_in(value))}
+    lines = [
+        f"{_spell_key(key)} = {_spell(value)}" for key, value in table.items() if key not in inner
+    ]
+    # A table that only holds others needs no header of its own.
+    if path and (repeated or lines or not inner):
+        name = ".".join(map(_spell_key, path))
+        lines.insert(0, f"[[{name}]]" if repeated else f"[{name}]")
+    if lines:
+        sections.append("\n".join(lines) + "\n")
+    for key, tables in inner.items():
+        for element in tables:
+            _spell_section(sections, (*path, key), element, repeated=tables is table[key])
+
+
+def _tables_in(value: object) -> list[Table]:
+    """Return a value as the sections it is spelled as: none, one, or a list's own."""
+    if isinstance(value, dict):
+        return [value]
+    if isinstance(value, list) and all(isinstance(element, dict) for element in value):
+        return value
+    return []
+
+
+def _spell(value: object) -> str:
+    if isinstance(value, str):
+        return _spell_text(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _spell_float(value)
+    if isinstance(value, (datetime.datetime, datetime.time)):
+        return _spell_time(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_spell, value))}]"
+    if isinstance(value, dict):
+        members = [f"{_spell_key(key)} = {_spell(member)}" for key, member in value.items()]
+        return f"{{ {', '.join(members)} }}" if members else "{}"
+    return str(value)  # whole numbers and dates
+
+
+def _spell_float(value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)  # `nan`, `inf`, `-inf`
+    text = format(Decimal(repr(value)), "f")
+    return text if "." in text else f"{text}.0"
+
+
+def _spell_time(value: datetime.datetime | datetime.time) -> str:
+    local = value.replace(tzinfo=None).isoformat()
+    zone = value.isoformat().removeprefix(local)
+    if value.microsecond:
+        local = local.rstrip("0")
+    return local + ("Z" if zone == "+00:00" else zone)
+
+
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_SHORT_ESCAPES: Final = {
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\f": "\\f",
+    "\r": "\\r",
+    '"': '\\"',
+    '"""': '""\\"',
+    "\\": "\\\\",
+}
+
+
+def _spell_key(key: str) -> str:
+    if _BARE_KEY.fullmatch(key):
+        return key
+    if "'" not in key and re.search(r'["\\]', key) and not _CONTROL.search(key) and "\n" not in key:
+        return f"'{key}'"
+    return f'"{_escape(key, _NOT_BASIC)}"'
+
+
+_NOT_BASIC: Final = re.compile(r'[\x00-\x1f\x7f"\\]')
+_NOT_BASIC_LINES: Final = re.compile(r'[\x00-\x09\x0b-\x1f\x7f\\]|"""')
+
+
+def _escape(text: str, characters: re.Pattern[str]) -> str:
+    return characters.sub(
+        lambda match: _SHORT_ESCAPES.get(match[0]) or f"\\u{ord(match[0]):04X}", text
+    )
+
+
+def _spell_text(text: str) -> str:
+    """Spell a string in the plainest of TOML's four ways that fits it."""
+    control = _CONTROL.search(text) is not None
+    lines = "\n" in text
+    backslash = "\\" in text
+    if not (control or lines or backslash or '"' in text):
+        return f'"{_escape(text, _NOT_BASIC)}"'
+    if not (control or lines or "'" in text):
+        return f"'{text}'"
+    start = "\n" if lines else ""
+    if not (control or backslash or '"""' in text):
+        return f'"""{start}{_escape(text, _NOT_BASIC_LINES)}"""'
+    if not (control or "'''" in text):
+        return f"'''{start}{text}'''"
+    if lines:
+        return f'"""{start}{_escape(text, _NOT_BASIC_LINES)}"""'
+    return f'"{_escape(text, _NOT_BASIC)}"'

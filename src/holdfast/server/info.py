@@ -1,0 +1,85 @@
+"""What this machine is, as a client is told (exec-server spec 6.1)."""
+
+import hashlib
+import os
+import pwd
+import sys
+from collections.abc import Mapping
+
+from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
+from holdfast.protocol.paths import PathUri
+
+__all__ = ["CAPABILITIES", "PROTOCOL_VERSION", "environment_info", "login_shell"]
+
+PROTOCOL_VERSION = "0.166.0"
+"""The version of Codex whose protocol this is; clients compare it with their own."""
+
+CAPABILITIES = Capabilities(
+    environment_config_read=True,
+    shell_snapshot_v2=True,
+    process_resize=True,
+    process_close_stdin=True,
+    process_list=True,
+    process_signal_names=True,
+)
+"""Only what is really there: a client avoids what a server does not claim."""
+
+_SHELLS = ("bash", "zsh", "sh")
+"""Names a client knows how to call."""
+
+
+def login_shell() -> str:
+    """The user's shell by the user database; `/bin/sh` if it has none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
+    except KeyError:
+        return "/bin/sh"
+
+
+def environment_info(environ: Mapping[str, str] | None = None) -> EnvironmentInfo:
+    """Look at this machine. The answer does not change while the server runs."""
+    environ = os.environ if environ is None else environ
+    temporary = environ.get("TMPDIR")
+    return EnvironmentInfo(
+        shell=_shell(),
+        executor_version=PROTOCOL_VERSION,
+        provider_id=_provider_id(),
+        cwd=_uri(os.getcwd()),
+        user_home_dir=_uri(environ.get("HOME") or os.path.expanduser("~")),
+        platform_os="macos" if sys.platform == "darwin" else "linux",
+        prepend_path_dirs=[],
+        temporary_directories=[_uri_here(temporary)] if temporary else [],
+        temp_dir=_uri_here(temporary) if temporary else _uri("/tmp"),  # noqa: S108 - a name to tell
+        capabilities=CAPABILITIES,
+    )
+
+
+def _shell() -> ShellInfo:
+    path = login_shell()
+    name = os.path.basename(path)
+    if name in _SHELLS and os.access(path, os.X_OK):
+        return ShellInfo(name=name, path=path)
+    # A client that is told of a shell it does not know guesses a path of its own.
+    fallback = next((p for p in ("/bin/bash", "/bin/sh") if os.access(p, os.X_OK)), "/bin/sh")
+    return ShellInfo(name=os.path.basename(fallback), path=fallback)
+
+
+def _provider_id() -> str:
+    """The same for every server of this user on this machine, and telling nothing about either."""
+    try:
+        with open("/etc/machine-id", "rb") as file:
+            machine = file.read().strip()
+    except OSError:
+        machine = os.uname().nodename.encode()
+    digest = hashlib.sha256(b"holdfast\0" + machine + b"\0" + str(os.getuid()).encode())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _uri(path: str) -> str | None:
+    return str(PathUri.from_path(path)) if path.startswith("/") else None
+
+
+def _uri_here(path: str) -> str:
+    return str(PathUri.from_path(os.path.join(os.getcwd(), path)))
+
+

@@ -1,0 +1,191 @@
+"""The whole life of a server that has a process of its own: options, signals, end."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.process.spawn import raise_descriptor_limit, system_text
+from holdfast.server.app import Server
+from holdfast.server.auth import AuthOptions, BadAuthOptions, make_check
+from holdfast.server.guardian import children_of_this_process, kill_all_children
+from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
+from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
+from holdfast.transports.base import Receiver, Transport
+
+__all__ = ["LifeOptions", "StartFailed", "live"]
+
+logger = logging.getLogger(__name__)
+
+_REAP_INTERVAL = 2.0
+"""Seconds between two looks for orphans that ended."""
+
+_ORPHANED_GRACE = 2.0
+"""Seconds between the request to end and the kill, when the guardian was killed."""
+
+
+class StartFailed(HoldfastError):
+    """The server cannot start; the text is for whoever started it."""
+
+
+class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of the command line."""
+
+    listen: str = "ws://127.0.0.1:0"
+    concurrent_requests: int | None = None
+    auth_mode: str | None = None
+    token_file: str | None = None
+    token_sha256: str | None = None
+    shared_secret_file: str | None = None
+    issuer: str | None = None
+    audience: str | None = None
+    max_clock_skew: int | None = None
+    insecure_no_auth: bool = False
+
+
+def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]) -> int:
+    """
+    Serve until a signal comes, the guardian dies or (on stdio) the input ends.
+
+    Args:
+        options: What the command line said.
+        lifeline: Readable when the guardian is gone.
+        announce: Called with the URL once connections are accepted; not on stdio.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        StartFailed: Before anything was served.
+    """
+    try:
+        where = parse_listen_url(options.listen)
+        check = make_check(
+            AuthOptions(
+                mode=options.auth_mode,
+                token_file=options.token_file,
+                token_sha256=options.token_sha256,
+                shared_secret_file=options.shared_secret_file,
+                issuer=options.issuer,
+                audience=options.audience,
+                max_clock_skew=options.max_clock_skew,
+            )
+        )
+    except (BadListenUrl, BadAuthOptions) as error:
+        raise StartFailed(str(error)) from error
+    if check is not None and where.kind != "ws":
+        raise StartFailed(f"WebSocket auth requires a WebSocket listener, not {where.kind}")
+    if check is None and not where.is_local and not options.insecure_no_auth:
+        raise StartFailed(
+            f"listening on {where.host} without auth would let anyone who can reach it run"
+            " commands; add `--ws-auth …`, or `--insecure-no-auth` if that is really wanted"
+        )
+    raise_descriptor_limit()
+    return _run(_serve(options, where, check, lifeline, announce))
+
+
+def _run(main: Coroutine[object, object, int]) -> int:
+    try:
+        import uvloop  # noqa: PLC0415 - missing on some platforms
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)
+
+
+async def _serve(
+    options: LifeOptions,
+    where: ListenUrl,
+    check: Callable[[str | None], str | None] | None,
+    lifeline: int,
+    announce: Callable[[str], None],
+) -> int:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    orphaned = False
+
+    def guardian_gone() -> None:
+        nonlocal orphaned
+        orphaned = True
+        loop.remove_reader(lifeline)
+        stopped.set()
+
+    loop.add_reader(lifeline, guardian_gone)
+    server = Server(
+        concurrent_requests=options.concurrent_requests or DEFAULT_CONCURRENT_REQUESTS,
+        resumable=where.kind != "stdio",
+    )
+    async with server:
+        try:
+            if where.kind == "stdio":
+                await _serve_stdio(server, stopped)
+            else:
+                announce(await server.listen(where, check))
+        except OSError as error:
+            raise StartFailed(system_text(error.errno or 0)) from error
+        # What was made until here lives as long as the server: no need to look at it again.
+        gc.collect()
+        gc.freeze()
+        reaper = loop.call_later(_REAP_INTERVAL, _reap_orphans, loop, server)
+        await stopped.wait()
+        reaper.cancel()
+        if orphaned:
+            await _ask_to_end(server)
+    if orphaned:
+        kill_all_children()
+    return 0
+
+
+async def _serve_stdio(server: Server, stopped: asyncio.Event) -> None:
+    from holdfast.transports.stdio import serve_stdio  # noqa: PLC0415
+
+    def accept(transport: Transport) -> Receiver:
+        return _StopAtEnd(server.accept(transport), stopped)
+
+    await serve_stdio(accept)
+
+
+class _StopAtEnd:
+    """Passes everything on, and stops the server with its only connection."""
+
+    def __init__(self, inner: Receiver, stopped: asyncio.Event) -> None:
+        self.received = inner.received
+        self.pause_sending = inner.pause_sending
+        self.resume_sending = inner.resume_sending
+        self._inner = inner
+        self._stopped = stopped
+
+    def lost(self, reason: str) -> None:
+        self._inner.lost(reason)
+        self._stopped.set()
+
+
+def _reap_orphans(loop: asyncio.AbstractEventLoop, server: Server) -> None:
+    """Take note of the end of processes that came to us when their parents ended."""
+    ours = {process.pid for process in server.state.sessions.processes()}
+    for pid in children_of_this_process():
+        if pid not in ours:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                continue  # reaped since the list was made
+    loop.call_later(_REAP_INTERVAL, _reap_orphans, loop, server)
+
+
+async def _ask_to_end(server: Server) -> None:
+    """Nobody decided that this server ends now: its processes get a moment to put things in order."""
+    processes = server.state.sessions.processes()
+    for process in processes:
+        process.signal(signal.SIGTERM)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _ORPHANED_GRACE
+    while any(process.running for process in processes) and loop.time() < deadline:
+        await asyncio.sleep(0.01)
+
+

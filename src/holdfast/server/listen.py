@@ -1,0 +1,97 @@
+"""Where a server listens, and what it answers before a connection is a WebSocket (exec-server spec 1)."""
+
+import ipaddress
+import re
+from http import HTTPStatus
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.server.auth import Check
+from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
+from holdfast.transports.websocket import Gate
+
+__all__ = ["BadListenUrl", "ListenUrl", "make_gate", "parse_listen_url"]
+
+
+class BadListenUrl(HoldfastError):
+    """Not a place where a server can listen."""
+
+
+class ListenUrl(msgspec.Struct, frozen=True):
+    """A place to listen."""
+
+    kind: str
+    """`ws`, `stdio` or `unix`."""
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.kind != "ws" or ipaddress.ip_address(self.host).is_loopback
+
+
+_WS = re.compile(r"ws://(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+)):(?P<port>[0-9]{1,5})")
+
+
+def parse_listen_url(url: str) -> ListenUrl:
+    """
+    Read a `--listen` value.
+
+    Raises:
+        BadListenUrl: With the text for whoever started the server.
+    """
+    if url in ("stdio", "stdio://"):
+        return ListenUrl("stdio")
+    if url.startswith("unix://") and len(url) > len("unix:///"):
+        path = url.removeprefix("unix://")
+        if not path.startswith("/"):
+            raise BadListenUrl(
+                f"invalid unix --listen URL `{url}`; expected `unix:///absolute/path`"
+            )
+        return ListenUrl("unix", path=path)
+    if not url.startswith("ws://"):
+        raise BadListenUrl(
+            f"unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio`"
+        )
+    found = _WS.fullmatch(url)
+    try:
+        if found is None or int(found["port"]) > 0xFFFF:
+            raise ValueError
+        host = found["v6"] or found["v4"]
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise BadListenUrl(
+            f"invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`"
+        ) from None
+    return ListenUrl("ws", host, int(found["port"]))
+
+
+def make_gate(check: Check | None) -> Gate:
+    """
+    What a listener answers to plain HTTP, and whom it lets in.
+
+    A browser sends an `Origin` and is refused on every path: no page may reach a
+    server that runs commands. Then come the upgrade headers, then the token.
+    """
+
+    def gate(head: RequestHead) -> Response | None:
+        if head.get("origin") is not None:
+            return Response(HTTPStatus.FORBIDDEN)
+        if head.path == "/readyz":
+            if head.method in ("GET", "HEAD"):
+                return Response(HTTPStatus.OK)
+            return Response(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("allow", "GET,HEAD"),))
+        if head.path != "/":
+            return Response(HTTPStatus.NOT_FOUND)
+        fault = upgrade_fault(head)
+        if fault is not None:
+            return fault
+        refusal = None if check is None else check(head.get("authorization"))
+        if refusal is not None:
+            return Response(HTTPStatus.UNAUTHORIZED, refusal.encode())
+        return None
+
+    return gate

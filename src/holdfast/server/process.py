@@ -1,0 +1,150 @@
+"""`process/*`: the wire in front of the engine, and nothing else."""
+
+import re
+import signal
+from collections.abc import Awaitable
+
+import pybase64
+
+from holdfast.errors import InvalidParams
+from holdfast.process.local import LocalProcess
+from holdfast.protocol.base import Empty
+from holdfast.protocol.methods import (
+    PROCESS_CLOSE_STDIN,
+    PROCESS_LIST,
+    PROCESS_READ,
+    PROCESS_RESIZE,
+    PROCESS_SIGNAL,
+    PROCESS_START,
+    PROCESS_TERMINATE,
+    PROCESS_WRITE,
+)
+from holdfast.protocol.process import (
+    CloseStdinParams,
+    ListResponse,
+    ReadParams,
+    ReadResponse,
+    ResizeParams,
+    SignalParams,
+    StartParams,
+    StartResponse,
+    TerminateParams,
+    TerminateResponse,
+    WriteParams,
+    WriteResponse,
+    WriteStatus,
+)
+from holdfast.rpc.router import Router
+from holdfast.server.connection import ServerConnection
+
+__all__ = ["add_process_methods"]
+
+_ACCEPTED = WriteResponse(status=WriteStatus.ACCEPTED)
+_EMPTY = Empty()
+_PADDED = re.compile(r"[+/0-9A-Za-z]*={0,2}")
+
+
+def add_process_methods(router: Router[ServerConnection]) -> None:
+    """Serve the methods of this file."""
+    router.add(PROCESS_START, _start)
+    router.add(PROCESS_READ, _read)
+    router.add(PROCESS_WRITE, _write)
+    router.add(PROCESS_SIGNAL, _signal)
+    router.add(PROCESS_TERMINATE, _terminate)
+    router.add(PROCESS_RESIZE, _resize)
+    router.add(PROCESS_CLOSE_STDIN, _close_stdin)
+    router.add(PROCESS_LIST, _list)
+
+
+def _start(
+    client: ServerConnection, params: StartParams
+) -> StartResponse | Awaitable[StartResponse]:
+    process = client.session.processes.launch(params)
+    if isinstance(process, LocalProcess):
+        return StartResponse(process_id=params.process_id)
+    return _started(process)
+
+
+async def _started(process: Awaitable[LocalProcess]) -> StartResponse:
+    return StartResponse(process_id=(await process).process_id)
+
+
+def _read(client: ServerConnection, params: ReadParams) -> ReadResponse | Awaitable[ReadResponse]:
+    return client.session.processes.get(params.process_id).read(
+        params.after_seq or 0, params.max_bytes, (params.wait_ms or 0) / 1000
+    )
+
+
+def _write(
+    client: ServerConnection, params: WriteParams
+) -> WriteResponse | Awaitable[WriteResponse]:
+    data = _decode_base64(params.chunk)
+    if not params.write_id:
+        raise InvalidParams("writeId must not be empty")
+    if client.session.processes.is_starting(params.process_id):
+        return WriteResponse(status=WriteStatus.STARTING)
+    process = client.session.processes.find(params.process_id)
+    if process is None:
+        return WriteResponse(status=WriteStatus.UNKNOWN_PROCESS)
+    status = process.write(data, params.write_id)
+    if status is WriteStatus.ACCEPTED:
+        return _ACCEPTED
+    if isinstance(status, WriteStatus):
+        return WriteResponse(status=status)
+    return _accepted(status)
+
+
+async def _accepted(waiting: Awaitable[None]) -> WriteResponse:
+    await waiting
+    return _ACCEPTED
+
+
+def _decode_base64(text: str) -> bytes:
+    """Standard alphabet, padded, no loose bits; with the reasons the real server gives."""
+    try:
+        data: bytes = pybase64.b64decode(text, validate=True)
+    except ValueError:
+        for offset, character in enumerate(text.rstrip("=")):
+            if not _PADDED.fullmatch(character):
+                raise InvalidParams(f"Invalid symbol {ord(character)}, offset {offset}.") from None
+        raise InvalidParams("Invalid padding") from None
+    # Bits that the padding leaves over must be zero, or two texts mean one value.
+    if text.endswith("=") and pybase64.b64encode(data[-(len(data) % 3) :]).decode() != text[-4:]:
+        offset = len(text.rstrip("=")) - 1
+        raise InvalidParams(f"Invalid last symbol {ord(text[offset])}, offset {offset}.")
+    return data
+
+
+def _signal(client: ServerConnection, params: SignalParams) -> Empty:
+    number = _signal_number(params.signal)
+    process = client.session.processes.find(params.process_id)
+    if process is not None:
+        process.signal(number)
+    return _EMPTY
+
+
+def _signal_number(name: str) -> int:
+    if name == "interrupt":
+        return signal.SIGINT
+    # Our extension takes the system's own names, which are none of the protocol's.
+    if name.startswith("SIG") and name in signal.Signals.__members__:
+        return signal.Signals[name]
+    raise InvalidParams(f"unknown variant `{name}`, expected `interrupt`")
+
+
+def _terminate(client: ServerConnection, params: TerminateParams) -> TerminateResponse:
+    return TerminateResponse(running=client.session.processes.terminate(params.process_id))
+
+
+def _resize(client: ServerConnection, params: ResizeParams) -> Empty:
+    client.session.processes.get(params.process_id).resize(params.rows, params.cols)
+    return _EMPTY
+
+
+def _close_stdin(client: ServerConnection, params: CloseStdinParams) -> Empty:
+    client.session.processes.get(params.process_id).close_stdin()
+    return _EMPTY
+
+
+def _list(client: ServerConnection, params: Empty) -> ListResponse:
+    return ListResponse(processes=[process.summary() for process in client.session.processes])

@@ -1,0 +1,41 @@
+"""What all connections of a server share."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.server.sessions import Session, Sessions
+from holdfast.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from holdfast.server.connection import ServerConnection
+
+__all__ = ["DEFAULT_CONCURRENT_REQUESTS", "ServerState"]
+
+DEFAULT_CONCURRENT_REQUESTS = 1024
+"""Requests of one connection that may be waiting at once; those that answer at once do not count."""
+
+
+class ServerState:
+    """The sessions, and the facts that do not change while the server runs."""
+
+    def __init__(
+        self,
+        *,
+        sessions: Sessions,
+        environment: EnvironmentInfo,
+        concurrent_requests: int = DEFAULT_CONCURRENT_REQUESTS,
+        telemetry: Telemetry | None = None,
+        resumable: bool = True,
+    ) -> None:
+        self.sessions = sessions
+        self.environment = environment
+        self.concurrent_requests = concurrent_requests
+        self.telemetry = telemetry
+        self.connections: set[ServerConnection] = set()
+        # On stdio there is one connection, and nothing to come back with.
+        self._resumable = resumable
+
+    def connection_ended(self, session: Session) -> None:
+        """Keep a session for whoever may resume it."""
+        if self._resumable:
+            self.sessions.detach(session)

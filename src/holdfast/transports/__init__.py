@@ -1,0 +1,1 @@
+"""Ways to carry whole messages: WebSocket, lines on a byte stream, memory."""

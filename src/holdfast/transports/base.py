@@ -1,0 +1,61 @@
+"""What every transport is: whole messages out by a call, whole messages in by a callback."""
+
+from typing import Protocol
+
+__all__ = ["HIGH_WATER", "LOW_WATER", "MAX_MESSAGE", "Receiver", "Transport"]
+
+MAX_MESSAGE = 64 << 20
+"""Bytes of one message; one more ends the connection (exec-server spec 1.4, 1.5)."""
+
+HIGH_WATER = 512 << 10
+"""Bytes waiting to be sent at which the sender is asked to pause."""
+
+LOW_WATER = 128 << 10
+"""Bytes left at which it may go on."""
+
+
+class Receiver(Protocol):
+    """Who gets what a transport carries. No method may raise."""
+
+    def received(self, message: bytes) -> None:
+        """A whole message came."""
+
+    def lost(self, reason: str) -> None:
+        """The transport has ended; nothing more comes. Called once."""
+
+    def pause_sending(self) -> None:
+        """The other side does not read: what is sent now only piles up."""
+
+    def resume_sending(self) -> None:
+        """It reads again."""
+
+
+class Transport(Protocol):
+    """
+    One connection that carries messages, in order, until it ends.
+
+    What is sent while a message is being received goes out together afterwards.
+    """
+
+    @property
+    def kind(self) -> str:
+        """`websocket`, `stdio`, `unix` or `memory`."""
+
+    @property
+    def label(self) -> str:
+        """The other side, for the text about a message that cannot be read."""
+
+    def send(self, message: bytes) -> None:
+        """Send a message; never waits. After the end it does nothing."""
+
+    def pause_receiving(self) -> None:
+        """Take no more messages for now, so that the other side has to wait."""
+
+    def resume_receiving(self) -> None:
+        """Take messages again."""
+
+    def close(self) -> None:
+        """Send what is waiting, then end."""
+
+    def abort(self) -> None:
+        """End at once."""

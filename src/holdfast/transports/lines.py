@@ -1,0 +1,160 @@
+"""
+One message per line on any pair of byte streams: the ground of stdio and unix sockets.
+
+See exec-server spec 1.5.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from holdfast.rpc.framing import Lines, LineTooLong
+from holdfast.transports.base import HIGH_WATER, LOW_WATER, Receiver, Transport
+
+__all__ = ["LineTransport", "WriteSide"]
+
+
+class LineTransport(asyncio.Protocol):
+    """
+    Messages as lines, read from one asyncio transport and written to another.
+
+    On a socket both are the same one.
+    """
+
+    def __init__(self, kind: str, accept: Callable[[Transport], Receiver]) -> None:
+        self.kind = kind
+        self.label = f"exec-server {kind}"
+        self._accept = accept
+        self._receiver: Receiver | None = None
+        self._reader: asyncio.ReadTransport | None = None
+        self._writer: asyncio.WriteTransport | None = None
+        self._lines = Lines()
+        self._corked: list[bytes] | None = None
+        self._lost = False
+
+    def write_to(self, writer: asyncio.WriteTransport) -> None:
+        """Say where messages go; before anything is received."""
+        self._writer = writer
+        writer.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
+
+    # -- Transport
+
+    def send(self, message: bytes) -> None:
+        if self._lost or self._writer is None:
+            return
+        if self._corked is not None:
+            self._corked.append(message)
+        else:
+            self._writer.write(message + b"\n")
+
+    def pause_receiving(self) -> None:
+        if self._reader is not None and not self._lost:
+            self._reader.pause_reading()
+
+    def resume_receiving(self) -> None:
+        if self._reader is not None and not self._lost:
+            self._reader.resume_reading()
+
+    def close(self) -> None:
+        self._uncork()
+        self._end("closed here")
+        if self._writer is not None:
+            self._writer.close()
+
+    def abort(self) -> None:
+        self._end("closed here")
+        if self._writer is not None:
+            self._writer.abort()
+
+    # -- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not derive from asyncio's.
+        self._reader = cast(asyncio.ReadTransport, transport)
+        if hasattr(transport, "write"):
+            self.write_to(cast(asyncio.WriteTransport, transport))
+        self._receiver = self._accept(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._lost:
+            return
+        try:
+            lines = self._lines.feed(data)
+        except LineTooLong:
+            self._end("a line is too long")
+            self.close()
+            return
+        if len(lines) > 1:
+            self._corked = []
+        try:
+            for line in lines:
+                if not self._take(line):
+                    break
+        finally:
+            self._uncork()
+
+    def eof_received(self) -> bool:
+        last = self._lines.end()
+        if last is not None and not self._lost:
+            self._take(last)
+        self._end("end of input")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end("end of input" if exc is None else str(exc))
+        if self._writer is not None:
+            self._writer.close()
+
+    def pause_writing(self) -> None:
+        if self._receiver is not None:
+            self._receiver.pause_sending()
+
+    def resume_writing(self) -> None:
+        if self._receiver is not None:
+            self._receiver.resume_sending()
+
+    # -- inside
+
+    def _take(self, line: bytes) -> bool:
+        """Hand a line on; `False` when that ended the connection."""
+        assert self._receiver is not None  # connected, since data came
+        if not line.isascii():
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError:
+                self._end("the input is not UTF-8")
+                self.close()
+                return False
+        self._receiver.received(line)
+        return not self._lost
+
+    def _uncork(self) -> None:
+        corked, self._corked = self._corked, None
+        if corked and not self._lost and self._writer is not None:
+            self._writer.write(b"\n".join(corked) + b"\n")
+
+    def _end(self, reason: str) -> None:
+        if self._lost:
+            return
+        self._uncork()
+        self._lost = True
+        if self._reader is not None:
+            self._reader.close()
+        if self._receiver is not None:
+            self._receiver.lost(reason)
+
+
+class WriteSide(asyncio.BaseProtocol):
+    """The protocol of a pipe that is only written to: passes on when it is full and when it ends."""
+
+    def __init__(self, lines: LineTransport) -> None:
+        self._lines = lines
+
+    def pause_writing(self) -> None:
+        self._lines.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._lines.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lines.connection_lost(exc)

@@ -1,0 +1,79 @@
+"""
+Messages as lines on a unix socket: an extension of Holdfast.
+
+The file's mode is the lock: only its owner can connect.
+"""
+
+import asyncio
+import os
+import socket
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+
+from holdfast.errors import ConnectFailed
+from holdfast.transports.base import Receiver, Transport
+from holdfast.transports.lines import LineTransport
+
+__all__ = ["connect_unix", "listen_unix"]
+
+
+async def listen_unix(path: str, accept: Callable[[Transport], Receiver]) -> asyncio.Server:
+    """
+    Listen on a socket file of mode 0600.
+
+    A file left by a server that is gone is replaced; one that answers is not.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    _remove_stale(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    # The mode must be right from the first moment, so it is set by the mask and
+    # not by a change afterwards. Nothing else runs between the two calls.
+    before = os.umask(0o177)
+    try:
+        listening.bind(path)
+    except BaseException:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    loop = asyncio.get_running_loop()
+    return await loop.create_unix_server(lambda: LineTransport("unix", accept), sock=listening)
+
+
+def _remove_stale(path: str) -> None:
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return  # binding says that the address is in use
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+async def connect_unix(
+    path: str, accept: Callable[[Transport], Receiver], *, timeout: float = 10.0
+) -> Transport:
+    """
+    Connect to a server on a socket file.
+
+    Raises:
+        ConnectFailed: With the reason.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout):
+            _, lines = await loop.create_unix_connection(
+                lambda: LineTransport("unix", accept), path
+            )
+    except TimeoutError:
+        raise ConnectFailed(f"timed out connecting to unix socket `{path}`") from None
+    except OSError as error:
+        raise ConnectFailed(f"failed to connect to unix socket `{path}`: {error}") from error
+    return lines

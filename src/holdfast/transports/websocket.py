@@ -1,0 +1,355 @@
+"""
+WebSocket on both ends, by picows (exec-server spec 1.4).
+
+picows carries frames; messages in fragments, the limit of a message and slow
+readers are handled here. Its own way to answer HTTP knows `GET` only, so a
+listener reads the head itself and hands proper upgrades over.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import cast
+
+from picows import (
+    WSAutoPingStrategy,
+    WSFrame,
+    WSHandshakeError,
+    WSListener,
+    WSMsgType,
+    WSTransport,
+    ws_connect,
+)
+from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
+
+from holdfast.errors import ConnectFailed
+from holdfast.transports.base import HIGH_WATER, LOW_WATER, MAX_MESSAGE, Receiver, Transport
+from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
+
+__all__ = ["MAX_FRAME", "PING_INTERVAL", "Gate", "connect_websocket", "listen_websocket"]
+
+logger = logging.getLogger(__name__)
+
+MAX_FRAME = 16 << 20
+"""Bytes of one frame; a larger one ends the connection."""
+
+PING_INTERVAL = 30.0
+"""Seconds between two pings of a server; a missing answer has no consequence."""
+
+HEAD_TIMEOUT = 10.0
+"""Seconds a client may take to send its request."""
+
+Gate = Callable[[RequestHead], Response | None]
+"""Decides on a request before it becomes a WebSocket: an answer of its own, or `None` to go on."""
+
+_READ_BUFFER = 64 << 10
+
+
+class WebSocketTransport(WSListener):  # type: ignore[misc]  # picows has no types for subclassing
+    """One WebSocket connection, of either side."""
+
+    kind = "websocket"
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._receiver: Receiver
+        self._ws: WSTransport
+        # A message that comes in fragments, until the last one is there.
+        self._fragments: list[bytes] = []
+        self._fragment_bytes = 0
+        # What is sent while a batch of frames is being received.
+        self._corked: list[bytes] | None = None
+        self._quick_ack: socket.socket | None = None
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self._lost = False
+        self.label = "exec-server websocket"
+        self._accept: Callable[[Transport], Receiver] | None = None
+
+    # -- Transport
+
+    def send(self, message: bytes) -> None:
+        if self._corked is not None:
+            self._corked.append(message)
+        else:
+            self._ws.send(WSMsgType.TEXT, message)
+
+    def pause_receiving(self) -> None:
+        if not self._lost:
+            self._ws.underlying_transport.pause_reading()
+
+    def resume_receiving(self) -> None:
+        if not self._lost:
+            self._ws.underlying_transport.resume_reading()
+
+    def close(self) -> None:
+        self._uncork()
+        self._ws.disconnect()
+
+    def abort(self) -> None:
+        self._ws.disconnect(False)
+
+    # -- picows
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._ws = transport
+        underlying = transport.underlying_transport
+        underlying.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
+        peer = underlying.get_extra_info("peername")
+        if peer:
+            host = f"[{peer[0]}]" if ":" in peer[0] else peer[0]
+            self.label = f"exec-server websocket {host}:{peer[1]}"
+        if self._accept is not None:
+            self._receiver = self._accept(self)
+            self._ping_timer = self._loop.call_later(PING_INTERVAL, self._ping)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if not frame.last_in_buffer and self._corked is None:
+            self._corked = []
+        try:
+            self._frame(transport, frame)
+        finally:
+            if frame.last_in_buffer:
+                self._uncork()
+                if self._quick_ack is not None:
+                    # Not a lasting option: the kernel falls back by itself. It makes a
+                    # server that waits for acknowledgements answer many times faster.
+                    self._quick_ack.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._lost = True
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+        self._receiver.lost("connection closed")
+
+    def pause_writing(self) -> None:
+        self._receiver.pause_sending()
+
+    def resume_writing(self) -> None:
+        self._receiver.resume_sending()
+
+    # -- inside
+
+    def _frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        kind = frame.msg_type
+        if kind is WSMsgType.TEXT or kind is WSMsgType.BINARY:
+            if self._fragments:
+                self._violated("a new message inside a fragmented one")
+            elif frame.fin:
+                self._receiver.received(frame.get_payload_as_bytes())
+            else:
+                self._fragments.append(frame.get_payload_as_bytes())
+                self._fragment_bytes = frame.payload_size
+        elif kind is WSMsgType.CONTINUATION:
+            if not self._fragments:
+                self._violated("a continuation of nothing")
+                return
+            self._fragment_bytes += frame.payload_size
+            if self._fragment_bytes > MAX_MESSAGE:
+                self._violated(f"a message of more than {MAX_MESSAGE} bytes")
+                return
+            self._fragments.append(frame.get_payload_as_bytes())
+            if frame.fin:
+                message = b"".join(self._fragments)
+                self._fragments.clear()
+                self._receiver.received(message)
+        elif kind is WSMsgType.CLOSE:
+            self._uncork()
+            transport.send_close(frame.get_close_code(), frame.get_close_message())
+            transport.disconnect()
+
+    def _violated(self, what: str) -> None:
+        logger.info("%s sent %s", self.label, what)
+        self._ws.disconnect(False)
+
+    def _uncork(self) -> None:
+        corked, self._corked = self._corked, None
+        if not corked or self._lost:
+            return
+        if len(corked) == 1 or self._ws.is_client_side:
+            for message in corked:
+                self._ws.send(WSMsgType.TEXT, message)
+        else:
+            # One system call for all of them. A server's frames are not masked,
+            # so their heads are easily made here.
+            self._ws.underlying_transport.write(
+                b"".join([part for message in corked for part in (_frame_head(len(message)), message)])
+            )
+
+    def _ping(self) -> None:
+        self._ws.send_ping(b"")
+        self._ping_timer = self._loop.call_later(PING_INTERVAL, self._ping)
+
+
+def _frame_head(size: int) -> bytes:
+    """The head of a whole text frame from a server (RFC 6455, 5.2)."""
+    if size < 126:
+        return bytes((0x81, size))
+    if size < 1 << 16:
+        return b"\x81\x7e" + size.to_bytes(2, "big")
+    return b"\x81\x7f" + size.to_bytes(8, "big")
+
+
+class _FrontDoor(asyncio.Protocol):
+    """Reads one HTTP request and answers it, or makes a WebSocket of its connection."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        gate: Gate,
+        accept: Callable[[Transport], Receiver],
+    ) -> None:
+        self._loop = loop
+        self._gate = gate
+        self._accept = accept
+        self._data = b""
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._timer = self._loop.call_later(HEAD_TIMEOUT, self._transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._timer is None:
+            return  # answered already, the rest is of no interest
+        self._data += data
+        head, end, rest = self._data.partition(b"\r\n\r\n")
+        if not end and len(self._data) <= MAX_HEAD:
+            return
+        self._timer.cancel()
+        self._timer = None
+        try:
+            if len(head) > MAX_HEAD:
+                raise BadHead
+            request = RequestHead.parse(head)
+        except BadHead:
+            self._answer(Response(HTTPStatus.BAD_REQUEST), head_only=False)
+            return
+        response = self._gate(request)
+        if response is not None:
+            self._answer(response, head_only=request.method == "HEAD")
+        else:
+            self._upgrade(request, rest)
+
+    def _answer(self, response: Response, *, head_only: bool) -> None:
+        self._transport.write(response.encode(head_only=head_only))
+        self._transport.close()
+
+    def _upgrade(self, request: RequestHead, rest: bytes) -> None:
+        listener = WebSocketTransport(self._loop)
+        listener._accept = self._accept  # noqa: SLF001 - the two halves of one module
+        protocol = WSProtocol(
+            None,
+            None,
+            False,  # server side
+            lambda _: listener,
+            logger,
+            True,  # an exception in a callback ends the connection
+            None,
+            False,  # pings are sent without expecting an answer, see `_ping`
+            PING_INTERVAL,
+            PING_INTERVAL,
+            WSAutoPingStrategy.PING_PERIODICALLY,
+            True,  # pings of the client are answered
+            MAX_FRAME,
+            None,
+            _READ_BUFFER,
+        )
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        # The head is checked; picows gets it in the one spelling it knows.
+        key = request.get("sec-websocket-key") or ""
+        data = (
+            "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+        ).encode() + rest
+        while data:
+            buffer = protocol.get_buffer(-1)
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            protocol.buffer_updated(size)
+            data = data[size:]
+
+
+async def listen_websocket(
+    host: str, port: int, *, gate: Gate, accept: Callable[[Transport], Receiver]
+) -> asyncio.Server:
+    """
+    Listen for connections.
+
+    Args:
+        host: An address of this machine.
+        port: 0 for any that is free.
+        gate: Asked about every request; it calls `upgrade_fault` where that is due.
+        accept: Called with each connection, returns who receives its messages.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(lambda: _FrontDoor(loop, gate, accept), host, port, backlog=1024)
+
+
+async def connect_websocket(
+    url: str,
+    accept: Callable[[Transport], Receiver],
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 10.0,
+) -> Transport:
+    """
+    Connect to a server.
+
+    Args:
+        url: `ws://` or `wss://`.
+        accept: Called with the connection, returns who receives its messages.
+        headers: Sent with the request, such as `Authorization`.
+        timeout: Seconds for all of it.
+
+    Raises:
+        ConnectFailed: With the reason.
+    """
+    loop = asyncio.get_running_loop()
+    listener = WebSocketTransport(loop)
+    listener._receiver = accept(listener)  # noqa: SLF001 - the two halves of one module
+    try:
+        async with asyncio.timeout(timeout):
+            transport, _ = await ws_connect(
+                lambda: listener,
+                url,
+                websocket_handshake_timeout=timeout,
+                logger_name=logger,
+                max_frame_size=MAX_FRAME,
+                extra_headers=dict(headers or {}),
+                max_redirects=0,
+                read_buffer_init_size=_READ_BUFFER,
+            )
+    except TimeoutError:
+        raise ConnectFailed(
+            f"timed out connecting to exec-server websocket `{url}` after {timeout:g}s"
+        ) from None
+    except WSHandshakeError as error:
+        raise ConnectFailed(
+            f"failed to connect to exec-server websocket `{url}`: {_refusal(error)}"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ConnectFailed(
+            f"failed to connect to exec-server websocket `{url}`: {error}"
+        ) from error
+    if not transport.is_secure:
+        listener._quick_ack = transport.underlying_transport.get_extra_info("socket")  # noqa: SLF001
+    return listener
+
+
+def _refusal(error: WSHandshakeError) -> str:
+    if error.response is None:
+        return str(error)
+    body = (error.raw_body or b"").decode("utf-8", "replace").strip()
+    status = error.response.status
+    return f"HTTP error: {int(status)}" + (f": {body}" if body else "")
