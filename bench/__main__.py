@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import shlex
+import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import uvloop
 
-from bench.figures import FULL, QUICK, Subject
+from bench.figures import FULL, QUICK, Benchmark, Measurements, Sizes, Subject
 from bench.machine import facts
 from bench.measures import ALL
 from bench.report import as_json, as_markdown
@@ -34,7 +37,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         help="run this benchmark only; may be repeated: %(choices)s",
     )
     parser.add_argument("--rounds", type=_positive, help=f"default {_ROUNDS}, with --quick 1")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything works")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes: shows that everything works"
+    )
     parser.add_argument(
         "--holdfast-command",
         metavar="COMMAND",
@@ -74,6 +79,20 @@ def _progress(line: str) -> None:
     sys.stderr.flush()
 
 
+async def _measure(
+    benchmarks: Sequence[Benchmark],
+    commands: Mapping[Subject, ServerCommand],
+    *,
+    rounds: int,
+    sizes: Sizes,
+) -> Measurements:
+    """Run the rounds; SIGTERM ends them as Ctrl-C does, the servers first."""
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await run_rounds(benchmarks, commands, rounds=rounds, sizes=sizes, progress=_progress)
+
+
 def main(arguments: list[str]) -> int:
     """Run the benchmarks; 0 unless one of them broke, whatever the figures are."""
     options = _options(arguments)
@@ -82,21 +101,15 @@ def main(arguments: list[str]) -> int:
     rounds: int = options.rounds or (1 if options.quick else _ROUNDS)
     machine = facts([options.codex, "--version"] if options.codex else None)
     command = shlex.join(["python", "-m", "bench", *arguments])
-    seen = uvloop.run(
-        run_rounds(
-            benchmarks,
-            _commands(options),
-            rounds=rounds,
-            sizes=QUICK if options.quick else FULL,
-            progress=_progress,
-        )
-    )
+    sizes = QUICK if options.quick else FULL
+    try:
+        seen = uvloop.run(_measure(benchmarks, _commands(options), rounds=rounds, sizes=sizes))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return 130
     if not options.codex:
         seen.missing.append("the real server: no `--codex` and no $CODEX_BIN")
     remark = ", **with --quick's tiny sizes: no figures to quote**" if options.quick else ""
-    table = as_markdown(
-        figures, seen, facts=machine, command=command, rounds=rounds, remark=remark
-    )
+    table = as_markdown(figures, seen, facts=machine, command=command, rounds=rounds, remark=remark)
     sys.stdout.write(table)
     if options.markdown:
         options.markdown.write_text(table)

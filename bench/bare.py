@@ -86,7 +86,9 @@ def _rate(fd: int, size: int) -> float:
 
 def _start_on(slave: int, argv: Sequence[str]) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+        return subprocess.Popen(
+            argv, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        )
     finally:
         os.close(slave)
 

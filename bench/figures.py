@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,15 @@ __all__ = [
     "Better",
     "Context",
     "Figure",
+    "Measure",
     "Measurements",
     "Runner",
     "Sizes",
     "Subject",
     "Target",
+    "both_clients",
+    "for_both",
+    "through_both",
 ]
 
 
@@ -44,7 +48,7 @@ class Acks(Enum):
     """How the client's kernel acknowledges what a server sent."""
 
     ORDINARY = "ordinary"
-    """Delayed, as for any client that sets nothing: with a server that leaves Nagle on, up to 40 ms."""
+    """Delayed, as for any client that sets nothing; a server that leaves Nagle on waits 40 ms."""
 
     QUICK = "quick ACKs"
     """At once: `TCP_QUICKACK`, set again after each receive."""
@@ -77,6 +81,7 @@ class Figure:
     """None where no client is part of what is measured."""
 
     target: Target | None = None
+    """What Holdfast is held to; None where the figure is only shown."""
 
     def best(self, values: Sequence[float]) -> float:
         """Return the best of the rounds, the one least disturbed by the machine's other work."""
@@ -88,8 +93,8 @@ class Sizes:
     """How much work one run of each benchmark does."""
 
     rpc_calls: int
-    pipelined_calls: int
-    pipelined_window: int
+    pipelined_turns: int
+    pipelined_width: int
     """Requests in flight: some thousands can wedge the real server (spec 3)."""
 
     starts: int
@@ -105,8 +110,8 @@ MIB = 1024 * 1024
 
 FULL = Sizes(
     rpc_calls=4000,
-    pipelined_calls=10_000,
-    pipelined_window=250,
+    pipelined_turns=40,
+    pipelined_width=250,
     starts=100,
     burst=150,
     pipe_bytes=192 * MIB,
@@ -119,8 +124,8 @@ FULL = Sizes(
 
 QUICK = Sizes(
     rpc_calls=200,
-    pipelined_calls=400,
-    pipelined_window=100,
+    pipelined_turns=4,
+    pipelined_width=100,
     starts=5,
     burst=10,
     pipe_bytes=8 * MIB,
@@ -143,6 +148,44 @@ class Context:
 
 Runner = Callable[[Context], Awaitable[Mapping[str, float]]]
 """Measures once; returns values by the key of their figure."""
+
+
+Measure = Callable[[Context, Acks], Awaitable[Mapping[str, float]]]
+"""Measures once through a client of that kind; returns values by the key of their figure."""
+
+_QUICK_SUFFIX = "_quick"
+
+
+def both_clients(*figures: Figure) -> tuple[Figure, ...]:
+    """
+    Return each figure as an ordinary client sees it, and beside it with quick ACKs.
+
+    The target is the ordinary client's, since that is what a user has.
+    """
+    return tuple(
+        variant
+        for figure in figures
+        for variant in (
+            replace(figure, client=Acks.ORDINARY),
+            replace(figure, client=Acks.QUICK, key=figure.key + _QUICK_SUFFIX, target=None),
+        )
+    )
+
+
+def through_both(measure: Measure) -> Runner:
+    """Return the runner that measures with both clients, for figures of `both_clients`."""
+
+    async def run(context: Context) -> Mapping[str, float]:
+        ordinary = await measure(context, Acks.ORDINARY)
+        quick = await measure(context, Acks.QUICK)
+        return {**ordinary, **{key + _QUICK_SUFFIX: value for key, value in quick.items()}}
+
+    return run
+
+
+def for_both(values: Mapping[str, float]) -> Mapping[str, float]:
+    """Return values of the bare system calls, which have no client, for both figures."""
+    return {**values, **{key + _QUICK_SUFFIX: value for key, value in values.items()}}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ def _argv(pid: int) -> list[str]:
 
 
 def tree(root: int, *, without: Sequence[str] | None = None) -> list[ProcessRef]:
-    """Return a process and its descendants, leaving out those that run an argv and all below them."""
+    """Return a process and its descendants, without those that run an argv and all below them."""
     children = _children()
     found: list[ProcessRef] = []
     pending = [root]

@@ -10,15 +10,34 @@ from bench.figures import Better, Figure, Measurements, Subject
 
 __all__ = ["as_json", "as_markdown"]
 
-_COLUMNS = ("", "unit", "client", "Holdfast", "Codex", "bare", "× Codex", "× bare", "target", "")
+_TIMES = "\N{MULTIPLICATION SIGN}"
+_NONE = "\N{EN DASH}"
+
+_COLUMNS = (
+    "",
+    "unit",
+    "client",
+    "Holdfast",
+    "Codex",
+    "bare",
+    f"{_TIMES} Codex",
+    f"{_TIMES} bare",
+    "target",
+    "",
+)
+
+_NAMES = {Subject.HOLDFAST: "Holdfast", Subject.CODEX: "Codex", Subject.BARE: "bare"}
 
 _NOTES = """\
-Best round of each. *Client* is how the one client that all servers share acknowledges what it receives: \
-*ordinary* leaves that to the kernel (delayed ACKs), *quick ACKs* sets `TCP_QUICKACK` again after each \
-receive, which spares a server that leaves Nagle on its waits. *Bare* is the same work by system calls from \
-Python, with no server. Streams are timed from the first output to the last; their client adds up sizes and \
-checks sequence numbers, and compares every byte of a smaller stream before. CPU is user and system time of \
-the server's own processes, without the commands they run.
+Best round of each. *Client* is how the one client that all servers share acknowledges what it
+receives: *ordinary* leaves that to the kernel (delayed ACKs), *quick ACKs* sets `TCP_QUICKACK`
+again after each receive, which spares a server that leaves Nagle on its waits. *Bare* is the same
+work by system calls from Python, with no server.
+
+Streams are timed from their first output to the last; the client adds up sizes and checks sequence
+numbers, after it has compared every byte of a smaller stream. CPU is the user and system time of
+the server's own processes, without the commands they run. Memory is theirs too: PSS is lower where
+others map the same files, as this benchmark does, and RSS counts twice what two of them share.
 """
 
 
@@ -66,13 +85,13 @@ def _target(figure: Figure) -> str:
     if figure.target is None:
         return ""
     sign = "≤" if figure.better is Better.LOWER else "≥"
-    return f"{sign} {figure.target.factor:g}× {figure.target.against.value.capitalize()}"
+    return f"{sign} {figure.target.factor:g}{_TIMES} {_NAMES[figure.target.against]}"
 
 
 def _number(value: float | None) -> str:
     """Write three significant digits, or a dash."""
     if value is None:
-        return "–"
+        return _NONE
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:#.3g}".rstrip(".")
@@ -105,7 +124,9 @@ def _entry(figure: Figure, seen: Measurements) -> dict[str, object]:
         "unit": figure.unit,
         "better": figure.better.value,
         "client": figure.client.value if figure.client is not None else None,
-        "rounds": {subject.value: seen.values.get((figure.key, subject), []) for subject in Subject},
+        "rounds": {
+            subject.value: seen.values.get((figure.key, subject), []) for subject in Subject
+        },
         "best": {subject.value: seen.best(figure, subject) for subject in Subject},
         "median": {subject.value: seen.median(figure, subject) for subject in Subject},
         "ratio": {

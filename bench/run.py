@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
 from bench.errors import BenchError, NotAvailable
@@ -74,7 +75,7 @@ async def _run(
         seen.failures.append(f"{where}: took more than {_LIMIT_SECONDS:.0f} s")
         progress(seen.failures[-1])
         return
-    except (BenchError, OSError) as error:
+    except (BenchError, OSError, subprocess.SubprocessError) as error:
         seen.failures.append(f"{where}: {error}")
         progress(seen.failures[-1])
         return

@@ -14,7 +14,16 @@ import msgspec
 
 from bench.errors import BenchError
 
-__all__ = ["Event", "Incoming", "decode", "frame", "notification", "output_size", "request", "start"]
+__all__ = [
+    "Event",
+    "Incoming",
+    "decode",
+    "frame",
+    "notification",
+    "output_size",
+    "request",
+    "start",
+]
 
 
 class Event(msgspec.Struct, rename="camel"):

@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from bench import wire
 from bench.client import RawClient
 from bench.errors import BenchError
-from bench.figures import Acks, Benchmark, Context, Figure, Subject, Target
+from bench.figures import (
+    Acks,
+    Benchmark,
+    Context,
+    Figure,
+    Subject,
+    Target,
+    both_clients,
+    through_both,
+)
 from bench.servers import talking
 
 __all__ = ["ECHO"]
@@ -18,7 +27,6 @@ _ARGV = ("/bin/cat",)
 _PROCESS = "cat"
 _LINE = b"a line of thirty-two characters\n"
 _WARM_UP = 3
-_KEYS = {Acks.ORDINARY: "echo", Acks.QUICK: "echo_quick"}
 
 
 class _Echoes:
@@ -29,7 +37,9 @@ class _Echoes:
         chunk = base64.b64encode(_LINE).decode()
         self._requests = [
             wire.request(
-                number, "process/write", {"processId": _PROCESS, "chunk": chunk, "writeId": f"w{number}"}
+                number,
+                "process/write",
+                {"processId": _PROCESS, "chunk": chunk, "writeId": f"w{number}"},
             )
             for number in range(first, first + count)
         ]
@@ -72,32 +82,23 @@ class _Echoes:
         return False
 
 
-async def _echo(context: Context) -> Mapping[str, float]:
-    values: dict[str, float] = {}
-    for acks, key in _KEYS.items():
-        async with talking(context.command, acks) as (_, client):
-            await client.call(wire.start(1, _PROCESS, _ARGV, pipe_stdin=True), 1)
-            await _Echoes(client, 2, _WARM_UP).run()
-            values[key] = await _Echoes(client, 2 + _WARM_UP, context.sizes.echoes).run() * 1e3
-    return values
+async def _echo(context: Context, acks: Acks) -> Mapping[str, float]:
+    async with talking(context.command, acks) as (_, client):
+        await client.call(wire.start(1, _PROCESS, _ARGV, pipe_stdin=True), 1)
+        await _Echoes(client, 2, _WARM_UP).run()
+        seconds = await _Echoes(client, 2 + _WARM_UP, context.sizes.echoes).run()
+    return {"echo": seconds * 1e3}
 
 
 ECHO = Benchmark(
     name="echo",
-    figures=(
+    figures=both_clients(
         Figure(
-            key=_KEYS[Acks.ORDINARY],
+            key="echo",
             title="stdin echo of a line through `cat`",
             unit="ms",
-            client=Acks.ORDINARY,
             target=Target(factor=0.01),
-        ),
-        Figure(
-            key=_KEYS[Acks.QUICK],
-            title="the same with quick ACKs",
-            unit="ms",
-            client=Acks.QUICK,
-        ),
+        )
     ),
-    runners={Subject.HOLDFAST: _echo, Subject.CODEX: _echo},
+    runners=dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_echo)),
 )

@@ -10,7 +10,17 @@ from contextlib import contextmanager
 from bench import wire
 from bench.client import RawClient
 from bench.errors import BenchError
-from bench.figures import Acks, Benchmark, Better, Context, Figure, Subject, Target
+from bench.figures import (
+    Acks,
+    Benchmark,
+    Better,
+    Context,
+    Figure,
+    Subject,
+    Target,
+    both_clients,
+    through_both,
+)
 from bench.processes import pin
 from bench.servers import talking
 
@@ -18,8 +28,6 @@ __all__ = ["PIPELINED", "ROUND_TRIP"]
 
 _METHOD = "environment/status"
 _WARM_UP = 200
-
-_KEYS = {Acks.ORDINARY: "rpc", Acks.QUICK: "rpc_quick"}
 
 
 class _InTurn:
@@ -46,27 +54,56 @@ class _InTurn:
         return False
 
 
-class _InFlight:
-    """Sends a window of requests in one write and waits for all of its replies."""
+class _Batch:
+    """Sends requests in one write and waits for all of their replies."""
 
-    def __init__(self, client: RawClient, first: int, count: int) -> None:
+    def __init__(self, client: RawClient, count: int) -> None:
         self._client = client
-        self._waiting = set(range(first, first + count))
-        self._frames = b"".join(wire.frame(wire.request(number, _METHOD)) for number in sorted(self._waiting))
+        self._waiting = set(range(count))
+        self._frames = b"".join(_frames(count))
 
-    async def run(self) -> float:
-        """Return the seconds it took."""
-        begun = time.perf_counter()
+    async def run(self) -> None:
+        """Take the one turn it has."""
         self._client.send_frames(self._frames)
         await self._client.until(self)
-        return time.perf_counter() - begun
 
     def __call__(self, payload: memoryview) -> bool:
-        number = wire.decode(payload).id
-        if number is None:
-            raise BenchError("a reply without an id")
-        self._waiting.remove(number)
+        _settle(self._waiting, payload)
         return not self._waiting
+
+
+class _Window:
+    """Keeps so many requests in flight: each reply sends the next request."""
+
+    def __init__(self, client: RawClient, count: int, width: int) -> None:
+        self._client = client
+        self._frames = _frames(count)
+        self._width = width
+        self._waiting = set(range(count))
+        self._next = width
+
+    async def run(self) -> None:
+        """Take the one turn it has."""
+        self._client.send_frames(b"".join(self._frames[: self._width]))
+        await self._client.until(self)
+
+    def __call__(self, payload: memoryview) -> bool:
+        _settle(self._waiting, payload)
+        if self._next < len(self._frames):
+            self._client.send_frames(self._frames[self._next])
+            self._next += 1
+        return not self._waiting
+
+
+def _frames(count: int) -> list[bytes]:
+    return [wire.frame(wire.request(number, _METHOD)) for number in range(count)]
+
+
+def _settle(waiting: set[int], payload: memoryview) -> None:
+    number = wire.decode(payload).id
+    if number is None:
+        raise BenchError("a reply without an id")
+    waiting.remove(number)
 
 
 @contextmanager
@@ -87,61 +124,61 @@ def _on_one_core(pids: list[int]) -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-async def _round_trip(context: Context) -> Mapping[str, float]:
-    values: dict[str, float] = {}
-    for acks, key in _KEYS.items():
-        async with talking(context.command, acks) as (server, client):
-            with _on_one_core(server.processes()):
-                await _InTurn(client, _WARM_UP).run()
-                seconds = await _InTurn(client, context.sizes.rpc_calls).run()
-        values[key] = seconds / context.sizes.rpc_calls * 1e3
-    return values
+async def _round_trip(context: Context, acks: Acks) -> Mapping[str, float]:
+    count = context.sizes.rpc_calls
+    async with talking(context.command, acks) as (server, client):
+        with _on_one_core(server.processes()):
+            await _InTurn(client, _WARM_UP).run()
+            seconds = await _InTurn(client, count).run()
+    return {"rpc": seconds / count * 1e3}
 
 
-async def _pipelined(context: Context) -> Mapping[str, float]:
-    window = context.sizes.pipelined_window
-    count = context.sizes.pipelined_calls
-    async with talking(context.command, Acks.QUICK) as (_, client):
-        await _InFlight(client, 1, window).run()
-        batches = [_InFlight(client, number, window) for number in range(1, count, window)]
+async def _pipelined(context: Context, acks: Acks) -> Mapping[str, float]:
+    width = context.sizes.pipelined_width
+    turns = context.sizes.pipelined_turns
+    async with talking(context.command, acks) as (_, client):
+        await _Batch(client, width).run()
+        batches = [_Batch(client, width) for _ in range(turns)]
         begun = time.perf_counter()
         for batch in batches:
             await batch.run()
-        seconds = time.perf_counter() - begun
-    return {"rpc_pipelined": len(batches) * window / seconds}
+        in_batches = time.perf_counter() - begun
+        window = _Window(client, turns * width, width)
+        begun = time.perf_counter()
+        await window.run()
+        in_window = time.perf_counter() - begun
+    return {"rpc_batches": turns * width / in_batches, "rpc_window": turns * width / in_window}
 
 
 ROUND_TRIP = Benchmark(
     name="rpc",
-    figures=(
+    figures=both_clients(
         Figure(
-            key=_KEYS[Acks.ORDINARY],
+            key="rpc",
             title=f"rpc round trip (`{_METHOD}`), client and server on one core",
             unit="ms",
-            client=Acks.ORDINARY,
             target=Target(factor=1.0),
-        ),
-        Figure(
-            key=_KEYS[Acks.QUICK],
-            title="the same with quick ACKs",
-            unit="ms",
-            client=Acks.QUICK,
-        ),
+        )
     ),
-    runners={Subject.HOLDFAST: _round_trip, Subject.CODEX: _round_trip},
+    runners=dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_round_trip)),
 )
 
 PIPELINED = Benchmark(
     name="rpc-pipelined",
-    figures=(
+    figures=both_clients(
         Figure(
-            key="rpc_pipelined",
-            title="pipelined rpc",
+            key="rpc_batches",
+            title="pipelined rpc, batches of 250",
             unit="calls/s",
             better=Better.HIGHER,
-            client=Acks.QUICK,
             target=Target(factor=5.0),
         ),
+        Figure(
+            key="rpc_window",
+            title="pipelined rpc, always 250 in flight",
+            unit="calls/s",
+            better=Better.HIGHER,
+        ),
     ),
-    runners={Subject.HOLDFAST: _pipelined, Subject.CODEX: _pipelined},
+    runners=dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_pipelined)),
 )

@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from bench import bare, wire
 from bench.client import RawClient
 from bench.errors import BenchError
-from bench.figures import Acks, Benchmark, Better, Context, Figure, Runner, Subject, Target
+from bench.figures import (
+    Acks,
+    Benchmark,
+    Better,
+    Context,
+    Figure,
+    Subject,
+    Target,
+    both_clients,
+    for_both,
+    through_both,
+)
 from bench.servers import talking
 
 __all__ = ["BURST", "PIPES", "TERMINAL"]
@@ -22,7 +33,9 @@ class _InTurn:
 
     def __init__(self, client: RawClient, name: str, count: int, *, tty: bool) -> None:
         self._client = client
-        self._requests = [wire.start(number, f"{name}{number}", _ARGV, tty=tty) for number in range(count)]
+        self._requests = [
+            wire.start(number, f"{name}{number}", _ARGV, tty=tty) for number in range(count)
+        ]
         self._next = 0
         self._owed = 0
         self._begun = 0.0
@@ -90,67 +103,46 @@ def _check_exit(message: wire.Incoming) -> None:
         raise BenchError(f"{_ARGV} ended with {message.params.exit_code}")
 
 
-def _in_turn(keys: Mapping[Acks, str], *, tty: bool) -> Runner:
-    async def run(context: Context) -> Mapping[str, float]:
-        values: dict[str, float] = {}
-        for acks, key in keys.items():
-            async with talking(context.command, acks) as (_, client):
-                await _InTurn(client, "warm-up-", _WARM_UP, tty=tty).run()
-                values[key] = await _InTurn(client, "p", context.sizes.starts, tty=tty).run() * 1e3
-        return values
+def _benchmark(
+    name: str, what: str, start: Callable[[Sequence[str]], None], *, tty: bool
+) -> Benchmark:
+    async def server(context: Context, acks: Acks) -> Mapping[str, float]:
+        async with talking(context.command, acks) as (_, client):
+            await _InTurn(client, "warm-up-", _WARM_UP, tty=tty).run()
+            seconds = await _InTurn(client, "p", context.sizes.starts, tty=tty).run()
+        return {name: seconds * 1e3}
 
-    return run
-
-
-def _bare(keys: Mapping[Acks, str], start: Callable[[Sequence[str]], None]) -> Runner:
-    async def run(context: Context) -> Mapping[str, float]:
+    async def bare_calls(context: Context) -> Mapping[str, float]:
         for _ in range(_WARM_UP):
             start(_ARGV)
         begun = time.perf_counter()
         for _ in range(context.sizes.starts):
             start(_ARGV)
-        value = (time.perf_counter() - begun) / context.sizes.starts * 1e3
-        return dict.fromkeys(keys.values(), value)
+        return for_both({name: (time.perf_counter() - begun) / context.sizes.starts * 1e3})
 
-    return run
+    return Benchmark(
+        name=name.replace("_", "-"),
+        figures=both_clients(
+            Figure(
+                key=name,
+                title=f"start → closed of `/bin/true`, {what}",
+                unit="ms",
+                target=Target(factor=1.5, against=Subject.BARE),
+            )
+        ),
+        runners={
+            **dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(server)),
+            Subject.BARE: bare_calls,
+        },
+    )
 
 
-async def _burst(context: Context) -> Mapping[str, float]:
+async def _burst(context: Context, acks: Acks) -> Mapping[str, float]:
     count = context.sizes.burst
-    async with talking(context.command, Acks.QUICK) as (_, client):
+    async with talking(context.command, acks) as (_, client):
         await _InTurn(client, "warm-up-", _WARM_UP, tty=False).run()
         seconds = await _AtOnce(client, "p", count).run()
     return {"burst": count / seconds}
-
-
-def _benchmark(name: str, what: str, start: Callable[[Sequence[str]], None], *, tty: bool) -> Benchmark:
-    keys = {Acks.ORDINARY: name, Acks.QUICK: f"{name}_quick"}
-    target = Target(factor=1.5, against=Subject.BARE)
-    runner = _in_turn(keys, tty=tty)
-    return Benchmark(
-        name=name.replace("_", "-"),
-        figures=(
-            Figure(
-                key=keys[Acks.ORDINARY],
-                title=f"start → closed of `/bin/true`, {what}",
-                unit="ms",
-                client=Acks.ORDINARY,
-                target=target,
-            ),
-            Figure(
-                key=keys[Acks.QUICK],
-                title="the same with quick ACKs",
-                unit="ms",
-                client=Acks.QUICK,
-                target=target,
-            ),
-        ),
-        runners={
-            Subject.HOLDFAST: runner,
-            Subject.CODEX: runner,
-            Subject.BARE: _bare(keys, start),
-        },
-    )
 
 
 PIPES = _benchmark("start_pipes", "pipes", bare.start_with_pipes, tty=False)
@@ -158,15 +150,14 @@ TERMINAL = _benchmark("start_terminal", "terminal", bare.start_with_terminal, tt
 
 BURST = Benchmark(
     name="burst",
-    figures=(
+    figures=both_clients(
         Figure(
             key="burst",
             title="150 starts of `/bin/true` at once, until all are closed",
             unit="starts/s",
             better=Better.HIGHER,
-            client=Acks.QUICK,
             target=Target(factor=6.0),
-        ),
+        )
     ),
-    runners={Subject.HOLDFAST: _burst, Subject.CODEX: _burst},
+    runners=dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_burst)),
 )

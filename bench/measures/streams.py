@@ -9,7 +9,18 @@ from collections.abc import Mapping, Sequence
 from bench import bare, wire
 from bench.client import RawClient
 from bench.errors import BenchError
-from bench.figures import Acks, Benchmark, Better, Context, Figure, Subject, Target
+from bench.figures import (
+    Acks,
+    Benchmark,
+    Better,
+    Context,
+    Figure,
+    Subject,
+    Target,
+    both_clients,
+    for_both,
+    through_both,
+)
 from bench.processes import cpu_seconds
 from bench.servers import talking
 
@@ -52,7 +63,9 @@ class _Stream:
     the bytes are the right ones for a first, small one (`_CheckedStream`).
     """
 
-    def __init__(self, client: RawClient, process_id: str, argv: Sequence[str], size: int, *, tty: bool) -> None:
+    def __init__(
+        self, client: RawClient, process_id: str, argv: Sequence[str], size: int, *, tty: bool
+    ) -> None:
         self._client = client
         self._start = wire.start(1, process_id, argv, tty=tty)
         self._size = size
@@ -117,7 +130,14 @@ class _CheckedStream(_Stream):
     """The same, with every byte decoded and compared."""
 
     def __init__(
-        self, client: RawClient, process_id: str, argv: Sequence[str], size: int, *, tty: bool, byte: bytes
+        self,
+        client: RawClient,
+        process_id: str,
+        argv: Sequence[str],
+        size: int,
+        *,
+        tty: bool,
+        byte: bytes,
     ) -> None:
         super().__init__(client, process_id, argv, size, tty=tty)
         self._byte = byte
@@ -132,10 +152,10 @@ class _CheckedStream(_Stream):
         return super().__call__(payload)
 
 
-async def _pipe(context: Context) -> Mapping[str, float]:
+async def _pipe(context: Context, acks: Acks) -> Mapping[str, float]:
     size = context.sizes.pipe_bytes
     argv = _zeros(size)
-    async with talking(context.command, Acks.QUICK) as (server, client):
+    async with talking(context.command, acks) as (server, client):
         await _CheckedStream(
             client, "checked", _zeros(_CHECKED_BYTES), _CHECKED_BYTES, tty=False, byte=b"\0"
         ).run()
@@ -149,9 +169,9 @@ async def _pipe(context: Context) -> Mapping[str, float]:
     return {"stream_pipe": rate / _MIB, "cpu": used / (size / _GIB)}
 
 
-async def _terminal(context: Context) -> Mapping[str, float]:
+async def _terminal(context: Context, acks: Acks) -> Mapping[str, float]:
     size = context.sizes.terminal_bytes
-    async with talking(context.command, Acks.QUICK) as (_, client):
+    async with talking(context.command, acks) as (_, client):
         await _CheckedStream(
             client, "checked", _letters(_CHECKED_BYTES), _CHECKED_BYTES, tty=True, byte=b"x"
         ).run()
@@ -161,47 +181,50 @@ async def _terminal(context: Context) -> Mapping[str, float]:
 
 async def _bare_pipe(context: Context) -> Mapping[str, float]:
     size = context.sizes.pipe_bytes
-    return {"stream_pipe": bare.pipe_rate(_zeros(size), size) / _MIB}
+    return for_both({"stream_pipe": bare.pipe_rate(_zeros(size), size) / _MIB})
 
 
 async def _bare_terminal(context: Context) -> Mapping[str, float]:
     size = context.sizes.terminal_bytes
-    return {"stream_terminal": bare.terminal_rate(_letters(size), size) / _MIB}
+    return for_both({"stream_terminal": bare.terminal_rate(_letters(size), size) / _MIB})
 
 
 PIPE = Benchmark(
     name="stream-pipe",
-    figures=(
+    figures=both_clients(
         Figure(
             key="stream_pipe",
             title="stream 192 MiB through a pipe",
             unit="MiB/s",
             better=Better.HIGHER,
-            client=Acks.QUICK,
             target=Target(factor=3.0),
         ),
         Figure(
             key="cpu",
             title="server CPU per GiB of that stream",
             unit="s/GiB",
-            client=Acks.QUICK,
             target=Target(factor=0.25),
         ),
     ),
-    runners={Subject.HOLDFAST: _pipe, Subject.CODEX: _pipe, Subject.BARE: _bare_pipe},
+    runners={
+        **dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_pipe)),
+        Subject.BARE: _bare_pipe,
+    },
 )
 
 TERMINAL = Benchmark(
     name="stream-terminal",
-    figures=(
+    figures=both_clients(
         Figure(
             key="stream_terminal",
             title="stream 32 MiB through a terminal",
             unit="MiB/s",
             better=Better.HIGHER,
-            client=Acks.QUICK,
             target=Target(factor=0.75, against=Subject.BARE),
         ),
     ),
-    runners={Subject.HOLDFAST: _terminal, Subject.CODEX: _terminal, Subject.BARE: _bare_terminal},
+    runners={
+        **dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_terminal)),
+        Subject.BARE: _bare_terminal,
+    },
 )

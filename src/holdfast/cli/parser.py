@@ -42,10 +42,14 @@ def _add_serve(
         type=_positive,
         help="requests of a connection that may wait at once; 1 keeps strict order",
     )
-    serve.add_argument("--ws-auth", metavar="MODE", choices=_AUTH_MODES, help=" or ".join(_AUTH_MODES))
+    serve.add_argument(
+        "--ws-auth", metavar="MODE", choices=_AUTH_MODES, help=" or ".join(_AUTH_MODES)
+    )
     serve.add_argument("--ws-token-file", metavar="PATH", help="holds the capability token")
     serve.add_argument("--ws-token-sha256", metavar="HEX", help="SHA-256 of the capability token")
-    serve.add_argument("--ws-shared-secret-file", metavar="PATH", help="key of signed tokens (HS256)")
+    serve.add_argument(
+        "--ws-shared-secret-file", metavar="PATH", help="key of signed tokens (HS256)"
+    )
     serve.add_argument("--ws-issuer", metavar="NAME", help="required `iss` of signed tokens")
     serve.add_argument("--ws-audience", metavar="NAME", help="required `aud` of signed tokens")
     serve.add_argument(

@@ -12,6 +12,7 @@ from holdfast.protocol.process import OutputStream
 __all__ = ["Child"]
 
 _DEV_NULL = -1
+_READ, _WRITE = 0, 1
 
 
 class Child:
@@ -38,35 +39,39 @@ class Child:
         """The master of its terminal, if it has one."""
 
     @classmethod
-    def on_pipes(cls, launch: Launch, env: Mapping[str, str], *, pipe_stdin: bool) -> "Child":
+    def on_pipes(
+        cls,
+        launch: Launch,
+        env: Mapping[str, str],
+        *,
+        pipe_stdin: bool = False,
+        pipe_stderr: bool = True,
+    ) -> "Child":
         """
-        Start with a pipe for each stream, and `/dev/null` or a pipe to read from.
+        Start with a pipe for each stream; those that are not wanted are `/dev/null`.
 
         Raises:
             SpawnFailed: Nothing was started and nothing is left open.
         """
         with ExitStack() as undo, ExitStack() as theirs:
 
-            def pipe() -> tuple[int, int]:
-                reader, writer = os.pipe()
-                return reader, writer
+            def pipe(our_end: int) -> tuple[int, int]:
+                """A pipe as our end and the child's; only ours does not block."""
+                ends = os.pipe()
+                undo.callback(os.close, ends[our_end])
+                theirs.callback(os.close, ends[1 - our_end])
+                os.set_blocking(ends[our_end], False)
+                return ends[our_end], ends[1 - our_end]
 
-            out, out_end = pipe()
-            undo.callback(os.close, out)
-            theirs.callback(os.close, out_end)
-            err, err_end = pipe()
-            undo.callback(os.close, err)
-            theirs.callback(os.close, err_end)
+            out, out_end = pipe(_READ)
+            outputs: list[tuple[OutputStream, int]] = [("stdout", out)]
+            err_end = stdin_end = _DEV_NULL
             stdin: int | None = None
-            stdin_end = _DEV_NULL
+            if pipe_stderr:
+                err, err_end = pipe(_READ)
+                outputs.append(("stderr", err))
             if pipe_stdin:
-                stdin_end, stdin = pipe()
-                undo.callback(os.close, stdin)
-                theirs.callback(os.close, stdin_end)
-                os.set_blocking(stdin, False)
-            # Only our ends: the child shares its own with what it starts.
-            os.set_blocking(out, False)
-            os.set_blocking(err, False)
+                stdin, stdin_end = pipe(_WRITE)
             pid = spawn(
                 launch.program,
                 launch.argv,
@@ -76,10 +81,12 @@ class Child:
             )
             pidfd = _open_pidfd(pid)
             undo.pop_all()  # it runs: our ends are the caller's from here on
-        return cls(pid, pidfd, stdin, [("stdout", out), ("stderr", err)])
+        return cls(pid, pidfd, stdin, outputs)
 
     @classmethod
-    def on_terminal(cls, launch: Launch, env: Mapping[str, str], *, rows: int, cols: int) -> "Child":
+    def on_terminal(
+        cls, launch: Launch, env: Mapping[str, str], *, rows: int, cols: int
+    ) -> "Child":
         """
         Start with a terminal of its own as its controlling one.
 

@@ -1,16 +1,14 @@
 """The environment of a child, from the policy and the variables of its start (exec-server spec 7.5)."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from holdfast.protocol.process import EnvPolicy, StartMetadata
 
-__all__ = ["TOOL_CALL_ID", "child_environment", "default_shell_variable"]
+__all__ = ["child_environment"]
 
-_CORE = frozenset(
-    "PATH SHELL TMPDIR TEMP TMP HOME LANG LC_ALL LC_CTYPE LOGNAME USER".split()
-)
+_CORE = frozenset("PATH SHELL TMPDIR TEMP TMP HOME LANG LC_ALL LC_CTYPE LOGNAME USER".split())
 
 _DEFAULT_EXCLUDES = ("*KEY*", "*SECRET*", "*TOKEN*")
 
@@ -26,10 +24,10 @@ _RESERVED = frozenset(
 )
 """Secrets of the server that no child may see, in whatever case they are written."""
 
-THREAD_ID = "CODEX_THREAD_ID"
-TOOL_CALL_ID = "CODEX_TOOL_CALL_ID"
+_THREAD_ID = "CODEX_THREAD_ID"
+_TOOL_CALL_ID = "CODEX_TOOL_CALL_ID"
 
-_RESERVED_AS_WRITTEN = frozenset({"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE", TOOL_CALL_ID})
+_RESERVED_AS_WRITTEN = frozenset({"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE", _TOOL_CALL_ID})
 
 
 def child_environment(
@@ -52,11 +50,11 @@ def child_environment(
     for name in [n for n in variables if n in _RESERVED_AS_WRITTEN or n.upper() in _RESERVED]:
         del variables[name]
     if metadata is not None:
-        variables.pop(THREAD_ID, None)
+        variables.pop(_THREAD_ID, None)
         if metadata.thread_id is not None:
-            variables[THREAD_ID] = metadata.thread_id
+            variables[_THREAD_ID] = metadata.thread_id
         if metadata.tool_call_id is not None:
-            variables[TOOL_CALL_ID] = metadata.tool_call_id
+            variables[_TOOL_CALL_ID] = metadata.tool_call_id
     return variables
 
 
@@ -92,10 +90,3 @@ def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
 def _translate(pattern: str) -> str:
     special = {"*": ".*", "?": "."}
     return "".join(special.get(character) or re.escape(character) for character in pattern)
-
-
-def default_shell_variable(variables: Mapping[str, str], shells: Iterable[str]) -> dict[str, str]:
-    """The variables of a terminal's child: with a `SHELL`, the first of `shells` unless it has one."""
-    if "SHELL" in variables:
-        return dict(variables)
-    return {**variables, "SHELL": next(iter(shells))}

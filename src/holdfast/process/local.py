@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from time import monotonic
 
 from holdfast.errors import (
@@ -22,18 +22,21 @@ from holdfast.errors import (
     UnknownProcess,
 )
 from holdfast.process.child import Child
-from holdfast.process.env import child_environment, default_shell_variable
+from holdfast.process.env import child_environment
 from holdfast.process.output import OutputLog
 from holdfast.process.program import pipe_launch, terminal_launch
 from holdfast.process.pty import DEFAULT_SIZE, set_size
 from holdfast.process.pump import OutputPump
+from holdfast.process.shell_snapshot import applies, check_scope, wrap
+from holdfast.process.snapshots import Snapshots
 from holdfast.process.spawn import system_text
 from holdfast.process.stdin import StdinQueue
-from holdfast.process.verdict import Reason, Verdict
+from holdfast.events import Reason, Verdict
 from holdfast.protocol.paths import ForeignPathUri
 from holdfast.protocol.process import (
     ProcessSummary,
     ReadResponse,
+    ShellSnapshotParams,
     StartParams,
     WriteStatus,
 )
@@ -69,6 +72,8 @@ class LocalProcess:
         self._terminal = child.terminal
         # Why we killed it, if we did; becomes the reason in the verdict.
         self._killed: Reason | None = None
+        # Readers that cannot keep up.
+        self._holders: set[object] = set()
         self._stdin: StdinQueue | None = None
         if child.stdin is not None:
             self._stdin = StdinQueue(loop, child.stdin, shared=params.tty)
@@ -93,9 +98,7 @@ class LocalProcess:
             return self.log.read(after_seq, max_bytes)
         return self._read_later(after_seq, max_bytes, wait)
 
-    async def _read_later(
-        self, after_seq: int, max_bytes: int | None, wait: float
-    ) -> ReadResponse:
+    async def _read_later(self, after_seq: int, max_bytes: int | None, wait: float) -> ReadResponse:
         deadline = self._loop.time() + min(wait, _LONGEST_WAIT)
         try:
             async with asyncio.timeout_at(deadline):
@@ -115,15 +118,18 @@ class LocalProcess:
             pass
         return self.log.read(after_seq, max_bytes)
 
-    def hold_output(self) -> None:
+    def hold_output(self, holder: object) -> None:
         """Stop reading what it writes, so that it waits; for a reader that cannot keep up."""
+        self._holders.add(holder)
         for pump in self._pumps:
             pump.hold()
 
-    def release_output(self) -> None:
-        """Read again."""
-        for pump in self._pumps:
-            pump.release()
+    def release_output(self, holder: object) -> None:
+        """Read again, unless somebody else cannot keep up either."""
+        self._holders.discard(holder)
+        if not self._holders:
+            for pump in self._pumps:
+                pump.release()
 
     # -- input
 
@@ -306,6 +312,7 @@ class LocalProcesses:
         self._timer: asyncio.TimerHandle | None = None
         # Starts that have to wait for something before the process is there.
         self._starting: dict[str, asyncio.Future[None]] = {}
+        self._snapshots = Snapshots(self._loop)
 
     def __iter__(self) -> Iterator[LocalProcess]:
         return iter(self._processes.values())
@@ -345,9 +352,9 @@ class LocalProcesses:
         process = self._processes.get(process_id)
         return process is not None and process.terminate()
 
-    def launch(self, params: StartParams) -> LocalProcess:
+    def launch(self, params: StartParams) -> LocalProcess | Awaitable[LocalProcess]:
         """
-        Start a process.
+        Start a process; an awaitable only if a shell's profile has to be captured for it.
 
         The order of the checks is part of the protocol (exec-server spec 7.2). A
         start that fails leaves no trace: the id is free.
@@ -358,15 +365,43 @@ class LocalProcesses:
             SpawnFailed: The system refused.
         """
         refuse_unsupported(params)
+        snapshot = params.shell_snapshot
+        if snapshot is not None:
+            check_scope(snapshot)
         if not params.argv:
             raise InvalidParams("argv must not be empty")
-        if params.process_id in self._processes:
+        if params.process_id in self._processes or params.process_id in self._starting:
             raise DuplicateProcess(params.process_id)
-        child = self._spawn(params)
+        if snapshot is not None and applies(params.argv, snapshot):
+            return self._launch_from_snapshot(params, snapshot)
+        return self._launch(params, params.argv, self._environment(params))
+
+    def _launch(
+        self, params: StartParams, argv: Sequence[str], env: Mapping[str, str]
+    ) -> LocalProcess:
+        child = self._spawn(params, argv, env)
         process = LocalProcess(self._loop, params, child, self._process_closed)
         self._processes[params.process_id] = process
         self._started(process)
         return process
+
+    async def _launch_from_snapshot(
+        self, params: StartParams, request: ShellSnapshotParams
+    ) -> LocalProcess:
+        cancelled: asyncio.Future[None] = self._loop.create_future()
+        self._starting[params.process_id] = cancelled
+        try:
+            env = self._environment(params)
+            snapshot = await self._snapshots.get(params, request, env)
+            if cancelled.cancelled():
+                raise InvalidRequest(f"process {params.process_id} start was cancelled")
+        finally:
+            del self._starting[params.process_id]
+        if snapshot is None:
+            return self._launch(params, params.argv, env)
+        given = {*params.env, *(params.env_policy.set if params.env_policy else ())}
+        argv, env = wrap(params.argv, snapshot, env=env, given=given)
+        return self._launch(params, argv, env)
 
     def end(self, reason: Reason) -> None:
         """Kill every process and what is left of its group; nothing is kept after its close."""
@@ -389,17 +424,21 @@ class LocalProcesses:
                 after = found.next_seq - 1
         return True
 
-    def _spawn(self, params: StartParams) -> Child:
-        cwd = native_cwd(params)
+    def _environment(self, params: StartParams) -> dict[str, str]:
         env = child_environment(params.env, params.env_policy, params.metadata, self._inherited)
+        if params.tty:
+            env.setdefault("SHELL", self._shell)
+        return env
+
+    def _spawn(self, params: StartParams, argv: Sequence[str], env: Mapping[str, str]) -> Child:
+        cwd = native_cwd(params)
         try:
             if params.tty:
-                env = default_shell_variable(env, [self._shell])
-                launch = terminal_launch(params.argv, params.arg0, cwd, env)
+                launch = terminal_launch(argv, params.arg0, cwd, env)
                 size = params.terminal_size
                 rows, cols = DEFAULT_SIZE if size is None else (size.rows, size.cols)
                 return Child.on_terminal(launch, env, rows=rows, cols=cols)
-            launch = pipe_launch(params.argv, params.arg0, cwd, env)
+            launch = pipe_launch(argv, params.arg0, cwd, env)
             return Child.on_pipes(launch, env, pipe_stdin=params.pipe_stdin)
         except OSError as error:
             # No descriptor, no terminal or no memory left.

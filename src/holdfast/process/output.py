@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.process.verdict import Verdict
+from holdfast.events import Closed, Exited, ProcessEvent, Verdict
 from holdfast.protocol.process import OutputChunk, OutputStream, ReadResponse
 
 __all__ = ["MAX_RETAINED_BYTES", "MAX_RETAINED_CHUNKS", "LogListener", "OutputLog"]
@@ -53,6 +53,7 @@ class OutputLog:
         self.verdict: Verdict | None = None
         """Set by the exit."""
         self.closed = False
+        self._exit_seq = 0
         self._max_bytes = max_bytes
         self._max_chunks = max_chunks
         # Chunks in order; those before `_first` were evicted and left a hole
@@ -71,10 +72,7 @@ class OutputLog:
         self.next_seq += 1
         self._chunks.append(chunk)
         self._retained += len(data)
-        if (
-            self._retained > self._max_bytes
-            or len(self._chunks) - self._first > self._max_chunks
-        ):
+        if self._retained > self._max_bytes or len(self._chunks) - self._first > self._max_chunks:
             self._evict()
         for listener in self._listeners:
             listener.output(chunk)
@@ -85,7 +83,7 @@ class OutputLog:
         """Add the exit; output may still follow."""
         assert self.verdict is None  # a process exits once
         self.verdict = verdict
-        seq = self.next_seq
+        seq = self._exit_seq = self.next_seq
         self.next_seq += 1
         for listener in self._listeners:
             listener.exited(seq, verdict)
@@ -105,8 +103,7 @@ class OutputLog:
         # A chunk above the limit evicts itself too: its number is spent, and
         # readers meet a gap in `seq` rather than a chunk that was cut.
         while self._first < len(self._chunks) and (
-            self._retained > self._max_bytes
-            or len(self._chunks) - self._first > self._max_chunks
+            self._retained > self._max_bytes or len(self._chunks) - self._first > self._max_chunks
         ):
             chunk = self._chunks[self._first]
             assert chunk is not None  # only slots before `_first` are emptied
@@ -150,6 +147,16 @@ class OutputLog:
             exit_code=None if verdict is None else verdict.exit_code,
             closed=self.closed,
         )
+
+    def entries(self) -> list[ProcessEvent]:
+        """All that is retained, the exit and the close in their places."""
+        entries: list[ProcessEvent] = [c for c in self._chunks[self._first :] if c is not None]
+        if self.verdict is not None:
+            at = bisect_right(entries, self._exit_seq, key=lambda entry: entry.seq)
+            entries.insert(at, Exited(self._exit_seq, self.verdict))
+        if self.closed:
+            entries.append(Closed(self.next_seq - 1))
+        return entries
 
     def has_news(self, after_seq: int = 0) -> bool:
         """Whether a read after that number answers at once, however long it may wait."""

@@ -30,9 +30,7 @@ class Launch(msgspec.Struct, frozen=True):
     cwd: str
 
 
-def pipe_launch(
-    argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[str, str]
-) -> Launch:
+def pipe_launch(argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[str, str]) -> Launch:
     """
     The rules on pipes: as `execvp` in the child's folder and with its `PATH`.
 

@@ -1,7 +1,5 @@
 """`environmentConfig/read`: the executor's own configuration (exec-server spec 6.3)."""
 
-from typing import Any
-
 from holdfast.protocol.base import Wire
 from holdfast.protocol.paths import PathUri
 
@@ -18,7 +16,7 @@ class ConfigReadParams(Wire, frozen=True, kw_only=True):
 class ConfigLayer(Wire, frozen=True, kw_only=True):
     source: str
     base_dir: str
-    toml: Any
+    toml: str
 
 
 class ConfigStack(Wire, frozen=True, kw_only=True):

@@ -59,9 +59,7 @@ INITIALIZED = NotificationMethod("initialized", Empty)
 
 ENVIRONMENT_INFO = Method("environment/info", Empty, EnvironmentInfo)
 ENVIRONMENT_STATUS = Method("environment/status", Empty, EnvironmentStatus)
-ENVIRONMENT_CONFIG_READ = Method(
-    "environmentConfig/read", ConfigReadParams, ConfigReadResponse
-)
+ENVIRONMENT_CONFIG_READ = Method("environmentConfig/read", ConfigReadParams, ConfigReadResponse)
 
 PROCESS_START = Method("process/start", StartParams, StartResponse)
 PROCESS_READ = Method("process/read", ReadParams, ReadResponse)

@@ -238,5 +238,3 @@ class ListResponse(Wire, frozen=True, kw_only=True):
     """An extension of Holdfast: the processes of this session, oldest first."""
 
     processes: list[ProcessSummary]
-
-

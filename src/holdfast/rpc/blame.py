@@ -109,5 +109,3 @@ def _wrong_type(value: object, wanted: str) -> str:
         case _:
             got = "map"
     return f"invalid type: {got}, expected {wanted}"
-
-

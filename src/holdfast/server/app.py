@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from holdfast.process.local import LocalProcess, LocalProcesses
-from holdfast.process.verdict import Reason
+from holdfast.events import Reason
 from holdfast.protocol.methods import FAMILIES
 from holdfast.rpc.router import Router
 from holdfast.server.connection import ServerConnection
@@ -137,5 +137,3 @@ def _result(process: LocalProcess) -> str:
     if verdict.reason not in (Reason.EXITED, Reason.SIGNALED):
         return "terminated"
     return "success" if verdict.exit_code == 0 else "error"
-
-

@@ -1,6 +1,11 @@
-"""`initialize` and `environment/*`."""
+"""`initialize`, `environment/*` and `environmentConfig/read`."""
 
-from holdfast.errors import InvalidParams, OperationFailed
+import asyncio
+import os
+import pwd
+from collections.abc import Awaitable
+
+from holdfast.errors import InvalidParams
 from holdfast.protocol.base import Empty
 from holdfast.protocol.environment import (
     ConfigReadParams,
@@ -18,6 +23,7 @@ from holdfast.protocol.methods import (
     ENVIRONMENT_STATUS,
     INITIALIZE,
 )
+from holdfast.protocol.paths import ForeignPathUri
 from holdfast.rpc.router import Router
 from holdfast.server.connection import ServerConnection
 
@@ -31,6 +37,7 @@ def add_environment_methods(router: Router[ServerConnection]) -> None:
     router.add(INITIALIZE, _initialize)
     router.add(ENVIRONMENT_INFO, _info)
     router.add(ENVIRONMENT_STATUS, _status)
+    router.add(ENVIRONMENT_CONFIG_READ, _read_config)
 
 
 def _initialize(client: ServerConnection, params: InitializeParams) -> InitializeResponse:
@@ -43,3 +50,37 @@ def _info(client: ServerConnection, params: Empty) -> EnvironmentInfo:
 
 def _status(client: ServerConnection, params: Empty) -> EnvironmentStatus:
     return _READY
+
+
+def _read_config(
+    client: ServerConnection, params: ConfigReadParams
+) -> Awaitable[ConfigReadResponse]:
+    from holdfast.server.executor_config import check_selectors  # noqa: PLC0415 - rarely asked for
+
+    check_selectors(params.config_paths, params.requirements_paths)
+    try:
+        cwd = params.cwd.native
+    except ForeignPathUri as error:
+        raise InvalidParams(str(error)) from None
+    return asyncio.to_thread(_load_config, cwd, params)
+
+
+def _load_config(cwd: str, params: ConfigReadParams) -> ConfigReadResponse:
+    """Off the event loop: it reads files, and asks for the name of this host."""
+    from holdfast.server.executor_config import (  # noqa: PLC0415
+        executor_hostname,
+        read_executor_config,
+    )
+
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        home = None
+    return read_executor_config(
+        cwd,
+        params.config_paths,
+        params.requirements_paths,
+        environ=os.environ,
+        home=home,
+        hostname=executor_hostname(),
+    )

@@ -132,5 +132,3 @@ def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) ->
                 continue  # gone, or reaped elsewhere
             except PermissionError:
                 spared.add(pid)  # it changed its user: it is no longer ours to end
-
-

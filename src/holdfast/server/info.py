@@ -81,5 +81,3 @@ def _uri(path: str) -> str | None:
 
 def _uri_here(path: str) -> str:
     return str(PathUri.from_path(os.path.join(os.getcwd(), path)))
-
-

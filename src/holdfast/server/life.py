@@ -187,5 +187,3 @@ async def _ask_to_end(server: Server) -> None:
     deadline = loop.time() + _ORPHANED_GRACE
     while any(process.running for process in processes) and loop.time() < deadline:
         await asyncio.sleep(0.01)
-
-

@@ -53,9 +53,7 @@ def parse_listen_url(url: str) -> ListenUrl:
             )
         return ListenUrl("unix", path=path)
     if not url.startswith("ws://"):
-        raise BadListenUrl(
-            f"unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio`"
-        )
+        raise BadListenUrl(f"unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio`")
     found = _WS.fullmatch(url)
     try:
         if found is None or int(found["port"]) > 0xFFFF:

@@ -1,12 +1,12 @@
 """`process/*`: the wire in front of the engine, and nothing else."""
 
 import re
-import signal
 from collections.abc import Awaitable
 
 import pybase64
 
 from holdfast.errors import InvalidParams
+from holdfast.process.backend import signal_number
 from holdfast.process.local import LocalProcess
 from holdfast.protocol.base import Empty
 from holdfast.protocol.methods import (
@@ -116,20 +116,11 @@ def _decode_base64(text: str) -> bytes:
 
 
 def _signal(client: ServerConnection, params: SignalParams) -> Empty:
-    number = _signal_number(params.signal)
+    number = signal_number(params.signal)
     process = client.session.processes.find(params.process_id)
     if process is not None:
         process.signal(number)
     return _EMPTY
-
-
-def _signal_number(name: str) -> int:
-    if name == "interrupt":
-        return signal.SIGINT
-    # Our extension takes the system's own names, which are none of the protocol's.
-    if name.startswith("SIG") and name in signal.Signals.__members__:
-        return signal.Signals[name]
-    raise InvalidParams(f"unknown variant `{name}`, expected `interrupt`")
 
 
 def _terminate(client: ServerConnection, params: TerminateParams) -> TerminateResponse:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.process.local import LocalProcess, LocalProcesses
-from holdfast.process.verdict import Reason, Verdict
+from holdfast.events import Reason, Verdict
 from holdfast.protocol import codes
 from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED
 from holdfast.protocol.process import ClosedEvent, ExitedEvent, OutputChunk
@@ -58,15 +58,15 @@ class Session:
         """Hold the processes of a client that does not read, and let them go on when it does."""
         for process in self.processes:
             if paused:
-                process.hold_output()
+                process.hold_output(self)
             else:
-                process.release_output()
+                process.release_output(self)
 
     def process_started(self, process: LocalProcess) -> None:
         """Tell the client of everything that happens to it."""
         process.log.subscribe(_Push(self, process.process_id))
         if self.owner is not None and self.owner.paused:
-            process.hold_output()
+            process.hold_output(self)
 
 
 class _Push:

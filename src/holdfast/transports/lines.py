@@ -71,7 +71,7 @@ class LineTransport(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not derive from asyncio's.
         self._reader = cast(asyncio.ReadTransport, transport)
-        if hasattr(transport, "write"):
+        if self._writer is None:  # a socket, which is both
             self.write_to(cast(asyncio.WriteTransport, transport))
         self._receiver = self._accept(self)
 

@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import stat
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.lines import LineTransport, WriteSide
@@ -22,7 +25,35 @@ async def serve_stdio(accept: Callable[[Transport], Receiver]) -> Transport:
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)
+    if not _is_pipe(incoming):
+        reader, writer = os.pipe()
+        _copy_in_thread(incoming, writer)
+        incoming = reader
+    if not _is_pipe(outgoing):
+        reader, writer = os.pipe()
+        _copy_in_thread(reader, outgoing)
+        outgoing = writer
     return await connect_pipes(incoming, outgoing, accept)
+
+
+def _is_pipe(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _copy_in_thread(source: int, target: int) -> None:
+    """Stand in for a file or a terminal, which an event loop cannot wait for as it does for a pipe."""
+
+    def copy() -> None:
+        with suppress(OSError):
+            while data := os.read(source, 1 << 16):
+                while data:
+                    data = data[os.write(target, data) :]
+        os.close(source)
+        os.close(target)
+
+    # The one that copies a terminal's input may wait for ever: it must not hold up the end.
+    threading.Thread(target=copy, name="stdio", daemon=os.isatty(source)).start()
 
 
 async def connect_pipes(

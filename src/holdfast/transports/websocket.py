@@ -174,7 +174,9 @@ class WebSocketTransport(WSListener):  # type: ignore[misc]  # picows has no typ
             # One system call for all of them. A server's frames are not masked,
             # so their heads are easily made here.
             self._ws.underlying_transport.write(
-                b"".join([part for message in corked for part in (_frame_head(len(message)), message)])
+                b"".join(
+                    [part for message in corked for part in (_frame_head(len(message)), message)]
+                )
             )
 
     def _ping(self) -> None:
@@ -293,7 +295,9 @@ async def listen_websocket(
         OSError: The address cannot be had.
     """
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: _FrontDoor(loop, gate, accept), host, port, backlog=1024)
+    return await loop.create_server(
+        lambda: _FrontDoor(loop, gate, accept), host, port, backlog=1024
+    )
 
 
 async def connect_websocket(

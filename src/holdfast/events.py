@@ -1,8 +1,9 @@
 """
-Why a process ended, recorded at the place where it is known.
+What happens to a process, in the words of the seams: output, one exit, one close.
 
-The wire has room for an exit code only (exec-server spec 8.3); the verdict tells
-apart what that number cannot.
+The reason of an end is recorded at the place where it is known. The wire has room
+for an exit code only (exec-server spec 8.3); the verdict tells apart what that
+number cannot.
 """
 
 import signal
@@ -10,7 +11,9 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["Reason", "Verdict"]
+from holdfast.protocol.process import OutputChunk
+
+__all__ = ["Closed", "Exited", "ProcessEvent", "Reason", "Verdict"]
 
 
 class Reason(StrEnum):
@@ -63,6 +66,23 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
                 return "terminated because the server stopped"
             case _:
                 return self.detail or self.reason.value
+
+
+class Exited(msgspec.Struct, frozen=True):
+    """The process itself is gone; what it left in the background may still write."""
+
+    seq: int
+    verdict: Verdict
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """Nothing more will come."""
+
+    seq: int
+
+
+ProcessEvent = OutputChunk | Exited | Closed
+"""One entry of the log of a process; `seq` numbers all kinds together, from 1."""
 
 
 def _signal_name(number: int) -> str:

@@ -1,0 +1,163 @@
+"""The engine behind the seam that callers know: `ExecBackend` for this machine."""
+
+import asyncio
+import signal as signals
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable
+
+from holdfast.errors import InvalidParams
+from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.protocol.process import OutputChunk, ReadResponse, StartParams, WriteStatus
+
+__all__ = ["LocalBackend", "LocalExecProcess", "signal_number"]
+
+_HIGH_WATER = 1 << 20
+"""Bytes one reader may fall behind before the process has to wait."""
+
+_LOW_WATER = 256 << 10
+
+
+def signal_number(name: str) -> int:
+    """
+    The number of a signal by a name of the protocol or of the system.
+
+    Raises:
+        InvalidParams: There is no such signal.
+    """
+    if name == "interrupt":
+        return signals.SIGINT
+    # Our extension takes the system's own names, which are none of the protocol's.
+    if name.startswith("SIG") and name in signals.Signals.__members__:
+        return signals.Signals[name]
+    raise InvalidParams(f"unknown variant `{name}`, expected `interrupt`")
+
+
+class LocalBackend:
+    """
+    Starts processes on this machine.
+
+    Use it as a context manager: at its end everything it started is killed.
+    """
+
+    def __init__(self, processes: LocalProcesses | None = None) -> None:
+        self._processes = LocalProcesses() if processes is None else processes
+
+    async def __aenter__(self) -> "LocalBackend":
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._processes.end(Reason.SERVER_STOPPING)
+        await self._processes.wait_all_closed(2.0)
+
+    async def start(self, params: StartParams) -> "LocalExecProcess":
+        process = self._processes.launch(params)
+        if isinstance(process, Awaitable):
+            process = await process
+        return LocalExecProcess(process)
+
+
+class LocalExecProcess:
+    """A process of this machine, seen through the seam."""
+
+    def __init__(self, process: LocalProcess) -> None:
+        self._process = process
+        self._write_id = 0
+
+    @property
+    def process_id(self) -> str:
+        return self._process.process_id
+
+    @property
+    def pid(self) -> int:
+        """The kernel's number for it; only a local process has one to tell."""
+        return self._process.pid
+
+    async def read(
+        self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
+    ) -> ReadResponse:
+        found = self._process.read(after_seq, max_bytes, wait)
+        return await found if isinstance(found, Awaitable) else found
+
+    async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
+        if write_id is None:
+            self._write_id += 1
+            write_id = str(self._write_id)
+        status = self._process.write(data, write_id)
+        if isinstance(status, WriteStatus):
+            return status
+        await status
+        return WriteStatus.ACCEPTED
+
+    async def close_stdin(self) -> None:
+        self._process.close_stdin()
+
+    async def resize(self, rows: int, cols: int) -> None:
+        self._process.resize(rows, cols)
+
+    async def signal(self, name: str) -> None:
+        self._process.signal(signal_number(name))
+
+    async def terminate(self) -> bool:
+        return self._process.terminate()
+
+    async def events(self) -> AsyncIterator[ProcessEvent]:
+        follower = _Follower(self._process)
+        try:
+            async for event in follower.events():
+                yield event
+        finally:
+            follower.stop()
+
+    async def wait(self) -> Verdict:
+        log = self._process.log
+        while not log.closed:
+            await self.read(log.next_seq, 0, 3600.0)
+        assert log.verdict is not None  # it exits before it is closed
+        return log.verdict
+
+
+class _Follower:
+    """One reader of the log that must not lose anything, and so can hold the process up."""
+
+    def __init__(self, process: LocalProcess) -> None:
+        self._process = process
+        self._queue: deque[ProcessEvent] = deque(process.log.entries())
+        self._behind = 0
+        self._woken = asyncio.Event()
+        process.log.subscribe(self)
+
+    def stop(self) -> None:
+        self._process.log.unsubscribe(self)
+        self._process.release_output(self)
+
+    async def events(self) -> AsyncIterator[ProcessEvent]:
+        while True:
+            while self._queue:
+                event = self._queue.popleft()
+                if type(event) is OutputChunk:
+                    self._behind -= len(event.chunk)
+                    if self._behind <= _LOW_WATER:
+                        self._process.release_output(self)
+                yield event
+                if type(event) is Closed:
+                    return
+            self._woken.clear()
+            await self._woken.wait()
+
+    # -- LogListener
+
+    def output(self, chunk: OutputChunk) -> None:
+        self._queue.append(chunk)
+        self._behind += len(chunk.chunk)
+        if self._behind > _HIGH_WATER:
+            self._process.hold_output(self)
+        self._woken.set()
+
+    def exited(self, seq: int, verdict: Verdict) -> None:
+        self._queue.append(Exited(seq, verdict))
+        self._woken.set()
+
+    def closed(self, seq: int) -> None:
+        self._queue.append(Closed(seq))
+        self._woken.set()

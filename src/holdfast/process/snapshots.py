@@ -1,0 +1,85 @@
+"""Captures shell profiles for `shell_snapshot`, each once, and keeps what came of it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+
+from holdfast.errors import SpawnFailed
+from holdfast.process.child import Child
+from holdfast.process.output import OutputLog
+from holdfast.process.program import Launch
+from holdfast.process.pump import OutputPump
+from holdfast.process.shell_snapshot import (
+    CAPTURE_LIMIT,
+    CAPTURE_TIMEOUT,
+    Snapshot,
+    SnapshotCache,
+    capture_command,
+    parse_capture,
+    snapshot_key,
+)
+from holdfast.protocol.process import ShellSnapshotParams, StartParams
+
+__all__ = ["Snapshots"]
+
+
+class Snapshots:
+    """The snapshots of one session. Starts that need the same one wait for one capture."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._cache: SnapshotCache[asyncio.Future[Snapshot | None]] = SnapshotCache()
+
+    async def get(
+        self, params: StartParams, request: ShellSnapshotParams, env: Mapping[str, str]
+    ) -> Snapshot | None:
+        """The snapshot for a start; `None` if the profile could not be captured, now or before."""
+        key = snapshot_key(params)
+        known = self._cache.get(key)
+        if known is not None and not known.cancelled():
+            # A start that is called off must not take the others with it.
+            return await asyncio.shield(known)
+        captured: asyncio.Future[Snapshot | None] = self._loop.create_future()
+        self._cache.put(key, captured)
+        try:
+            output = await self._capture(
+                Launch(request.shell.path, capture_command(request.shell), params.cwd.native),
+                env,
+            )
+        except BaseException:
+            captured.cancel()
+            raise
+        captured.set_result(None if output is None else parse_capture(output, env))
+        return captured.result()
+
+    async def _capture(self, launch: Launch, env: Mapping[str, str]) -> bytes | None:
+        """Run a capture to its exit, not to the end of its output: a profile may start daemons."""
+        try:
+            child = Child.on_pipes(launch, env, pipe_stderr=False)
+        except (SpawnFailed, OSError):
+            return None
+        exited: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(child.pidfd, _done, exited)
+        log = OutputLog(max_bytes=CAPTURE_LIMIT)
+        pump = OutputPump(self._loop, child.outputs[0][1], "stdout", log, lambda: None)
+        try:
+            async with asyncio.timeout(CAPTURE_TIMEOUT):
+                await exited
+            pump.drain()
+        except TimeoutError:
+            return None
+        finally:
+            self._loop.remove_reader(child.pidfd)
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED)
+            os.close(child.pidfd)
+            pump.close()
+        return b"".join([chunk.chunk for chunk in log.read().chunks])
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
