@@ -83,8 +83,8 @@ def _read_url(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str:
         part = os.read(process.stdout.fileno(), 4096) if ready else b""
         if not part:
             errors.seek(0)
-            text = errors.read().decode(errors="replace").strip()[-500:]
-            raise BenchError(f"{process.args!r} printed no URL; its stderr: {text!r}")
+            lines = errors.read().decode(errors="replace").splitlines() or ["nothing on stderr"]
+            raise BenchError(f"the server printed no URL: {lines[-1]}")
         line += part
     url = line.decode().strip()
     if not url.startswith("ws://127.0.0.1:"):

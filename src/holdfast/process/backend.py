@@ -1,21 +1,15 @@
 """The engine behind the seam that callers know: `ExecBackend` for this machine."""
 
-import asyncio
 import signal as signals
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable
 
 from holdfast.errors import InvalidParams
-from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+from holdfast.events import ProcessEvent, Reason, Verdict
+from holdfast.process.follow import Follower, follow
 from holdfast.process.local import LocalProcess, LocalProcesses
-from holdfast.protocol.process import OutputChunk, ReadResponse, StartParams, WriteStatus
+from holdfast.protocol.process import ReadResponse, StartParams, WriteStatus
 
 __all__ = ["LocalBackend", "LocalExecProcess", "signal_number"]
-
-_HIGH_WATER = 1 << 20
-"""Bytes one reader may fall behind before the process has to wait."""
-
-_LOW_WATER = 256 << 10
 
 
 def signal_number(name: str) -> int:
@@ -101,13 +95,9 @@ class LocalExecProcess:
     async def terminate(self) -> bool:
         return self._process.terminate()
 
-    async def events(self) -> AsyncIterator[ProcessEvent]:
-        follower = _Follower(self._process)
-        try:
-            async for event in follower.events():
-                yield event
-        finally:
-            follower.stop()
+    def events(self) -> AsyncIterator[ProcessEvent]:
+        process = self._process
+        return follow(Follower(process.log, process.hold_output, process.release_output))
 
     async def wait(self) -> Verdict:
         log = self._process.log
@@ -115,49 +105,3 @@ class LocalExecProcess:
             await self.read(log.next_seq, 0, 3600.0)
         assert log.verdict is not None  # it exits before it is closed
         return log.verdict
-
-
-class _Follower:
-    """One reader of the log that must not lose anything, and so can hold the process up."""
-
-    def __init__(self, process: LocalProcess) -> None:
-        self._process = process
-        self._queue: deque[ProcessEvent] = deque(process.log.entries())
-        self._behind = 0
-        self._woken = asyncio.Event()
-        process.log.subscribe(self)
-
-    def stop(self) -> None:
-        self._process.log.unsubscribe(self)
-        self._process.release_output(self)
-
-    async def events(self) -> AsyncIterator[ProcessEvent]:
-        while True:
-            while self._queue:
-                event = self._queue.popleft()
-                if type(event) is OutputChunk:
-                    self._behind -= len(event.chunk)
-                    if self._behind <= _LOW_WATER:
-                        self._process.release_output(self)
-                yield event
-                if type(event) is Closed:
-                    return
-            self._woken.clear()
-            await self._woken.wait()
-
-    # -- LogListener
-
-    def output(self, chunk: OutputChunk) -> None:
-        self._queue.append(chunk)
-        self._behind += len(chunk.chunk)
-        if self._behind > _HIGH_WATER:
-            self._process.hold_output(self)
-        self._woken.set()
-
-    def exited(self, seq: int, verdict: Verdict) -> None:
-        self._queue.append(Exited(seq, verdict))
-        self._woken.set()
-
-    def closed(self, seq: int) -> None:
-        self._queue.append(Closed(seq))
-        self._woken.set()

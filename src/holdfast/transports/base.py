@@ -7,10 +7,10 @@ __all__ = ["HIGH_WATER", "LOW_WATER", "MAX_MESSAGE", "Receiver", "Transport"]
 MAX_MESSAGE = 64 << 20
 """Bytes of one message; one more ends the connection (exec-server spec 1.4, 1.5)."""
 
-HIGH_WATER = 512 << 10
+HIGH_WATER = 1 << 20
 """Bytes waiting to be sent at which the sender is asked to pause."""
 
-LOW_WATER = 128 << 10
+LOW_WATER = 256 << 10
 """Bytes left at which it may go on."""
 
 

@@ -46,8 +46,11 @@ Gate = Callable[[RequestHead], Response | None]
 
 _READ_BUFFER = 64 << 10
 
+_COPIED = 8192
+"""Bytes up to which picows copies a message that it sends for a server."""
 
-class WebSocketTransport(WSListener):  # type: ignore[misc]  # picows has no types for subclassing
+
+class WebSocketTransport(WSListener):
     """One WebSocket connection, of either side."""
 
     kind = "websocket"
@@ -72,8 +75,12 @@ class WebSocketTransport(WSListener):  # type: ignore[misc]  # picows has no typ
     def send(self, message: bytes) -> None:
         if self._corked is not None:
             self._corked.append(message)
-        else:
+        elif len(message) <= _COPIED or self._ws.is_client_side:
             self._ws.send(WSMsgType.TEXT, message)
+        elif not self._lost:
+            # picows would hand the transport a view of a buffer that it uses
+            # again at once; uvloop keeps what it is given until the socket takes it.
+            self._ws.underlying_transport.writelines((_frame_head(len(message)), message))
 
     def pause_receiving(self) -> None:
         if not self._lost:

@@ -1,0 +1,337 @@
+"""
+A client of one server: a session that outlives its connections (exec-server spec 16).
+
+When the connection breaks, the client connects anew, resumes its session and
+fetches what it missed; callers notice a delay. Only when that fails do they hear of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Self, TypeVar
+
+from holdfast.client.link import Link
+from holdfast.client.process import RemoteProcess
+from holdfast.client.recovery import recover
+from holdfast.client.target import Target
+from holdfast.errors import (
+    ConnectionLost,
+    HoldfastError,
+    RemoteProtocolError,
+)
+from holdfast.events import ProcessEvent
+from holdfast.protocol.base import Empty, Method
+from holdfast.protocol.handshake import EnvironmentInfo, EnvironmentStatus, InitializeResponse
+from holdfast.protocol.methods import (
+    ENVIRONMENT_INFO,
+    ENVIRONMENT_STATUS,
+    PROCESS_LIST,
+    PROCESS_START,
+    PROCESS_TERMINATE,
+)
+from holdfast.protocol.process import ProcessSummary, StartParams, TerminateParams
+from holdfast.tasks import OwnedTasks
+from holdfast.transports.base import Receiver, Transport
+
+__all__ = ["ExecServerClient"]
+
+logger = logging.getLogger(__name__)
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+_INFO_TIMEOUT = 30.0
+_STATUS_TIMEOUT = 10.0
+"""Seconds; other calls have no deadline of their own."""
+
+
+class ExecServerClient:
+    """
+    Processes on a server, behind the seam `ExecBackend`.
+
+    Make one with `connect`. It is a context manager; at its end the connection is
+    closed, and the server ends the session's processes 30 seconds later unless they
+    were terminated.
+    """
+
+    def __init__(self, target: Target, *, client_name: str, initialize_timeout: float) -> None:
+        self.environment: EnvironmentInfo | None = None
+        """What the server told about its machine."""
+        self.session_id: str | None = None
+        self.target = target
+        self.client_name = client_name
+        self.initialize_timeout = initialize_timeout
+        self._tasks = OwnedTasks()
+        self._processes: dict[str, RemoteProcess] = {}
+        # The connection in use. While it is lost, the future that tells how recovery ended.
+        self._link: Link | None = None
+        self._recovering: asyncio.Future[None] | None = None
+        self._failure: ConnectionLost | None = None
+        self._closing = False
+        # Starts that are under way, and those whose fate is unknown since the connection broke.
+        self._starts = 0
+        self._starts_settled = asyncio.Event()
+        self._starts_settled.set()
+        self._lost_starts: set[str] = set()
+
+    @classmethod
+    async def connect(
+        cls,
+        target: str | Sequence[str] | Target,
+        *,
+        bearer_token: str | None = None,
+        client_name: str = "holdfast",
+        connect_timeout: float = 10.0,
+        initialize_timeout: float = 10.0,
+    ) -> Self:
+        """
+        Connect and open a session.
+
+        Args:
+            target: `ws://…`, `wss://…`, `unix:///path`, or the argv of a command
+                that serves on its standard streams.
+            bearer_token: For a server that wants one.
+            client_name: Told to the server.
+            connect_timeout: Seconds.
+            initialize_timeout: Seconds.
+
+        Raises:
+            ConnectFailed: With the reason.
+            RemoteError: The server refused.
+        """
+        if not isinstance(target, Target):
+            target = Target.of(target, bearer_token=bearer_token, timeout=connect_timeout)
+        client = cls(target, client_name=client_name, initialize_timeout=initialize_timeout)
+        try:
+            link, answer = await client.open_link(None)
+            client.session_id = answer.session_id
+            client.environment = answer.environment_info
+            client._link = link
+            if client.environment is None:
+                client.environment = await client.info()
+        except BaseException:
+            await client.aclose()
+            raise
+        return client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection; what waits for an answer fails."""
+        if self._closing:
+            return
+        self._closing = True
+        await self._tasks.aclose()
+        if self._link is not None:
+            self._link.connection.close()
+        self._give_up(ConnectionLost("exec-server transport closed"))
+        await self.target.aclose()
+
+    # -- what callers want
+
+    async def start(self, params: StartParams) -> RemoteProcess:
+        """
+        Start a process.
+
+        It is not repeated when the connection breaks meanwhile: whether it ran
+        cannot be known. It is terminated then, as soon as there is a connection.
+
+        Raises:
+            RemoteError: The server refused.
+            InvalidRequest: This client uses the id already.
+            ConnectionLost: There is no connection, or it broke.
+        """
+        link = await self._connected()
+        process_id = params.process_id
+        if process_id in self._processes:
+            raise RemoteProtocolError(
+                f"exec-server protocol error: session already registered for process {process_id}"
+            )
+        # Its first events may come before the answer.
+        process = self._processes[process_id] = RemoteProcess(self, process_id)
+        self._starts += 1
+        self._starts_settled.clear()
+        try:
+            await link.call(PROCESS_START, params)
+        except ConnectionLost:
+            self._lost_starts.add(process_id)
+            self.forget(process)
+            raise
+        except asyncio.CancelledError:
+            self.forget(process)
+            if not self._closing:
+                self._tasks.start(self._terminate_quietly(process_id))
+            raise
+        except BaseException:
+            self.forget(process)
+            raise
+        finally:
+            self._starts -= 1
+            if self._starts == 0:
+                self._starts_settled.set()
+        return process
+
+    async def info(self) -> EnvironmentInfo:
+        """Ask the server about its machine."""
+        async with asyncio.timeout(_INFO_TIMEOUT):
+            return await self.call(ENVIRONMENT_INFO, Empty())
+
+    async def status(self) -> EnvironmentStatus:
+        """Ask whether it is ready; does not wait for a connection that is being recovered."""
+        link = self._link
+        if link is None:
+            raise self._failure or ConnectionLost("exec-server environment is recovering")
+        async with asyncio.timeout(_STATUS_TIMEOUT):
+            return await link.call(ENVIRONMENT_STATUS, Empty())
+
+    async def list_processes(self) -> list[ProcessSummary]:
+        """
+        The processes of this session.
+
+        Raises:
+            Unsupported: It is not a Holdfast server.
+        """
+        return (await self.call_again(PROCESS_LIST, Empty())).processes
+
+    async def call(self, method: Method[P, R], params: P) -> R:
+        """Ask once; a connection that breaks meanwhile is an error."""
+        return await (await self._connected()).call(method, params)
+
+    async def call_again(
+        self, method: Method[P, R], params: P, *, cleanup: bool = False, patient: bool = False
+    ) -> R:
+        """Ask, and ask again after each lost connection; for calls that may be repeated."""
+        while True:
+            link = await self._connected()
+            try:
+                return await link.call(method, params, cleanup=cleanup, patient=patient)
+            except ConnectionLost:
+                if self._closing or self._failure is not None:
+                    raise
+                # The next round waits for the connection to be back, or to fail for good.
+
+    def hold_receiving(self, holder: object) -> None:
+        """A reader of output cannot keep up: let the server wait."""
+        if self._link is not None:
+            self._link.hold_receiving(holder)
+
+    def release_receiving(self, holder: object) -> None:
+        """It can again."""
+        if self._link is not None:
+            self._link.release_receiving(holder)
+
+    def forget(self, process: RemoteProcess) -> None:
+        """It has ended: nothing will be told of it any more."""
+        if self._processes.get(process.process_id) is process:
+            del self._processes[process.process_id]
+
+    async def _connected(self) -> Link:
+        while self._link is None:
+            if self._failure is not None:
+                raise self._failure
+            if self._closing or self._recovering is None:
+                raise ConnectionLost("exec-server transport closed")
+            await asyncio.shield(self._recovering)
+        return self._link
+
+    # -- LinkOwner
+
+    def deliver(self, process_id: str, event: ProcessEvent) -> None:
+        process = self._processes.get(process_id)
+        if process is not None:
+            try:
+                process.deliver(event)
+            except RemoteProtocolError as error:
+                self._fail_process(process, error)
+
+    def deliver_exit(self, process_id: str, seq: int, exit_code: int) -> None:
+        process = self._processes.get(process_id)
+        if process is not None:
+            try:
+                process.exited(seq, exit_code)
+            except RemoteProtocolError as error:
+                self._fail_process(process, error)
+
+    def link_lost(self, link: Link, reason: str) -> None:
+        if self._link is not link or self._closing:
+            return  # one that never got that far; whoever made it knows
+        self._link = None
+        self._recovering = asyncio.get_running_loop().create_future()
+        # Nobody may be waiting for it, and that is no mistake.
+        self._recovering.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self._tasks.start(self._recover(reason))
+
+    # -- connections
+
+    async def open_link(self, resume: str | None) -> tuple[Link, InitializeResponse]:
+        """Make a connection and shake hands on it; nothing is left open if that fails."""
+        link = Link(self)
+
+        def accept(transport: Transport) -> Receiver:
+            return link.attach(transport)
+
+        transport = await self.target.open(accept)
+        try:
+            answer = await link.initialize(self.client_name, resume, self.initialize_timeout)
+        except BaseException:
+            transport.abort()
+            raise
+        return link, answer
+
+    @property
+    def open_processes(self) -> list[RemoteProcess]:
+        """Those whose close has not been seen."""
+        return list(self._processes.values())
+
+    def take_lost_starts(self) -> set[str]:
+        """Processes that may have been started without anybody knowing, once each."""
+        lost, self._lost_starts = self._lost_starts, set()
+        return lost
+
+    async def _recover(self, reason: str) -> None:
+        assert self._recovering is not None  # set by whoever started this
+        recovering = self._recovering
+        text = f"exec-server transport disconnected: {reason}"
+        try:
+            if not self.target.can_reconnect or self.session_id is None:
+                raise ConnectionLost(text)
+            await self._starts_settled.wait()
+            try:
+                link = await recover(self, self.session_id)
+            except HoldfastError as error:
+                raise ConnectionLost(
+                    f"{text}; failed to resume exec-server session: {error}"
+                ) from error
+        except ConnectionLost as error:
+            self._give_up(error)
+            recovering.set_exception(error)
+            return
+        self._link = link
+        recovering.set_result(None)
+        if link.connection.ended:
+            self.link_lost(link, "connection closed")
+
+    async def _terminate_quietly(self, process_id: str) -> None:
+        with suppress(HoldfastError):
+            await self.call_again(
+                PROCESS_TERMINATE, TerminateParams(process_id=process_id), cleanup=True
+            )
+
+    def _fail_process(self, process: RemoteProcess, error: HoldfastError) -> None:
+        process.fail(error)
+        self.forget(process)
+        self._tasks.start(self._terminate_quietly(process.process_id))
+
+    def _give_up(self, error: ConnectionLost) -> None:
+        self._failure = error
+        self._link = None
+        for process in self.open_processes:
+            process.fail(error)
+        self._processes.clear()
+
+

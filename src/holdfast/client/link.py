@@ -1,0 +1,216 @@
+"""One connection of a client: what a server says on it, and one handshake."""
+
+import asyncio
+import logging
+from typing import Protocol, TypeVar
+
+import msgspec
+import pybase64
+
+from holdfast.connection import Connection
+from holdfast.errors import ConnectFailed, MalformedMessage, RemoteProtocolError
+from holdfast.events import Closed, ProcessEvent
+from holdfast.protocol import codes
+from holdfast.protocol.base import Empty, Method
+from holdfast.protocol.envelope import Notification, Request
+from holdfast.protocol.handshake import InitializeParams, InitializeResponse
+from holdfast.protocol.methods import (
+    INITIALIZE,
+    INITIALIZED,
+    PROCESS_CLOSED,
+    PROCESS_EXITED,
+    PROCESS_OUTPUT,
+)
+from holdfast.protocol.process import ClosedEvent, ExitedEvent, OutputChunk, OutputEvent, OutputStream
+from holdfast.transports.base import Transport
+
+__all__ = ["MAX_CALLS", "Link", "LinkOwner", "TooManyCalls"]
+
+logger = logging.getLogger(__name__)
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+MAX_CALLS = 1024
+"""Calls of one connection that may wait for their answers; one more is kept for cleaning up."""
+
+
+class TooManyCalls(RemoteProtocolError):
+    """The server owes too many answers already."""
+
+    def __init__(self) -> None:
+        super().__init__(f"exec-server has reached its limit of {MAX_CALLS} pending requests")
+
+
+class LinkOwner(Protocol):
+    """The client a link belongs to."""
+
+    def deliver(self, process_id: str, event: ProcessEvent) -> None:
+        """Something happened to a process."""
+
+    def deliver_exit(self, process_id: str, seq: int, exit_code: int) -> None:
+        """A process exited."""
+
+    def link_lost(self, link: "Link", reason: str) -> None:
+        """The connection has ended."""
+
+
+class _OutputHead(msgspec.Struct, frozen=True, rename="camel"):
+    process_id: str
+    seq: int
+    stream: OutputStream
+
+
+_OUTPUT_START = b'{"method":"process/output","params":'
+_CHUNK_START = b',"chunk":"'
+_OUTPUT_END = b'"}}'
+_HEAD_LIMIT = 2048
+"""Bytes before the chunk; a process id that needs more is read the slower way."""
+
+_decode_head = msgspec.json.Decoder(_OutputHead).decode
+
+
+class Link:
+    """A connection and its calls. It handles what comes in."""
+
+    def __init__(self, owner: LinkOwner) -> None:
+        self._owner = owner
+        self.connection: Connection
+        # Calls that a caller waits for without delay: while there are any, the
+        # connection is read, however slow the readers of output are.
+        self._urgent = 0
+        self._slow: set[object] = set()
+
+    def attach(self, transport: Transport) -> Connection:
+        """Become the receiver of a transport."""
+        self.connection = Connection(transport, self)
+        return self.connection
+
+    async def initialize(
+        self, client_name: str, resume_session_id: str | None, timeout: float
+    ) -> InitializeResponse:
+        """
+        Shake hands.
+
+        Raises:
+            ConnectFailed: No answer came in time.
+            RemoteError: The server refused.
+        """
+        params = InitializeParams(client_name=client_name, resume_session_id=resume_session_id)
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await self.call(INITIALIZE, params)
+        except TimeoutError:
+            raise ConnectFailed(
+                f"timed out waiting for exec-server initialize handshake after {timeout:g}s"
+            ) from None
+        self.connection.notify(INITIALIZED, Empty())
+        return answer
+
+    async def call(
+        self, method: Method[P, R], params: P, *, cleanup: bool = False, patient: bool = False
+    ) -> R:
+        """
+        Ask the server.
+
+        Args:
+            method: What to ask.
+            params: With what.
+            cleanup: It ends something, and may use the place kept for that.
+            patient: It may take long by its nature, and does not hurry the reading of output.
+
+        Raises:
+            TooManyCalls: There is no place for it.
+        """
+        if self.connection.calls_in_flight >= MAX_CALLS + cleanup:
+            raise TooManyCalls
+        if patient:
+            return await self.connection.call(method, params)
+        self._urgent += 1
+        self._weigh()
+        try:
+            return await self.connection.call(method, params)
+        finally:
+            self._urgent -= 1
+            self._weigh()
+
+    def hold_receiving(self, holder: object) -> None:
+        """A reader of output cannot keep up."""
+        self._slow.add(holder)
+        self._weigh()
+
+    def release_receiving(self, holder: object) -> None:
+        """It can again."""
+        self._slow.discard(holder)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        # A reader may wait for an answer before it goes on reading. The answer
+        # is behind the output, so holding that back would hold back both.
+        if self._slow and not self._urgent:
+            self.connection.hold_receiving("slow reader")
+        else:
+            self.connection.release_receiving("slow reader")
+
+    # -- ConnectionHandler
+
+    def raw_notification(self, message: bytes) -> bool:
+        """The path of every byte of output: only the little around the base64 is parsed as JSON."""
+        if not message.startswith(_OUTPUT_START) or not message.endswith(_OUTPUT_END):
+            return False
+        at = message.find(_CHUNK_START, 0, _HEAD_LIMIT)
+        if at < 0:
+            return False
+        try:
+            head = _decode_head(message[len(_OUTPUT_START) : at] + b"}")
+            data = pybase64.b64decode(
+                memoryview(message)[at + len(_CHUNK_START) : -len(_OUTPUT_END)], validate=True
+            )
+        except (msgspec.DecodeError, ValueError):
+            return False  # whatever it is, the ordinary way finds out
+        self._owner.deliver(
+            head.process_id, OutputChunk(seq=head.seq, stream=head.stream, chunk=data)
+        )
+        return True
+
+    def notification(self, notification: Notification) -> None:
+        try:
+            self._notification(notification.method, notification.params)
+        except (msgspec.ValidationError, RemoteProtocolError) as error:
+            logger.warning("exec-server notification handling failed: %s", error)
+            self.connection.transport.abort()
+
+    def _notification(self, method: str, params: object) -> None:
+        if method == PROCESS_OUTPUT.name:
+            output = msgspec.convert(params, OutputEvent)
+            chunk = OutputChunk(seq=output.seq, stream=output.stream, chunk=output.chunk)
+            self._owner.deliver(output.process_id, chunk)
+        elif method == PROCESS_EXITED.name:
+            exited = msgspec.convert(params, ExitedEvent)
+            self._owner.deliver_exit(exited.process_id, exited.seq, exited.exit_code)
+        elif method == PROCESS_CLOSED.name:
+            closed = msgspec.convert(params, ClosedEvent)
+            self._owner.deliver(closed.process_id, Closed(closed.seq))
+
+    def request(self, request: Request) -> None:
+        if request.method == "network/policyRequest":
+            # Nothing was started that may ask; so nothing may be allowed.
+            decision = {"decision": {"type": "deny", "reason": "not_allowed"}}
+            self.connection.reply(request.id, decision)
+            return
+        self.connection.fail(
+            request.id, codes.METHOD_NOT_FOUND, codes.client_lacks_method(request.method)
+        )
+
+    def malformed(self, error: MalformedMessage) -> None:
+        logger.warning("exec-server sent a malformed message: %s", error)
+        self.connection.transport.abort()
+
+    def lost(self, reason: str) -> None:
+        self._owner.link_lost(self, reason)
+
+    def pause_sending(self) -> None:
+        """Nothing to do: what is sent here are calls, and those are counted."""
+
+    def resume_sending(self) -> None:
+        """As `pause_sending`."""

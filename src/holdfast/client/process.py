@@ -1,0 +1,194 @@
+"""A process of a server, seen through the same seam as a local one (exec-server spec 16.2)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pybase64
+
+from holdfast.client.reorder import Reorder
+from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed
+from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+from holdfast.process.follow import Follower, follow
+from holdfast.process.output import OutputLog
+from holdfast.protocol import codes
+from holdfast.protocol.methods import (
+    PROCESS_CLOSE_STDIN,
+    PROCESS_READ,
+    PROCESS_RESIZE,
+    PROCESS_SIGNAL,
+    PROCESS_TERMINATE,
+    PROCESS_WRITE,
+)
+from holdfast.protocol.process import (
+    CloseStdinParams,
+    OutputChunk,
+    ReadParams,
+    ReadResponse,
+    ResizeParams,
+    SignalParams,
+    TerminateParams,
+    WriteParams,
+    WriteStatus,
+)
+
+if TYPE_CHECKING:
+    from holdfast.client.client import ExecServerClient
+
+__all__ = ["RemoteProcess"]
+
+
+class RemoteProcess:
+    """
+    One process on the other side.
+
+    Its events are mirrored into a log on this side, in order, so that readers here
+    cost the wire nothing.
+    """
+
+    def __init__(self, client: "ExecServerClient", process_id: str) -> None:
+        self.process_id = process_id
+        self._client = client
+        self._reorder = Reorder()
+        self._log = OutputLog()
+        self._write_id = 0
+        self._terminated = False
+        self._followers: set[Follower] = set()
+        self._failure: HoldfastError | None = None
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # -- the seam
+
+    async def read(
+        self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
+    ) -> ReadResponse:
+        """As the seam says; when the server is lost for good, `failure` of the answer tells."""
+        params = ReadParams(
+            process_id=self.process_id,
+            after_seq=after_seq,
+            max_bytes=max_bytes,
+            wait_ms=int(wait * 1000),
+        )
+        try:
+            return await self._client.call_again(PROCESS_READ, params, patient=wait > 0)
+        except ConnectionLost as error:
+            return ReadResponse(
+                chunks=[],
+                next_seq=after_seq + 1,
+                exited=True,
+                exit_code=None,
+                closed=True,
+                failure=str(error),
+                sandbox_denied=None,
+            )
+
+    async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
+        if write_id is None:
+            self._write_id += 1
+            write_id = str(self._write_id)
+        params = WriteParams(
+            process_id=self.process_id,
+            chunk=pybase64.b64encode(data).decode("ascii"),
+            write_id=write_id,
+        )
+        try:
+            # Repeated with the same id, so the bytes arrive once.
+            return (await self._client.call_again(PROCESS_WRITE, params)).status
+        except RemoteError as error:
+            if error.code == codes.INTERNAL_ERROR:
+                raise StdinClosed(error.message) from error
+            raise
+
+    async def close_stdin(self) -> None:
+        params = CloseStdinParams(process_id=self.process_id)
+        await self._client.call_again(PROCESS_CLOSE_STDIN, params)
+
+    async def resize(self, rows: int, cols: int) -> None:
+        params = ResizeParams(process_id=self.process_id, rows=rows, cols=cols)
+        await self._client.call(PROCESS_RESIZE, params)
+
+    async def signal(self, name: str) -> None:
+        params = SignalParams(process_id=self.process_id, signal=name)
+        await self._client.call(PROCESS_SIGNAL, params)
+
+    async def terminate(self) -> bool:
+        self._terminated = True
+        params = TerminateParams(process_id=self.process_id)
+        return (await self._client.call_again(PROCESS_TERMINATE, params, cleanup=True)).running
+
+    async def events(self) -> AsyncIterator[ProcessEvent]:
+        follower = Follower(self._log, self._client.hold_receiving, self._client.release_receiving)
+        if self._failure is not None:
+            follower.fail(self._failure)
+        self._followers.add(follower)
+        try:
+            async for event in follow(follower):
+                yield event
+        finally:
+            self._followers.discard(follower)
+
+    async def wait(self) -> Verdict:
+        await asyncio.shield(self._ended)
+        if self._failure is not None:
+            raise self._failure
+        assert self._log.verdict is not None  # it exits before it is closed
+        return self._log.verdict
+
+    # -- what the client tells
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last event that was published here."""
+        return self._reorder.last
+
+    def deliver(self, event: ProcessEvent) -> None:
+        """
+        Take an event from the wire.
+
+        Raises:
+            RemoteProtocolError: The order cannot be restored; the process has failed.
+        """
+        if self._failure is None:
+            self._publish(self._reorder.add(event))
+
+    def exited(self, seq: int, exit_code: int) -> None:
+        """Take the exit from the wire."""
+        self.deliver(Exited(seq, Verdict(reason=self._reason(), exit_code=exit_code)))
+
+    def catch_up(self, answer: ReadResponse) -> None:
+        """
+        Take what was missed while there was no connection.
+
+        Raises:
+            RemoteProtocolError: The server no longer has all of it.
+        """
+        self._publish(self._reorder.catch_up(answer, self._reason()))
+
+    def fail(self, error: HoldfastError) -> None:
+        """It cannot be followed any more."""
+        if self._log.closed or self._failure is not None:
+            return
+        self._failure = error
+        for follower in self._followers:
+            follower.fail(error)
+        self._end()
+
+    def _reason(self) -> Reason:
+        # Only what was asked for here is known here; the wire has no more than a code.
+        return Reason.TERMINATED if self._terminated else Reason.EXITED
+
+    def _publish(self, events: list[ProcessEvent]) -> None:
+        for event in events:
+            if type(event) is OutputChunk:
+                self._log.append(event.stream, event.chunk)
+            elif type(event) is Exited:
+                self._log.exit(event.verdict)
+            else:
+                assert type(event) is Closed  # the only other kind
+                self._log.close()
+                self._client.forget(self)
+                self._end()
+
+    def _end(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)

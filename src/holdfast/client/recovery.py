@@ -1,0 +1,93 @@
+"""After a lost connection: connect, resume, fetch what was missed (exec-server spec 16.3)."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from holdfast.client.process import RemoteProcess
+from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, RemoteProtocolError
+from holdfast.protocol import codes
+from holdfast.protocol.methods import PROCESS_READ, PROCESS_TERMINATE
+from holdfast.protocol.process import ReadParams, TerminateParams
+
+if TYPE_CHECKING:
+    from holdfast.client.client import ExecServerClient
+    from holdfast.client.link import Link
+
+__all__ = ["RECOVERY_LIMIT", "RETRY_INTERVAL", "recover"]
+
+RECOVERY_LIMIT = 25.0
+"""Seconds from the loss of a connection; a server keeps a session for 30."""
+
+RETRY_INTERVAL = 0.1
+"""Seconds between two attempts."""
+
+
+async def recover(client: "ExecServerClient", session_id: str) -> "Link":
+    """
+    Make a new connection for a client and bring its processes up to date.
+
+    Raises:
+        HoldfastError: It cannot be done, or took too long.
+    """
+    try:
+        async with asyncio.timeout(RECOVERY_LIMIT):
+            while True:
+                try:
+                    return await _attempt(client, session_id)
+                except HoldfastError as error:
+                    if not _worth_retrying(error):
+                        raise
+                await asyncio.sleep(RETRY_INTERVAL)
+    except TimeoutError:
+        raise ConnectionLost(f"recovery timed out after {RECOVERY_LIMIT:g}s") from None
+
+
+def _worth_retrying(error: HoldfastError) -> bool:
+    if isinstance(error, RemoteError):
+        # The server may not have noticed yet that the old connection is gone.
+        return error.code == codes.SESSION_ATTACHED
+    return isinstance(error, ConnectionLost)
+
+
+async def _attempt(client: "ExecServerClient", session_id: str) -> "Link":
+    link, answer = await client.open_link(session_id)
+    try:
+        if answer.session_id != session_id:
+            raise RemoteProtocolError(
+                "exec-server protocol error: exec-server initialized an unexpected session ID"
+            )
+        async with asyncio.TaskGroup() as tasks:
+            for process in client.open_processes:
+                tasks.create_task(_catch_up(client, link, process))
+            for process_id in client.take_lost_starts():
+                tasks.create_task(_terminate(link, process_id))
+    except BaseExceptionGroup as group:
+        link.connection.transport.abort()
+        # All of them have the same cause: the connection.
+        raise group.exceptions[0] from None
+    except BaseException:
+        link.connection.transport.abort()
+        raise
+    return link
+
+
+async def _catch_up(client: "ExecServerClient", link: "Link", process: RemoteProcess) -> None:
+    """One read tells all that happened; a process that cannot be followed any more has failed."""
+    params = ReadParams(
+        process_id=process.process_id, after_seq=process.last_seq, max_bytes=None, wait_ms=0
+    )
+    try:
+        process.catch_up(await link.call(PROCESS_READ, params))
+    except (RemoteError, RemoteProtocolError) as error:
+        process.fail(
+            RemoteProtocolError(
+                f"failed to recover process {process.process_id}:"
+                f" exec-server protocol error: {error}"
+            )
+        )
+        client.forget(process)
+        await _terminate(link, process.process_id)
+
+
+async def _terminate(link: "Link", process_id: str) -> None:
+    await link.call(PROCESS_TERMINATE, TerminateParams(process_id=process_id), cleanup=True)

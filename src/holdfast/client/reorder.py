@@ -1,0 +1,106 @@
+"""
+Puts the events of one process into their order (exec-server spec 16.2, 16.3).
+
+Pure. A server's events are numbered, and only the number counts: they may come in
+any order, twice, or after a lost connection only as the answer to a read.
+"""
+
+from holdfast.errors import RemoteProtocolError
+from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+from holdfast.protocol.process import OutputChunk, ReadResponse
+
+__all__ = ["MAX_EVENTS", "MAX_EVENT_BYTES", "Reorder"]
+
+MAX_EVENTS = 256
+"""Events that may wait for one that is missing."""
+
+MAX_EVENT_BYTES = 1 << 20
+"""Bytes of output in them, and in any one event."""
+
+
+class Reorder:
+    """Takes events as they come, gives them back as they happened."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        """The number of the last event given back."""
+        self._waiting: dict[int, ProcessEvent] = {}
+        self._bytes = 0
+        self._exit_known = False
+
+    def add(self, event: ProcessEvent) -> list[ProcessEvent]:
+        """
+        Take an event and return those whose turn it is now. Old ones are ignored.
+
+        Raises:
+            RemoteProtocolError: Too much waits for an event that does not come.
+        """
+        size = len(event.chunk) if type(event) is OutputChunk else 0
+        if size > MAX_EVENT_BYTES:
+            raise RemoteProtocolError(f"process event exceeds {MAX_EVENT_BYTES} bytes")
+        if event.seq <= self.last or event.seq in self._waiting:
+            return []
+        if type(event) is Exited:
+            self._exit_known = True
+        if event.seq == self.last + 1:
+            # The one that closes the gap is always taken, however much waits behind it.
+            self.last += 1
+            return [event, *self._due()]
+        if len(self._waiting) >= MAX_EVENTS:
+            raise RemoteProtocolError(f"process event reorder buffer exceeds {MAX_EVENTS} entries")
+        if self._bytes + size > MAX_EVENT_BYTES:
+            raise RemoteProtocolError(
+                f"process event reorder buffer exceeds {MAX_EVENT_BYTES} bytes"
+            )
+        self._waiting[event.seq] = event
+        self._bytes += size
+        return []
+
+    def catch_up(self, answer: ReadResponse, reason: Reason) -> list[ProcessEvent]:
+        """
+        Take the answer to a read after `last`, and return what was missed.
+
+        The exit has no entry of its own in such an answer: if it is known to have
+        happened, it is the one number that is missing.
+
+        Args:
+            answer: What the server retained.
+            reason: Why the process ended, if it did.
+
+        Raises:
+            RemoteProtocolError: The server no longer has all of it.
+        """
+        for chunk in answer.chunks:
+            if chunk.seq > self.last:
+                self._waiting.setdefault(chunk.seq, chunk)
+        through = answer.next_seq - 1
+        if answer.closed and through > self.last:
+            self._waiting[through] = Closed(through)
+        missing = [
+            seq for seq in range(self.last + 1, through + 1) if seq not in self._waiting
+        ]
+        if missing and answer.exited and not self._exit_known:
+            seq = missing.pop(0)
+            self._exit_known = True
+            self._waiting[seq] = Exited(
+                seq, Verdict(reason=reason, exit_code=answer.exit_code)
+            )
+        if missing:
+            raise RemoteProtocolError(
+                "process events are no longer retained while recovering through"
+                f" sequence {through}"
+            )
+        due = self._due()
+        self._bytes = sum(
+            len(event.chunk) for event in self._waiting.values() if type(event) is OutputChunk
+        )
+        return due
+
+    def _due(self) -> list[ProcessEvent]:
+        due: list[ProcessEvent] = []
+        while self._waiting and (event := self._waiting.pop(self.last + 1, None)) is not None:
+            self.last += 1
+            if type(event) is OutputChunk:
+                self._bytes -= len(event.chunk)
+            due.append(event)
+        return due

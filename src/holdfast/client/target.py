@@ -1,0 +1,104 @@
+"""Where a server is, and how a connection to it is made."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ConnectFailed
+from holdfast.transports.base import Receiver, Transport
+
+if TYPE_CHECKING:
+    from holdfast.client.command import ServingCommand
+
+__all__ = ["CommandTarget", "Target", "UnixTarget", "WebSocketTarget"]
+
+
+class Target(ABC):
+    """A server that can be connected to, more than once if `can_reconnect`."""
+
+    can_reconnect = True
+
+    @abstractmethod
+    async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        """
+        Make a connection.
+
+        Raises:
+            ConnectFailed: With the reason.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of whatever serves the connections, if it is ours."""
+
+    @staticmethod
+    def of(
+        where: str | Sequence[str], *, bearer_token: str | None = None, timeout: float = 10.0
+    ) -> "Target":
+        """
+        The target of a URL or of a command.
+
+        Raises:
+            ConnectFailed: It is neither.
+        """
+        if not isinstance(where, str):
+            return CommandTarget(where)
+        if where.startswith(("ws://", "wss://")):
+            headers = {} if bearer_token is None else {"Authorization": f"Bearer {bearer_token}"}
+            return WebSocketTarget(where, headers=headers, timeout=timeout)
+        if where.startswith("unix:///"):
+            return UnixTarget(where.removeprefix("unix://"), timeout=timeout)
+        raise ConnectFailed(
+            f"`{where}` is no URL of an exec-server;"
+            " expected `ws://HOST:PORT`, `wss://HOST` or `unix:///PATH`"
+        )
+
+
+class WebSocketTarget(Target):
+    """A server that listens."""
+
+    def __init__(self, url: str, *, headers: Mapping[str, str], timeout: float) -> None:
+        self._url = url
+        self._headers = headers
+        self._timeout = timeout
+
+    async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        from holdfast.transports.websocket import connect_websocket
+
+        return await connect_websocket(
+            self._url, accept, headers=self._headers, timeout=self._timeout
+        )
+
+
+class UnixTarget(Target):
+    """A server on a socket file: an extension of Holdfast."""
+
+    def __init__(self, path: str, *, timeout: float) -> None:
+        self._path = path
+        self._timeout = timeout
+
+    async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        from holdfast.transports.unix import connect_unix
+
+        return await connect_unix(self._path, accept, timeout=self._timeout)
+
+
+class CommandTarget(Target):
+    """A command that serves one connection on its standard streams; it cannot be resumed."""
+
+    can_reconnect = False
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._argv = argv
+        self._command: ServingCommand | None = None
+
+    async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        from holdfast.client.command import ServingCommand
+
+        if not self._argv:
+            raise ConnectFailed("failed to spawn exec-server: the command is empty")
+        self._command = await ServingCommand.start(self._argv, accept)
+        return self._command.transport
+
+    async def aclose(self) -> None:
+        if self._command is not None:
+            await self._command.aclose()
