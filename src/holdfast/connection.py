@@ -71,6 +71,8 @@ class Connection:
         self._ended: str | None = None
         self.send: Callable[[bytes], None] = transport.send
         """Send an encoded message."""
+        self.send_parts = transport.send_parts
+        """Send a message in parts: output, whose writer is made to wait instead of being counted."""
         # Bytes sent to a peer that does not read, since it stopped.
         self._unread = 0
         self._holding: set[str] = set()

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from holdfast.server.guardian import run_guarded
+from holdfast.process.guardian import run_guarded
 
 __all__ = ["serve"]
 

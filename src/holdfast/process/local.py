@@ -12,6 +12,7 @@ import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from time import monotonic
+from weakref import WeakValueDictionary
 
 from holdfast.errors import (
     DuplicateProcess,
@@ -310,8 +311,9 @@ class LocalProcesses:
         # Closed processes and when to forget them, the oldest first; one timer serves all.
         self._closed: deque[tuple[float, LocalProcess]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        # Starts that have to wait for something before the process is there.
-        self._starting: dict[str, asyncio.Future[None]] = {}
+        # Starts that have to wait for something before the process is there, as long
+        # as somebody awaits them: one that was dropped before it ran frees its id.
+        self._starting: WeakValueDictionary[str, asyncio.Future[None]] = WeakValueDictionary()
         self._snapshots = Snapshots(self._loop)
 
     def __iter__(self) -> Iterator[LocalProcess]:
@@ -373,7 +375,9 @@ class LocalProcesses:
         if params.process_id in self._processes or params.process_id in self._starting:
             raise DuplicateProcess(params.process_id)
         if snapshot is not None and applies(params.argv, snapshot):
-            return self._launch_from_snapshot(params, snapshot)
+            cancelled: asyncio.Future[None] = self._loop.create_future()
+            self._starting[params.process_id] = cancelled
+            return self._launch_from_snapshot(params, snapshot, cancelled)
         return self._launch(params, params.argv, self._environment(params))
 
     def _launch(
@@ -386,10 +390,8 @@ class LocalProcesses:
         return process
 
     async def _launch_from_snapshot(
-        self, params: StartParams, request: ShellSnapshotParams
+        self, params: StartParams, request: ShellSnapshotParams, cancelled: asyncio.Future[None]
     ) -> LocalProcess:
-        cancelled: asyncio.Future[None] = self._loop.create_future()
-        self._starting[params.process_id] = cancelled
         try:
             env = self._environment(params)
             snapshot = await self._snapshots.get(params, request, env)
@@ -406,6 +408,8 @@ class LocalProcesses:
     def end(self, reason: Reason) -> None:
         """Kill every process and what is left of its group; nothing is kept after its close."""
         self._retention = 0.0
+        for starting in list(self._starting.values()):
+            starting.cancel()
         for process in list(self._processes.values()):
             process.kill_group(reason)
 

@@ -21,6 +21,18 @@ __all__ = ["Launch", "pipe_launch", "terminal_launch"]
 _DEFAULT_PATH = "/bin:/usr/bin"
 """Where the system looks for a program when a child has no `PATH`."""
 
+_ABSOLUTE_FAULTS = {
+    errno.ENOENT: "it doesn't exist on the filesystem (ENOENT: No such file or directory)",
+    errno.EISDIR: "it is a directory",
+    errno.EACCES: "it is not executable (EACCES: Permission denied)",
+}
+_RELATIVE_FAULTS = {
+    errno.ENOENT: "it does not exist",
+    errno.EISDIR: "it is a directory",
+    errno.EACCES: "it is not executable",
+}
+"""What is said of a program on a terminal; of an absolute one only if it is an `arg0`."""
+
 
 class Launch(msgspec.Struct, frozen=True):
     """What is handed to the kernel."""
@@ -41,12 +53,13 @@ def pipe_launch(argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[st
     if not program:
         raise SpawnFailed("missing program for pipe spawn")
     seen = [program if arg0 is None else arg0, *argv[1:]]
-    if "/" in program:
-        return Launch(program, seen, cwd)
+    if "/" in program or "\0" in program:
+        return Launch(program, seen, cwd)  # the kernel, or the start, finds the fault
     refused = errno.ENOENT
     for folder in env.get("PATH", _DEFAULT_PATH).split(":"):
-        candidate = os.path.join(cwd, folder, program)
-        fault = _executable_fault(candidate)
+        # Executed as it is written, from the child's folder: a script sees it as `$0`.
+        candidate = os.path.join(folder, program)
+        fault = _executable_fault(os.path.join(cwd, candidate))
         if not fault:
             return Launch(candidate, seen, cwd)
         if fault != errno.ENOENT:
@@ -71,15 +84,25 @@ def terminal_launch(
         raise SpawnFailed("missing program for PTY spawn")
     program = argv[0] if arg0 is None else arg0
     if not os.path.isdir(cwd):
-        cwd = env.get("HOME") or _home_of_user()
-    return Launch(_terminal_program(program, cwd, env), [program, *argv[1:]], cwd)
-
-
-def _terminal_program(program: str, cwd: str, env: Mapping[str, str]) -> str:
+        home = env.get("HOME")  # an empty one is a folder that is missing
+        cwd = _home_of_user() if home is None else home
     if program.startswith("/"):
-        return program
-    if program.startswith(("./", "../")):
-        return os.path.join(cwd, program)
+        found = program if arg0 is None else _checked(program, _ABSOLUTE_FAULTS)
+    elif program in (".", "..") or program.startswith(("./", "../")):
+        found = _checked(os.path.join(cwd, program), _RELATIVE_FAULTS)
+    else:
+        found = _in_path(program, cwd, env)
+    return Launch(found, [program, *argv[1:]], cwd)
+
+
+def _checked(program: str, faults: Mapping[int, str]) -> str:
+    fault = _executable_fault(program)
+    if fault:
+        raise SpawnFailed(f"Unable to spawn {program} because {faults[fault]}", errno=fault)
+    return program
+
+
+def _in_path(program: str, cwd: str, env: Mapping[str, str]) -> str:
     path = env.get("PATH")
     if path is None:
         raise SpawnFailed(f"Unable to spawn {program} because:\nUnable to resolve the PATH")

@@ -9,6 +9,7 @@ import asyncio
 import fcntl
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.process.output import OutputLog
 from holdfast.protocol.process import OutputStream
@@ -23,6 +24,9 @@ The real server reads 8 KiB; fewer, larger chunks are most of what makes a strea
 fast, and every client takes them.
 """
 
+_TERMINAL_READ = 4096
+"""Bytes a terminal hands out at once, however much it has."""
+
 _READS_PER_WAKEUP = 8
 """Reads before the event loop gets to look at others."""
 
@@ -30,7 +34,11 @@ _BULK_PIPE = 1 << 20
 """Bytes of buffer for a pipe that turned out to carry a lot."""
 
 _MAX_DRAIN = 2 * _BULK_PIPE
-"""Bytes taken after an exit, at most: what a full pipe holds, and not what a child goes on writing."""
+"""
+Bytes taken after an exit, at most.
+
+What a full pipe holds, and not what a child in the background goes on writing.
+"""
 
 
 class OutputPump:
@@ -49,29 +57,29 @@ class OutputPump:
         self._stream = stream
         self._log = log
         self._ended = ended
+        self._take = self._take_from_terminal if stream == "pty" else self._take_from_pipe
         self._held = False
-        self._bulk = stream == "pty"  # a terminal's buffer has one size
+        self._polled = False
+        self._enlarged = False
         self.open = True
-        loop.add_reader(fd, self._readable)
+        self._poll()
 
     def hold(self) -> None:
         """Stop reading; harmless when it has stopped already."""
-        if self.open and not self._held:
-            self._held = True
-            self._loop.remove_reader(self._fd)
+        self._held = True
+        self._poll()
 
     def release(self) -> None:
         """Read again."""
-        if self.open and self._held:
-            self._held = False
-            self._loop.add_reader(self._fd, self._readable)
+        self._held = False
+        self._poll()
 
     def drain(self) -> None:
         """Take what is there already, without waiting, unless somebody cannot keep up."""
         taken = 0
         while self.open and not self._held and taken < _MAX_DRAIN:
-            size = self._read()
-            if size < 0:
+            size = self._take()
+            if size == 0:
                 return
             taken += size
 
@@ -80,38 +88,62 @@ class OutputPump:
         if not self.open:
             return
         self.open = False
-        if not self._held:
-            self._loop.remove_reader(self._fd)
+        self._poll()
         os.close(self._fd)
         self._ended()
 
+    def _poll(self) -> None:
+        """Have the event loop watch the descriptor exactly while it is to be read."""
+        wanted = self.open and not self._held
+        if wanted != self._polled:
+            self._polled = wanted
+            if wanted:
+                self._loop.add_reader(self._fd, self._readable)
+            else:
+                self._loop.remove_reader(self._fd)
+
     def _readable(self) -> None:
         for _ in range(_READS_PER_WAKEUP):
-            if self._read() < CHUNK or self._held:
-                # Less than asked for: the pipe is empty now. Or somebody cannot keep up.
+            if self._take() < CHUNK or self._held:
+                # Less than asked for: it is empty now. Or somebody cannot keep up.
                 return
 
-    def _read(self) -> int:
-        """One read: its size, or -1 when there was nothing to read any more."""
+    def _take_from_pipe(self) -> int:
+        """One read into the log: its size, 0 if there was nothing."""
         try:
             data = os.read(self._fd, CHUNK)
         except BlockingIOError:
-            return -1
-        except OSError:
-            data = b""  # EIO: the last holder of the terminal is gone
+            return 0
         if not data:
             self.close()
-            return -1
+            return 0
         self._log.append(self._stream, data)
-        if len(data) == CHUNK and not self._bulk:
-            self._enlarge()
+        if len(data) == CHUNK and not self._enlarged:
+            # A pipe is 64 KiB until it shows that it matters: then the writer and
+            # this reader no longer take turns for each piece. When the user's share
+            # of pipe memory is used up it stays small: slower, not wrong.
+            self._enlarged = True
+            with suppress(OSError):
+                fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _BULK_PIPE)
         return len(data)
 
-    def _enlarge(self) -> None:
-        # A pipe is 64 KiB until it shows that it matters: then the writer and
-        # this reader no longer take turns for each piece.
-        self._bulk = True
-        try:
-            fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _BULK_PIPE)
-        except OSError:
-            pass  # the user's share of pipe memory is used up: slower, not wrong
+    def _take_from_terminal(self) -> int:
+        """As from a pipe, but several reads make one entry."""
+        pieces: list[bytes] = []
+        size = 0
+        ended = False
+        while size <= CHUNK - _TERMINAL_READ:
+            try:
+                piece = os.read(self._fd, _TERMINAL_READ)
+            except BlockingIOError:
+                break
+            except OSError:
+                ended = True  # EIO: the last holder of the terminal is gone
+                break
+            pieces.append(piece)
+            size += len(piece)
+        if pieces:
+            self._log.append(self._stream, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if ended:
+            self.close()
+        return size

@@ -37,10 +37,12 @@ class Snapshots:
     ) -> Snapshot | None:
         """The snapshot for a start; `None` if the profile could not be captured, now or before."""
         key = snapshot_key(params)
-        known = self._cache.get(key)
-        if known is not None and not known.cancelled():
-            # A start that is called off must not take the others with it.
-            return await asyncio.shield(known)
+        while (known := self._cache.get(key)) is not None and not known.cancelled():
+            # A start that is called off must not take the others with it, neither
+            # one that waits nor the one that captures: then the next one does.
+            await asyncio.wait([known])
+            if not known.cancelled():
+                return known.result()
         captured: asyncio.Future[Snapshot | None] = self._loop.create_future()
         self._cache.put(key, captured)
         try:

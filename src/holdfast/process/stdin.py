@@ -60,11 +60,13 @@ class StdinQueue:
             raise StdinClosed(_GONE)
         if write_id in self._accepted:
             return WriteStatus.ACCEPTED
-        if write_id in self._waiting:
-            return self._waiting[write_id][0]
-        if self._ending:
+        waiting = self._waiting.get(write_id)
+        if waiting is not None and not waiting[0].done():
+            return waiting[0]
+        if self._ending and waiting is None:
             return WriteStatus.STDIN_CLOSED
         if len(self._queue) >= MAX_QUEUED_WRITES or self._waiting:
+            # One whose caller went away and came back keeps its place.
             future: asyncio.Future[None] = self._loop.create_future()
             self._waiting[write_id] = (future, data)
             return future

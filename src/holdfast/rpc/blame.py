@@ -11,7 +11,7 @@ from functools import cache
 
 from msgspec import inspect
 
-__all__ = ["blame"]
+__all__ = ["blame", "wrong_type"]
 
 
 def blame(value: object, kind: object) -> str:
@@ -25,7 +25,7 @@ def _type_info(kind: object) -> inspect.Type:
 
 
 def _blame(value: object, kind: inspect.Type) -> str | None:
-    """The first fault in the order in which a reader of the text meets it; `None` if there is none."""
+    """The first fault in the order in which a reader of the text meets it, if there is one."""
     match kind:
         case inspect.StructType():
             return _blame_struct(value, kind)
@@ -38,17 +38,17 @@ def _blame(value: object, kind: inspect.Type) -> str | None:
             return _blame_variant(value, [str(choice) for choice in kind.values])
         case inspect.IntType():
             if isinstance(value, bool) or not isinstance(value, int | float):
-                return _wrong_type(value, "u64")
+                return wrong_type(value, "u64")
             return "invalid number"
         case inspect.BoolType():
-            return None if isinstance(value, bool) else _wrong_type(value, "a boolean")
+            return None if isinstance(value, bool) else wrong_type(value, "a boolean")
         case inspect.ListType():
             if not isinstance(value, list):
-                return _wrong_type(value, "a sequence")
+                return wrong_type(value, "a sequence")
             return next(filter(None, (_blame(item, kind.item_type) for item in value)), None)
         case inspect.DictType():
             if not isinstance(value, dict):
-                return _wrong_type(value, "a map")
+                return wrong_type(value, "a map")
             return next(
                 filter(None, (_blame(item, kind.value_type) for item in value.values())), None
             )
@@ -56,12 +56,12 @@ def _blame(value: object, kind: inspect.Type) -> str | None:
             return None
         case _:
             # Texts, and the types that are made from a text.
-            return None if isinstance(value, str) else _wrong_type(value, "a string")
+            return None if isinstance(value, str) else wrong_type(value, "a string")
 
 
 def _blame_struct(value: object, kind: inspect.StructType) -> str | None:
     if not isinstance(value, dict):
-        return _wrong_type(value, f"struct {kind.cls.__name__}")
+        return wrong_type(value, f"struct {kind.cls.__name__}")
     fields = {field.encode_name: field for field in kind.fields}
     for name, member in value.items():
         field = fields.get(name)
@@ -86,7 +86,7 @@ def _fits(value: object, kind: inspect.Type) -> bool:
 
 def _blame_variant(value: object, choices: list[str]) -> str | None:
     if not isinstance(value, str):
-        return _wrong_type(value, "string or map")
+        return wrong_type(value, "string or map")
     if value in choices:
         return None
     listed = ", ".join(f"`{choice}`" for choice in choices)
@@ -94,7 +94,8 @@ def _blame_variant(value: object, choices: list[str]) -> str | None:
     return f"unknown variant `{value}`, expected {expected}"
 
 
-def _wrong_type(value: object, wanted: str) -> str:
+def wrong_type(value: object, wanted: str) -> str:
+    """The text for a value of another type than the one that is wanted."""
     match value:
         case None:
             got = "null"

@@ -40,8 +40,14 @@ MAX_DEPTH = 127
 _SURELY_SHALLOW = 2 * MAX_DEPTH
 """Bytes below which brackets cannot nest deeper than `MAX_DEPTH`, since each is closed again."""
 
+_SUSPICIOUS = MAX_DEPTH - 2
+"""Opening brackets from which nesting may be too deep: root, params and an empty object add to it."""
+
 _SMALL = 4096
 """Bytes up to which counting colons is cheaper than looking for the ends of keys."""
+
+_MAX_DIGITS = 4300
+"""Digits of an integer that Python reads by default."""
 
 _decode_json = msgspec.json.Decoder().decode
 # A quote, then a colon: the end of every key, and now and then of something else.
@@ -62,7 +68,9 @@ def decode_message(data: bytes) -> Message:
         _check_value_count(data)
     try:
         message = _decode_json(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise _too_deep(data) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = _decode_again(data, error)
     if type(message) is not dict:
         raise MalformedMessage("expected a JSON-RPC object")
@@ -73,7 +81,7 @@ def decode_message(data: bytes) -> Message:
     if (
         len(data) > _SMALL
         or keys != data.count(b":")
-        or (len(data) > _SURELY_SHALLOW and data.count(b"[") >= MAX_DEPTH)
+        or (len(data) > _SURELY_SHALLOW and data.count(b"[") >= _SUSPICIOUS)
     ):
         _check_nesting_and_keys(data, message)
     return _classify(message, params)
@@ -126,20 +134,37 @@ def _decode_again(data: bytes, error: Exception) -> object:
     except UnicodeDecodeError as bad:
         raise MalformedMessage(f"invalid unicode code point at line 1 column {bad.start}") from None
     try:
-        message: object = json.loads(text, parse_constant=_refuse_constant)
+        message: object = json.loads(text, parse_int=_large, parse_constant=_refuse_constant)
     except json.JSONDecodeError as bad:
         detail = "EOF while parsing a value" if bad.pos >= len(text.rstrip()) else "expected value"
         raise MalformedMessage(f"{detail} at line {bad.lineno} column {bad.colno}") from None
     except RecursionError:
-        raise MalformedMessage(f"recursion limit exceeded at line 1 column {MAX_DEPTH}") from None
-    if isinstance(error, msgspec.ValidationError):
+        raise _too_deep(data) from None
+    if isinstance(error, msgspec.ValidationError) and _is_unicode(message):
         return message  # 1e999: too large for a float, and of no interest to the envelope
     # The standard library takes a lone surrogate; the protocol's texts are Unicode.
     raise MalformedMessage("unexpected end of hex escape at line 1 column 1") from None
 
 
+def _is_unicode(message: object) -> bool:
+    try:
+        json.dumps(message, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _large(digits: str) -> int | float:
+    """A number as it is, or infinity: Python refuses to read thousands of digits."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise MalformedMessage(f"expected value at line 1 column 1: {name}")
+
+
+def _too_deep(data: bytes) -> MalformedMessage:
+    return MalformedMessage(f"recursion limit exceeded at line 1 column {_column_of_depth(data)}")
 
 
 def _check_value_count(data: bytes) -> None:
@@ -163,9 +188,7 @@ def _check_nesting_and_keys(data: bytes, message: dict[str, object]) -> None:
     while level:
         depth += 1
         if depth > MAX_DEPTH:
-            raise MalformedMessage(
-                f"recursion limit exceeded at line 1 column {_column_of_depth(data)}"
-            )
+            raise _too_deep(data)
         below: list[object] = []
         for value in level:
             if type(value) is dict:
@@ -183,7 +206,7 @@ def _check_nesting_and_keys(data: bytes, message: dict[str, object]) -> None:
 
 def _check_doubled_keys(data: bytes) -> None:
     try:
-        json.loads(data, object_pairs_hook=_refuse_doubled)
+        json.loads(data, object_pairs_hook=_refuse_doubled, parse_int=str, parse_float=str)
     except _DoubledKey as doubled:
         raise MalformedMessage(
             f"duplicate JSON object key `{doubled.key}`"

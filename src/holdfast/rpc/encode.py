@@ -38,16 +38,12 @@ def output_prefix(process_id: str) -> bytes:
     return b'{"method":"process/output","params":{"processId":%b,"seq":' % _encode(process_id)
 
 
-def encode_output(prefix: bytes, seq: int, stream: str, chunk: bytes) -> bytes:
+def encode_output(prefix: bytes, seq: int, stream: str, chunk: bytes) -> tuple[bytes, bytes, bytes]:
     """
-    One `process/output`, assembled around its base64.
+    One `process/output`, in parts around its base64, which is not copied again.
 
-    This is the path of every byte a process writes: three times faster than
-    the encoder above, which does not use the processor's vector instructions.
+    This is the path of every byte a process writes: many times faster than the
+    encoder above, which does not use the processor's vector instructions.
     """
-    return b'%b%d,"stream":"%b","chunk":"%b"}}' % (
-        prefix,
-        seq,
-        stream.encode(),
-        pybase64.b64encode(chunk),
-    )
+    head = b'%b%d,"stream":"%b","chunk":"' % (prefix, seq, stream.encode())
+    return head, pybase64.b64encode(chunk), b'"}}'

@@ -7,7 +7,11 @@ MAX_LINE = 64 << 20
 
 
 class LineTooLong(Exception):
-    """The peer sent a line beyond the limit."""
+    """The peer sent a line beyond the limit; `lines` are the whole ones before it."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        super().__init__()
+        self.lines = lines
 
 
 class Lines:
@@ -42,7 +46,7 @@ class Lines:
             if piece.endswith(b"\r"):
                 piece = piece[:-1]
             if len(piece) > self._limit:
-                raise LineTooLong
+                raise LineTooLong(lines)
             if piece and not piece.isspace():
                 lines.append(piece)
         if rest:
@@ -50,7 +54,7 @@ class Lines:
             self._size += len(rest)
             # A carriage return may still turn out to belong to the end of the line.
             if self._size > self._limit + 1:
-                raise LineTooLong
+                raise LineTooLong(lines)
         return lines
 
     def end(self) -> bytes | None:

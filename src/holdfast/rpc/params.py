@@ -9,7 +9,7 @@ from holdfast.errors import InvalidParams
 from holdfast.protocol.base import Empty
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ThreadId
-from holdfast.rpc.blame import blame
+from holdfast.rpc.blame import blame, wrong_type
 
 __all__ = ["decode_params", "decode_result"]
 
@@ -31,7 +31,7 @@ def decode_params(params: object, kind: type[T]) -> T:
     if kind is Empty:
         if params is None or params == {}:
             return kind()
-        raise InvalidParams(blame(params, None).replace("expected a string", "expected unit"))
+        raise InvalidParams(wrong_type(params, "unit"))
     try:
         return msgspec.convert(params, kind, dec_hook=_from_text)
     except msgspec.ValidationError as error:

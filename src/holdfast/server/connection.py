@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from holdfast.connection import Connection
 from holdfast.errors import InvalidRequest, MalformedMessage
@@ -59,6 +60,9 @@ class ServerConnection:
 
     def send(self, message: bytes) -> None:
         self.connection.send(message)
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        self.connection.send_parts(parts)
 
     def initialize(self, params: InitializeParams) -> InitializeResponse:
         """

@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.process.spawn import raise_descriptor_limit, system_text
 from holdfast.server.app import Server
 from holdfast.server.auth import AuthOptions, BadAuthOptions, make_check
-from holdfast.server.guardian import children_of_this_process, kill_all_children
+from holdfast.process.guardian import children_of_this_process, kill_all_children
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
 from holdfast.transports.base import Receiver, Transport

@@ -58,8 +58,11 @@ def parse_listen_url(url: str) -> ListenUrl:
     try:
         if found is None or int(found["port"]) > 0xFFFF:
             raise ValueError
-        host = found["v6"] or found["v4"]
-        ipaddress.ip_address(host)
+        # Only an IPv6 address stands in brackets.
+        if found["v6"]:
+            host = str(ipaddress.IPv6Address(found["v6"]))
+        else:
+            host = str(ipaddress.IPv4Address(found["v4"]))
     except ValueError:
         raise BadListenUrl(
             f"invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`"

@@ -8,7 +8,7 @@ may ask for it by its id.
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.errors import InvalidRequest, SessionAttached
@@ -34,6 +34,9 @@ class Owner(Protocol):
 
     def send(self, message: bytes) -> None:
         """Send an encoded message."""
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        """Send one that is in parts."""
 
 
 class Session:
@@ -82,7 +85,7 @@ class _Push:
     def output(self, chunk: OutputChunk) -> None:
         owner = self._session.owner
         if owner is not None:
-            owner.send(encode_output(self._prefix, chunk.seq, chunk.stream, chunk.chunk))
+            owner.send_parts(encode_output(self._prefix, chunk.seq, chunk.stream, chunk.chunk))
 
     def exited(self, seq: int, verdict: Verdict) -> None:
         owner = self._session.owner
@@ -152,6 +155,8 @@ class Sessions:
     def detach(self, session: Session) -> None:
         """Start the clock of a session whose connection ended."""
         session.detach()
+        if session.id not in self._sessions:
+            return  # it ended first
         self._timers[session.id] = self._loop.call_later(self._expiry, self._expire, session)
 
     def end(self, session: Session, reason: Reason) -> None:

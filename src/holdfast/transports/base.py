@@ -1,5 +1,6 @@
 """What every transport is: whole messages out by a call, whole messages in by a callback."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 __all__ = ["HIGH_WATER", "LOW_WATER", "MAX_MESSAGE", "Receiver", "Transport"]
@@ -47,6 +48,9 @@ class Transport(Protocol):
 
     def send(self, message: bytes) -> None:
         """Send a message; never waits. After the end it does nothing."""
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        """As `send`, for a message in pieces that need not be joined first."""
 
     def pause_receiving(self) -> None:
         """Take no more messages for now, so that the other side has to wait."""

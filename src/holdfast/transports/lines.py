@@ -5,7 +5,7 @@ See exec-server spec 1.5.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from holdfast.rpc.framing import Lines, LineTooLong
@@ -46,6 +46,12 @@ class LineTransport(asyncio.Protocol):
             self._corked.append(message)
         else:
             self._writer.write(message + b"\n")
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        if self._lost or self._writer is None or self._corked is not None:
+            self.send(b"".join(parts))
+        else:
+            self._writer.writelines((*parts, b"\n"))
 
     def pause_receiving(self) -> None:
         if self._reader is not None and not self._lost:

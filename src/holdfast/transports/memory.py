@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.transports.base import HIGH_WATER, LOW_WATER, Receiver, Transport
 
@@ -36,6 +36,9 @@ class MemoryTransport:
         if other._waiting > HIGH_WATER and not other._full:
             other._full = True
             self._receiver.pause_sending()
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        self.send(b"".join(parts))
 
     def pause_receiving(self) -> None:
         self._paused = True

@@ -9,7 +9,7 @@ listener reads the head itself and hands proper upgrades over.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import cast
 
@@ -81,6 +81,13 @@ class WebSocketTransport(WSListener):
             # picows would hand the transport a view of a buffer that it uses
             # again at once; uvloop keeps what it is given until the socket takes it.
             self._ws.underlying_transport.writelines((_frame_head(len(message)), message))
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        size = sum(map(len, parts))
+        if size <= _COPIED or self._corked is not None or self._ws.is_client_side:
+            self.send(b"".join(parts))
+        elif not self._lost:
+            self._ws.underlying_transport.writelines((_frame_head(size), *parts))
 
     def pause_receiving(self) -> None:
         if not self._lost:

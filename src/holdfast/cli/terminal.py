@@ -1,0 +1,60 @@
+"""The terminal a person sits at: its size, and raw mode that is always undone."""
+
+import os
+import termios
+import tty
+from types import TracebackType
+from typing import Self
+
+from holdfast.protocol.process import TerminalSize
+
+__all__ = ["RawTerminal", "terminal_size"]
+
+
+def terminal_size() -> TerminalSize | None:
+    """The size of the terminal on the first standard stream that is one and knows it."""
+    for fd in range(3):
+        try:
+            cols, rows = os.get_terminal_size(fd)
+        except OSError:
+            continue
+        if rows and cols:
+            return TerminalSize(rows=rows, cols=cols)
+    return None
+
+
+class RawTerminal:
+    """
+    A terminal that passes every key on as it is, for as long as the context lasts.
+
+    Modes change at once and throw nothing away: what was typed ahead, before or
+    after, is read by whoever reads next.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._modes = termios.tcgetattr(fd)
+        self._entered = False
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        self.make_raw()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._entered = False
+        self.restore()
+
+    def make_raw(self) -> None:
+        """Raw once more, after somebody else had the terminal; nothing outside the context."""
+        if self._entered:
+            self._quietly(lambda: tty.setraw(self._fd, termios.TCSANOW))
+
+    def restore(self) -> None:
+        """As it was found, for somebody else to use."""
+        self._quietly(lambda: termios.tcsetattr(self._fd, termios.TCSANOW, self._modes))

@@ -1,0 +1,232 @@
+"""
+Nothing is left behind: a guardian beside every process that starts others.
+
+The process that was started becomes the guardian and forks the worker: the server,
+or one `holdfast run`. Each notices when the other ends, however it ends, and each
+inherits the processes of the other's children that outlive their parents (they are
+"child subreapers"), so whichever is left kills everything that was started:
+
+- The worker ends by itself or is killed: its children become the guardian's.
+- The guardian is killed: the worker reads the end of a pipe, and stops.
+
+The real server asks the kernel to signal a child when its parent dies. That
+misses children of children, and cannot be had together with a quick start.
+
+This module is imported before anything else and forks at once, so that the
+guardian is as small as a Python process can be.
+"""
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable
+
+__all__ = [
+    "become_subreaper",
+    "children_of_this_process",
+    "kill_all_children",
+    "reap_children",
+    "run_guarded",
+]
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""What asks the guardian, and so the worker, to stop."""
+
+_STOP_LIMIT = 10.0
+"""Seconds a worker may take to stop when it was asked to; then it is killed."""
+
+_SWEEP_LIMIT = 10.0
+"""Seconds to go on killing what keeps starting new processes."""
+
+
+def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signals] = ()) -> int:
+    """
+    Fork, run `work` in the child and guard it from this process.
+
+    Args:
+        work: Gets a descriptor that comes to its end when the guardian is gone.
+        forward: Signals that mean something to the worker. Each one that this
+            process gets appears on that descriptor, as one byte with its number,
+            and the worker itself does nothing when it is sent one directly: a
+            terminal sends its signals to both, and they must count once. Without
+            any, the usual ones stop the worker, with a limit on the time it takes.
+
+    Returns:
+        In the child what `work` returned; in the guardian the child's exit status,
+        128 and the number if a signal killed it.
+    """
+    _fill_streams()
+    become_subreaper()
+    # What was ignored when we were started, by `nohup` for one, stays ignored.
+    forward = [number for number in forward if signal.getsignal(number) != signal.SIG_IGN]
+    restore_terminal = _remember_terminal() if forward else None
+    lifeline, held = os.pipe()
+    # Until both have their handlers: a signal is neither lost nor taken by the wrong one.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, forward)
+    worker = os.fork()
+    if worker == 0:
+        os.close(held)
+        if not os.isatty(0):
+            # A signal to the whole group of the guardian must not hit both at once.
+            os.setpgid(0, 0)
+        become_subreaper()
+        for number in forward:
+            # Not ignored: that would be inherited by what the worker starts.
+            signal.signal(number, _do_nothing)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return work(lifeline)
+    os.close(lifeline)
+    if forward:
+        _forward_signals(forward, held)
+    else:
+        _stop_at_signals(worker)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    _let_go_of_streams()
+    status = _wait(worker, also_stop=signal.SIGTSTP in forward)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number in forward or _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if restore_terminal is not None and os.WIFSIGNALED(status):
+        restore_terminal()
+    kill_all_children()
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
+def _wait(worker: int, *, also_stop: bool) -> int:
+    """The status the worker ended with; a worker that is stopped by job control takes us along."""
+    while True:
+        # Orphans of the worker's children come here to be reaped too.
+        pid, status = os.waitpid(-1, os.WUNTRACED if also_stop else 0)
+        if pid != worker:
+            continue
+        if not os.WIFSTOPPED(status):
+            return status
+        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        # The shell notices, and continues us. A process that no shell looks after
+        # is not stopped by this signal, so nobody stops for ever.
+        signal.raise_signal(signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, handler)
+        os.kill(worker, signal.SIGCONT)
+
+
+def _stop_at_signals(worker: int) -> None:
+    def stop(number: int, frame: object) -> None:
+        os.kill(worker, signal.SIGTERM)
+        signal.setitimer(signal.ITIMER_REAL, _STOP_LIMIT)
+
+    def give_up(number: int, frame: object) -> None:
+        os.kill(worker, signal.SIGKILL)
+
+    signal.signal(signal.SIGALRM, give_up)
+    for number in _STOP_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, stop)
+
+
+def _forward_signals(numbers: Iterable[signal.Signals], held: int) -> None:
+    os.set_blocking(held, False)
+
+    def forward(number: int, frame: object) -> None:
+        try:
+            os.write(held, bytes([number]))
+        except OSError:
+            pass  # the worker has ended, or has 65,536 signals to look at
+
+    for number in numbers:
+        signal.signal(number, forward)
+
+
+def _do_nothing(number: int, frame: object) -> None:
+    pass
+
+
+def _fill_streams() -> None:
+    """Nothing of ours may become a standard stream that this process was started without."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+
+
+def _let_go_of_streams() -> None:
+    """Whoever reads the worker's output must see its end when the worker ends."""
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def _remember_terminal() -> Callable[[], None] | None:
+    """Note the modes of our terminal; the result puts them back after a worker that could not."""
+    if not os.isatty(0):
+        return None
+    import termios  # noqa: PLC0415 - a server needs none of this
+
+    modes = termios.tcgetattr(0)
+    name = os.ttyname(0)
+
+    def restore() -> None:
+        try:
+            terminal = os.open(name, os.O_RDWR | os.O_NOCTTY)
+            # In the background the terminal is the shell's, and as the shell wants it.
+            if os.tcgetpgrp(terminal) == os.getpgrp():
+                termios.tcsetattr(terminal, termios.TCSANOW, modes)
+        except (OSError, termios.error):
+            pass  # it is gone, or never was our controlling one
+
+    return restore
+
+
+def become_subreaper() -> None:
+    """Inherit the orphans among the descendants of this process."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children_of_this_process() -> list[int]:
+    """The pids of all children, zombies too."""
+    pids: list[int] = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/children", "rb") as file:
+                pids += map(int, file.read().split())
+        except OSError:
+            continue  # the thread has ended
+    return pids
+
+
+def reap_children(spare: Collection[int]) -> None:
+    """Take note of the end of processes that came to us when their parents ended."""
+    for pid in children_of_this_process():
+        if pid not in spare:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                continue  # reaped since the list was made
+
+
+def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) -> None:
+    """
+    Kill every descendant, for so many seconds at most.
+
+    Killing a process hands its children to us, so going on until no child is
+    left reaches all of them, in whatever sessions and groups they hide.
+    """
+    spared = set(spare)
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        pids = [pid for pid in children_of_this_process() if pid not in spared]
+        if not pids:
+            return
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                continue  # gone, or reaped elsewhere
+            except PermissionError:
+                spared.add(pid)  # it changed its user: it is no longer ours to end

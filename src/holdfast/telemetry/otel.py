@@ -1,0 +1,254 @@
+"""
+The recorder on the OpenTelemetry API (exec-server spec 15).
+
+It knows the API alone: where the measurements go, if anywhere, is decided by the
+providers it is given, or by those the application made global.
+"""
+
+from time import monotonic, time_ns
+
+from opentelemetry import _logs, context, metrics, trace
+from opentelemetry.context import Context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from holdfast.protocol.envelope import Trace
+from holdfast.protocol.methods import METHODS
+from holdfast.protocol.process import StartParams
+from holdfast.telemetry import (
+    Preparation,
+    ProcessRecord,
+    RequestRecord,
+    ServerRecord,
+    StartRecord,
+)
+from holdfast.telemetry.instruments import Attributes, Instruments
+
+__all__ = ["OpenTelemetry"]
+
+_MAX_TEXT = 64
+"""Characters of a text that a client chose: a collector keeps each of them."""
+
+_METHODS = frozenset(method.name for method in METHODS)
+_TRACE_CONTEXT = TraceContextTextMapPropagator()
+
+
+class OpenTelemetry:
+    """
+    Records servers and clients; one object may serve any number of them.
+
+    Implements `Telemetry`, `ClientTelemetry` and `RelayTelemetry`.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: metrics.MeterProvider | None = None,
+        logger_provider: _logs.LoggerProvider | None = None,
+    ) -> None:
+        """
+        Args:
+            tracer_provider: Takes the spans; the global one unless given.
+            meter_provider: Takes the metrics; the global one unless given.
+            logger_provider: Takes the log events; the global one unless given.
+        """
+        self._to = Instruments(tracer_provider, meter_provider, logger_provider)
+
+    def program_started(self, originator: str) -> None:
+        """This program began to run; not to be confused with the processes it starts."""
+        self._to.programs.add(1, {"originator": originator})
+
+    # -- Telemetry
+
+    def server(self) -> ServerRecord:
+        return _Server(self._to)
+
+    def now(self) -> float:
+        return monotonic()
+
+    def connection_opened(self, transport: str) -> None:
+        active = self._to.connections_by_transport
+        active[transport] = active.get(transport, 0) + 1
+        self._to.connections.add(1, {"transport": transport})
+
+    def connection_closed(self, transport: str) -> None:
+        self._to.connections_by_transport[transport] -= 1
+
+    def request(self, method: str, trace: Trace | None, queued: float | None) -> RequestRecord:
+        return _Request(self._to, method, trace, queued)
+
+    def start(self, params: StartParams) -> StartRecord:
+        return _Start(self._to, params)
+
+    # -- ClientTelemetry
+
+    def client_request(self, method: str) -> Trace | None:
+        self._to.client_requests.add(1, {"method": method})
+        carrier: dict[str, str] = {}
+        _TRACE_CONTEXT.inject(carrier)
+        if not carrier:
+            return None
+        return Trace(traceparent=carrier["traceparent"], tracestate=carrier.get("tracestate"))
+
+    # -- RelayTelemetry
+
+    def registered(self, result: str, seconds: float) -> None:
+        self._to.registrations.add(1, {"result": result})
+        self._to.registration_duration.record(seconds, {"result": result})
+
+    def rendezvous_connected(self, result: str, seconds: float) -> None:
+        self._to.rendezvous.add(1, {"result": result})
+        self._to.rendezvous_duration.record(seconds, {"result": result})
+
+    def reconnecting(self, reason: str) -> None:
+        self._to.reconnects.add(1, {"reason": reason})
+
+
+class _Server:
+    def __init__(self, to: Instruments) -> None:
+        self._span = to.tracer.start_span("codex.exec_server", context=Context())
+
+    def finish(self) -> None:
+        self._span.end()
+
+
+class _Request:
+    __slots__ = ("_arrived", "_began", "_method", "_span", "_to", "_token")
+
+    def __init__(
+        self, to: Instruments, method: str, origin: Trace | None, queued: float | None
+    ) -> None:
+        self._to = to
+        # Anyone can make up methods: only those there are become names and labels.
+        self._method = method if method in _METHODS else "unknown"
+        self._began = monotonic()
+        self._arrived = self._began if queued is None else queued
+        waited = self._began - self._arrived
+        self._span = to.tracer.start_span(
+            self._method,
+            context=_parent(origin),
+            kind=trace.SpanKind.SERVER,
+            attributes={"method": method[:_MAX_TEXT], "rpc.dispatch_offset_ns": _ns(waited)},
+            start_time=time_ns() - _ns(waited),
+        )
+        to.request_queue_duration.record(waited, {"method": self._method})
+
+    def __enter__(self) -> None:
+        self._token = context.attach(trace.set_span_in_context(self._span))
+
+    def __exit__(self, *exc: object) -> None:
+        context.detach(self._token)
+
+    def finish(self, result: str) -> None:
+        now = monotonic()
+        self._span.set_attributes(
+            {"result": result, "rpc.response_enqueue_offset_ns": _ns(now - self._arrived)}
+        )
+        if result == "error":
+            self._span.set_status(trace.StatusCode.ERROR)
+        self._span.end()
+        attributes = {"method": self._method, "result": result}
+        self._to.requests.add(1, attributes)
+        self._to.request_duration.record(now - self._began, attributes)
+        self._to.request_total_duration.record(now - self._arrived, attributes)
+
+
+class _Start:
+    def __init__(self, to: Instruments, params: StartParams) -> None:
+        self._to = to
+        self._context = context.get_current()
+        self._snapshot_requested = params.shell_snapshot is not None
+        self._identity = _short("process.id", params.process_id)
+        self._labels: Attributes = {}
+        if params.metadata is not None:
+            self._labels |= _short("conversation.id", params.metadata.thread_id)
+            self._labels |= _short("tool.call_id", params.metadata.tool_call_id)
+        self._part_began = time_ns()
+
+    def prepared(self, what: Preparation) -> None:
+        attributes = self._identity
+        if what == "shell_snapshot":
+            attributes = {**attributes, "snapshot_requested": self._snapshot_requested}
+        self._part_ended(f"codex.exec_server.process_prepare_{what}", attributes)
+
+    def started(self, sandbox_type: str = "none") -> ProcessRecord:
+        self._part_ended("codex.process.spawn", self._identity)
+        self._labels["sandbox.type"] = _sandbox_name(sandbox_type)
+        self._to.log("codex.exec_server.process_start", self._labels, self._context)
+        return _Process(self._to, self._context, self._identity, self._labels)
+
+    def failed(self, sandbox_type: str = "none") -> None:
+        self._part_ended("codex.process.spawn", self._identity, trace.StatusCode.ERROR)
+        # Not with the reason: it may name files, and whoever asked has been told.
+        self._labels["sandbox.type"] = _sandbox_name(sandbox_type)
+        self._to.log("codex.exec_server.process_spawn_failed", self._labels, self._context)
+
+    def _part_ended(
+        self,
+        name: str,
+        attributes: Attributes,
+        status: trace.StatusCode = trace.StatusCode.UNSET,
+    ) -> None:
+        now = time_ns()
+        span = self._to.tracer.start_span(
+            name, context=self._context, attributes=attributes, start_time=self._part_began
+        )
+        span.set_status(status)
+        span.end(now)
+        self._part_began = now
+
+
+class _Process:
+    def __init__(
+        self, to: Instruments, origin: Context, identity: Attributes, labels: Attributes
+    ) -> None:
+        self._to = to
+        self._labels = labels
+        self._began = monotonic()
+        # It outlives the request that started it, and is its child all the same.
+        self._span = to.tracer.start_span(
+            "codex.exec_server.process", context=origin, attributes=identity
+        )
+        to.running_processes += 1
+
+    def finish(self, result: str, exit_code: int | None) -> None:
+        self._to.running_processes -= 1
+        self._to.processes.add(1, {"result": result})
+        self._to.process_duration.record(monotonic() - self._began, {"result": result})
+        self._labels["process.termination_requested"] = result == "terminated"
+        if exit_code is not None:
+            self._labels["process.exit_code"] = exit_code
+        self._to.log(
+            "codex.exec_server.process_exit", self._labels, trace.set_span_in_context(self._span)
+        )
+        self._span.set_attribute("result", result)
+        self._span.end()
+
+
+def _parent(origin: Trace | None) -> Context:
+    """
+    The trace a request came with; none if it has none that can be read.
+
+    Such a request begins a trace of its own: one for all that a server does in weeks
+    is more than a collector can hold.
+    """
+    if origin is None or origin.traceparent is None:
+        return Context()
+    carrier = {"traceparent": origin.traceparent}
+    if origin.tracestate is not None:
+        carrier["tracestate"] = origin.tracestate
+    return _TRACE_CONTEXT.extract(carrier, Context())
+
+
+def _short(name: str, text: str | None) -> Attributes:
+    """A client's text as an attribute; none if it is too long, for a part of it misleads."""
+    return {name: text} if text and len(text) <= _MAX_TEXT else {}
+
+
+def _sandbox_name(sandbox_type: str) -> str:
+    """What is `linuxSeccomp` on the wire is `LinuxSeccomp` in the log of the real server."""
+    return sandbox_type[:1].upper() + sandbox_type[1:]
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)

@@ -1,0 +1,391 @@
+"""How a server starts, refuses to start, and what it prints (exec-server spec 1.1, 1.2)."""
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.wire import HOLDFAST, LIMIT, connect, http, serving
+
+DIGEST = "0" * 64
+
+
+def _start(*options: str, cwd: Path | None = None) -> tuple[int, str, str]:
+    """Run a start that has to fail: its status, stdout and stderr."""
+    done = subprocess.run(
+        [*HOLDFAST, "serve", *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * LIMIT,
+        check=False,
+        cwd=cwd,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def _error(*options: str, cwd: Path | None = None) -> str:
+    status, out, err = _start(*options, cwd=cwd)
+    assert (status, out) == (1, "")
+    return err
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> str:
+    file = tmp_path / "token"
+    file.write_text("token\n")
+    return str(file)
+
+
+# -- the URL
+
+
+@pytest.mark.requirement("serve.url-line")
+@pytest.mark.parametrize("command", ["serve", "exec-server"])
+async def test_one_line_on_stdout_is_the_url_and_stderr_is_silent(command: str) -> None:
+    with serving(command=(*HOLDFAST, command)) as server:
+        assert server.url.startswith("ws://127.0.0.1:")
+        assert int(server.url.rpartition(":")[2]) > 0
+        async with connect(server.url) as client:
+            assert await client.is_ready()
+        assert server.stop() == 0
+        assert server.process.stdout is not None
+        assert server.process.stdout.read() == b""
+        assert server.errors == ""
+
+
+@pytest.mark.requirement("serve.listen.ipv6")
+async def test_an_ipv6_address_stands_in_brackets() -> None:
+    with serving("--listen", "ws://[::1]:0") as server:
+        assert server.url.startswith("ws://[::1]:")
+        async with connect(server.url) as client:
+            assert await client.is_ready()
+
+
+async def test_the_url_can_be_read_by_a_parent_that_closes_the_pipe() -> None:
+    with serving() as server:
+        assert server.process.stdout is not None
+        server.process.stdout.close()
+        async with connect(server.url) as client:
+            assert await client.is_ready()
+        assert server.stop() == 0
+        assert server.errors == ""
+
+
+@pytest.mark.requirement("serve.connections")
+async def test_any_number_of_connections_each_with_its_own_session() -> None:
+    with serving() as server:
+        async with asyncio.TaskGroup() as tasks:
+            found = [tasks.create_task(_session_of(server.url)) for _ in range(50)]
+        assert len({task.result() for task in found}) == 50
+
+
+async def _session_of(url: str) -> str:
+    async with connect(url) as client:
+        assert await client.is_ready()
+        return client.session_id
+
+
+# -- refusals
+
+
+@pytest.mark.requirement("serve.listen.scheme", "serve.start-errors")
+@pytest.mark.parametrize("url", ["wss://127.0.0.1:0", "http://127.0.0.1:0", "127.0.0.1:0", "", "tcp"])
+def test_another_scheme_is_refused(url: str) -> None:
+    assert _error("--listen", url) == (
+        f"Error: unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio`\n"
+    )
+
+
+@pytest.mark.requirement("serve.listen.address")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ws://127.0.0.1",
+        "ws://127.0.0.1:",
+        "ws://127.0.0.1:0/",
+        "ws://127.0.0.1:0/path",
+        "ws://localhost:0",
+        "ws://:0",
+        "ws://::1:0",
+        "ws://[127.0.0.1]:0",
+        "ws://127.0.0.1:65536",
+        "ws://127.0.0.1:-1",
+        "ws://user@127.0.0.1:0",
+    ],
+)
+def test_an_address_is_an_ip_literal_and_a_port(url: str) -> None:
+    assert _error("--listen", url) == (
+        f"Error: invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`\n"
+    )
+
+
+@pytest.mark.requirement("serve.listen.port-in-use")
+def test_an_address_in_use_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert _error("--listen", f"ws://127.0.0.1:{port}") == (
+            "Error: Address already in use (os error 98)\n"
+        )
+
+
+@pytest.mark.requirement("serve.concurrent-requests.zero", "serve.start-errors")
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--concurrent-requests", "0"),
+        ("--concurrent-requests", "-1"),
+        ("--concurrent-requests", "many"),
+        ("--ws-auth", "none"),
+        ("--ws-max-clock-skew-seconds", "-1"),
+        ("--no-such-option",),
+        ("positional",),
+    ],
+)
+def test_a_bad_argument_exits_with_2(options: tuple[str, ...]) -> None:
+    status, out, err = _start(*options)
+    assert (status, out) == (2, "")
+    assert err.startswith("usage: holdfast")
+    assert "Traceback" not in err
+
+
+@pytest.mark.requirement("serve.auth-options.conflicts")
+def test_capability_tokens_need_exactly_one_source(token: str) -> None:
+    mode = ("--ws-auth", "capability-token")
+    assert _error(*mode) == (
+        "Error: `--ws-token-file` or `--ws-token-sha256` is required"
+        " when `--ws-auth capability-token` is set\n"
+    )
+    assert _error(*mode, "--ws-token-file", token, "--ws-token-sha256", DIGEST) == (
+        "Error: `--ws-token-file` and `--ws-token-sha256` are mutually exclusive\n"
+    )
+
+
+@pytest.mark.requirement("serve.auth-options.conflicts")
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--ws-issuer", "x"),
+        ("--ws-audience", "x"),
+        ("--ws-max-clock-skew-seconds", "1"),
+        ("--ws-shared-secret-file", "x"),
+    ],
+)
+def test_options_of_signed_tokens_need_their_mode(token: str, option: tuple[str, str]) -> None:
+    assert _error("--ws-auth", "capability-token", "--ws-token-file", token, *option) == (
+        "Error: `--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience`, and"
+        " `--ws-max-clock-skew-seconds` require `--ws-auth signed-bearer-token`\n"
+    )
+
+
+@pytest.mark.requirement("serve.auth-options.conflicts")
+def test_signed_tokens_need_a_secret_and_no_token(token: str) -> None:
+    mode = ("--ws-auth", "signed-bearer-token")
+    assert _error(*mode) == (
+        "Error: `--ws-shared-secret-file` is required"
+        " when `--ws-auth signed-bearer-token` is set\n"
+    )
+    for option in (("--ws-token-file", token), ("--ws-token-sha256", DIGEST)):
+        assert _error(*mode, "--ws-shared-secret-file", token, *option) == (
+            "Error: `--ws-token-file` and `--ws-token-sha256` require"
+            " `--ws-auth capability-token`, not `signed-bearer-token`\n"
+        )
+
+
+@pytest.mark.requirement("serve.auth-options.conflicts")
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--ws-token-file", "x"),
+        ("--ws-token-sha256", DIGEST),
+        ("--ws-shared-secret-file", "x"),
+        ("--ws-issuer", "x"),
+        ("--ws-audience", "x"),
+        ("--ws-max-clock-skew-seconds", "1"),
+    ],
+)
+def test_auth_options_need_a_mode(option: tuple[str, str]) -> None:
+    assert _error(*option) == (
+        "Error: websocket auth flags require `--ws-auth capability-token`"
+        " or `--ws-auth signed-bearer-token`\n"
+    )
+
+
+@pytest.mark.requirement("serve.auth-options.stdio")
+@pytest.mark.parametrize("listen", ["stdio", "stdio://"])
+def test_auth_needs_a_websocket(listen: str) -> None:
+    options = ("--ws-auth", "capability-token", "--ws-token-sha256", DIGEST)
+    assert _error("--listen", listen, *options) == (
+        "Error: WebSocket auth requires a WebSocket listener, not stdio\n"
+    )
+
+
+@pytest.mark.requirement("serve.auth-options.digest")
+@pytest.mark.parametrize("digest", ["", "zz", "0" * 63, "0" * 65, "g" * 64])
+def test_a_digest_is_64_hex_digits(digest: str) -> None:
+    assert _error("--ws-auth", "capability-token", "--ws-token-sha256", digest) == (
+        "Error: --ws-token-sha256 must be a 64-character hex SHA-256 digest\n"
+    )
+
+
+@pytest.mark.requirement("serve.auth-options.secret")
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--ws-auth", "capability-token", "--ws-token-file"),
+        ("--ws-auth", "signed-bearer-token", "--ws-shared-secret-file"),
+    ],
+)
+def test_a_secret_that_cannot_be_used_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
+    missing, blank, binary = tmp_path / "missing", tmp_path / "blank", tmp_path / "binary"
+    blank.write_text(" \n\t\n")
+    binary.write_bytes(b"\xff\xfe" * 32)
+    assert _error(*options, str(missing)) == (
+        f"Error: failed to read websocket auth secret {missing}:"
+        " No such file or directory (os error 2)\n"
+    )
+    assert _error(*options, str(tmp_path)) == (
+        f"Error: failed to read websocket auth secret {tmp_path}: Is a directory (os error 21)\n"
+    )
+    assert _error(*options, str(blank)) == (
+        f"Error: websocket auth secret {blank} must not be empty\n"
+    )
+    assert _error(*options, str(binary)).startswith(
+        f"Error: failed to read websocket auth secret {binary}: "
+    )
+
+
+@pytest.mark.requirement("serve.auth-options.secret")
+def test_a_shared_secret_has_32_bytes_at_least(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(f"  {'x' * 31}  \n")
+    assert _error("--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", str(file)) == (
+        f"Error: signed websocket bearer secret {file} must be at least 32 bytes\n"
+    )
+    file.write_text("x" * 32)
+    with serving("--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", str(file)):
+        pass
+
+
+@pytest.mark.requirement("serve.auth-options.relative-file")
+async def test_a_relative_token_file_is_found_from_the_working_directory(token: str) -> None:
+    folder = Path(token).parent
+    options = ("--ws-auth", "capability-token", "--ws-token-file", "token")
+    with serving(*options, cwd=folder) as server:
+        async with connect(server.url, headers={"Authorization": "Bearer token"}) as client:
+            assert await client.is_ready()
+
+
+# -- beyond loopback: an extension
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_beyond_loopback_a_server_without_auth_is_refused(host: str) -> None:
+    refusal = _error("--listen", f"ws://{host}:0")
+    assert refusal.startswith("Error: listening on ")
+    assert "--insecure-no-auth" in refusal
+    assert refusal.count("\n") == 1
+
+
+async def test_beyond_loopback_is_possible_if_it_is_really_wanted() -> None:
+    with serving("--listen", "ws://0.0.0.0:0", "--insecure-no-auth") as server:
+        assert server.url.startswith("ws://0.0.0.0:")
+        assert (await http(server.url, "/readyz")).status == 200
+        assert server.errors == ""
+
+
+async def test_beyond_loopback_is_possible_with_auth(token: str) -> None:
+    options = ("--ws-auth", "capability-token", "--ws-token-file", token)
+    with serving("--listen", "ws://0.0.0.0:0", *options) as server:
+        assert (await http(server.url, "/readyz")).status == 200
+        assert server.errors == ""
+
+
+# -- unix sockets: an extension
+
+
+async def _ask(path: Path) -> bytes:
+    """One request on a unix socket: the line that answers it."""
+    async with asyncio.timeout(LIMIT):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b'{"id":1,"method":"initialize","params":{"clientName":"x"}}\n')
+        line = await reader.readline()
+        writer.close()
+    return line
+
+
+async def test_a_unix_socket_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with serving("--listen", f"unix://{path}") as server:
+        assert server.url == f"unix://{path}"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert b"sessionId" in await _ask(path)
+        assert b"sessionId" in await _ask(path)
+        assert server.errors == ""
+
+
+async def test_a_socket_file_left_by_a_server_that_is_gone_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with serving("--listen", f"unix://{path}") as server:
+        os.kill(server.serving_pid, signal.SIGKILL)
+        server.process.wait(LIMIT)
+        assert path.is_socket()
+    with serving("--listen", f"unix://{path}") as server:
+        assert b"sessionId" in await _ask(path)
+
+
+async def test_a_socket_file_of_a_living_server_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with serving("--listen", f"unix://{path}"):
+        assert _error("--listen", f"unix://{path}") == "Error: Address already in use (os error 98)\n"
+        assert b"sessionId" in await _ask(path)
+
+
+def test_a_file_that_is_no_socket_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("precious")
+    assert _error("--listen", f"unix://{path}") == "Error: Address already in use (os error 98)\n"
+    assert path.read_text() == "precious"
+
+
+@pytest.mark.parametrize("url", ["unix://relative/path", "unix://host"])
+def test_a_unix_socket_has_an_absolute_path(url: str) -> None:
+    assert _error("--listen", url) == (
+        f"Error: invalid unix --listen URL `{url}`; expected `unix:///absolute/path`\n"
+    )
+
+
+def test_a_unix_socket_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "socket"
+    assert _error("--listen", f"unix://{path}") == (
+        "Error: No such file or directory (os error 2)\n"
+    )
+
+
+# -- the end
+
+
+@pytest.mark.requirement("serve.end.signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_server_with_status_0(number: signal.Signals) -> None:
+    with serving() as server:
+        async with connect(server.url) as client:
+            assert await client.is_ready()
+            assert server.stop(number) == 0
+            assert await client.ended()
+        assert server.errors == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_server_whose_start_is_cut_short_is_not_left_behind(number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [*HOLDFAST, "serve"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
+    process.send_signal(number)
+    # Whatever was started by then holds the pipe, which ends only when all of it has.
+    process.communicate(timeout=2 * LIMIT)
