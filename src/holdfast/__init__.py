@@ -1,5 +1,90 @@
-"""Holdfast: the process runtime for agents."""
+"""
+Holdfast: the process runtime for agents.
+
+Names are loaded when they are first used, so that `import holdfast` costs nothing
+and a program pays only for the side of the wire it is on.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from holdfast._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from holdfast.backends import ExecBackend, ExecProcess
+    from holdfast.client import ExecServerClient
+    from holdfast.errors import (
+        ConnectFailed,
+        ConnectionLost,
+        HoldfastError,
+        ProtocolError,
+        Refused,
+        RemoteError,
+        SpawnFailed,
+        Unsupported,
+    )
+    from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+    from holdfast.process.backend import LocalBackend
+    from holdfast.protocol.paths import PathUri
+    from holdfast.protocol.process import OutputChunk, StartParams, WriteStatus
+    from holdfast.server.app import Server
+
+__all__ = [
+    "Closed",
+    "ConnectFailed",
+    "ConnectionLost",
+    "ExecBackend",
+    "ExecProcess",
+    "ExecServerClient",
+    "Exited",
+    "HoldfastError",
+    "LocalBackend",
+    "OutputChunk",
+    "PathUri",
+    "ProcessEvent",
+    "ProtocolError",
+    "Reason",
+    "Refused",
+    "RemoteError",
+    "Server",
+    "SpawnFailed",
+    "StartParams",
+    "Unsupported",
+    "Verdict",
+    "WriteStatus",
+    "__version__",
+]
+
+_HOMES = {
+    "holdfast.backends": ("ExecBackend", "ExecProcess"),
+    "holdfast.client": ("ExecServerClient",),
+    "holdfast.errors": (
+        "ConnectFailed",
+        "ConnectionLost",
+        "HoldfastError",
+        "ProtocolError",
+        "Refused",
+        "RemoteError",
+        "SpawnFailed",
+        "Unsupported",
+    ),
+    "holdfast.events": ("Closed", "Exited", "ProcessEvent", "Reason", "Verdict"),
+    "holdfast.process.backend": ("LocalBackend",),
+    "holdfast.protocol.paths": ("PathUri",),
+    "holdfast.protocol.process": ("OutputChunk", "StartParams", "WriteStatus"),
+    "holdfast.server.app": ("Server",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -12,7 +12,7 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    from holdfast.cli.parser import make_parser  # noqa: PLC0415 - the guardian stays small
+    from holdfast.cli.parser import make_parser  # the guardian stays small
 
     options = make_parser().parse_args(sys.argv[1:] if argv is None else argv)
     try:

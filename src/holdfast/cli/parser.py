@@ -1,12 +1,43 @@
 """The options of every subcommand. Their code is imported only when one is run."""
 
 import argparse
+from typing import TypeAlias
 
 from holdfast._version import __version__
 
 __all__ = ["make_parser"]
 
 _AUTH_MODES = ("capability-token", "signed-bearer-token")
+
+_SHELLS = ("bash", "zsh", "tcsh")
+
+_RUN_ABOUT = """\
+Run a command in the foreground, here or on a server, as if there were nothing in
+between: its output, input, signals and window size are yours, and its exit status
+is returned (128+N if signal N killed it).
+
+Everything after `--`, or from the first word that is no option, is the command.
+"""
+
+_RUN_EXAMPLES = """\
+examples:
+  holdfast run -- make test
+  holdfast run --url ws://127.0.0.1:4500 --cwd /srv/app -e CI=1 -- make test
+  holdfast run --cmd "ssh build holdfast serve --listen stdio" --tty -- vim notes.txt
+  tar c . | holdfast run --url unix:///run/user/1000/holdfast.sock -- tar x -C /tmp/copy
+
+exit status: that of the command, or 125 if holdfast itself failed (no connection,
+bad token), 126 if the command cannot be executed, 127 if it was not found.
+"""
+
+_COMPLETION_EXAMPLES = """\
+examples:
+  holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast
+  holdfast completion zsh > "${fpath[1]}/_holdfast"
+  holdfast completion tcsh > ~/.holdfast.completion.csh   # and source it in ~/.tcshrc
+"""
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -19,12 +50,12 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_serve(commands, "serve", "start a server and print its URL")
     _add_serve(commands, "exec-server", "the same, under the name it has in Codex")
+    _add_run(commands)
+    _add_completion(commands)
     return parser
 
 
-def _add_serve(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, about: str
-) -> None:
+def _add_serve(commands: _Commands, name: str, about: str) -> None:
     serve = commands.add_parser(
         name,
         help=about,
@@ -58,15 +89,94 @@ def _add_serve(
     serve.add_argument(
         "--insecure-no-auth",
         action="store_true",
-        help="allow listening beyond loopback without --ws-auth: anyone who can connect runs commands",
+        help="allow listening beyond loopback without --ws-auth:"
+        " anyone who can connect runs commands",
     )
     serve.set_defaults(run=_run_serve)
 
 
 def _run_serve(options: argparse.Namespace) -> int:
-    from holdfast.cli.serve import serve  # noqa: PLC0415
+    from holdfast.cli.serve import serve
 
     return serve(options)
+
+
+def _add_run(commands: _Commands) -> None:
+    run = commands.add_parser(
+        "run",
+        help="run a command, here or on a server",
+        description=_RUN_ABOUT,
+        epilog=_RUN_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="%(prog)s [--url URL | --cmd COMMAND] [options] [--] ARGV...",
+        allow_abbrev=False,
+    )
+    place = run.add_mutually_exclusive_group()
+    place.add_argument(
+        "--url", metavar="URL", help="on that server: ws://…, wss://… or unix:///PATH"
+    )
+    place.add_argument(
+        "--cmd", metavar="COMMAND", help="on the server this command is, on its stdin and stdout"
+    )
+    run.add_argument(
+        "--token-file",
+        metavar="PATH",
+        help="holds the bearer token for --url (default: the variable HOLDFAST_TOKEN)",
+    )
+    run.add_argument(
+        "--tty", "-t", action="store_true", help="give the command a terminal of its own"
+    )
+    run.add_argument(
+        "--cwd",
+        metavar="PATH",
+        help="where to run it (default: here; on a server, the folder that runs in)",
+    )
+    run.add_argument(
+        "--env",
+        "-e",
+        metavar="NAME=VALUE",
+        type=_assignment,
+        action="append",
+        default=[],
+        help="a variable for the command; may be repeated",
+    )
+    run.add_argument("argv", metavar="ARGV", nargs=argparse.REMAINDER, help="the command")
+
+    def start(options: argparse.Namespace) -> int:
+        from holdfast.cli.run import run as run_command
+
+        if options.argv[:1] == ["--"]:
+            del options.argv[0]
+        if not options.argv:
+            run.error("there is no command to run")
+        return run_command(options)
+
+    run.set_defaults(run=start)
+
+
+def _add_completion(commands: _Commands) -> None:
+    completion = commands.add_parser(
+        "completion",
+        help="print a completion script for a shell",
+        description="Print a script that completes the options of holdfast in a shell.",
+        epilog=_COMPLETION_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    completion.add_argument("shell", choices=_SHELLS, help="which shell")
+    completion.set_defaults(run=_run_completion)
+
+
+def _run_completion(options: argparse.Namespace) -> int:
+    from holdfast.cli.completion import completion
+
+    return completion(options)
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, not {text!r}")
+    return name, value
 
 
 def _positive(text: str) -> int:

@@ -34,10 +34,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, lifeline: int) -> int:
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
-    from holdfast.cli.attend import attend  # noqa: PLC0415
-    from holdfast.cli.status import Ended  # noqa: PLC0415
+    from holdfast.cli.attend import attend
+    from holdfast.cli.status import Ended
 
     try:
         return asyncio.run(attend(options, lifeline))

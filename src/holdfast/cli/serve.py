@@ -16,7 +16,7 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace, lifeline: int) -> int:
-    from holdfast.server.life import LifeOptions, StartFailed, live  # noqa: PLC0415
+    from holdfast.server.life import LifeOptions, StartFailed, live
 
     try:
         return live(

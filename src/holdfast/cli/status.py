@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import signal
 
 from holdfast.errors import HoldfastError, RemoteError
 from holdfast.events import Verdict

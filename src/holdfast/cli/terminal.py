@@ -1,8 +1,10 @@
 """The terminal a person sits at: its size, and raw mode that is always undone."""
 
 import os
+import signal
 import termios
 import tty
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -51,10 +53,20 @@ class RawTerminal:
         self.restore()
 
     def make_raw(self) -> None:
-        """Raw once more, after somebody else had the terminal; nothing outside the context."""
+        """
+        Raw once more, after somebody else had the terminal; nothing outside the context.
+
+        In the background this stops the process until it is brought to the front.
+        """
         if self._entered:
-            self._quietly(lambda: tty.setraw(self._fd, termios.TCSANOW))
+            with suppress(termios.error):  # hung up: the signal that says so ends this run
+                tty.setraw(self._fd, termios.TCSANOW)
 
     def restore(self) -> None:
-        """As it was found, for somebody else to use."""
-        self._quietly(lambda: termios.tcsetattr(self._fd, termios.TCSANOW, self._modes))
+        """As it was found, for somebody else to use; never waits."""
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
+        try:
+            with suppress(termios.error):
+                termios.tcsetattr(self._fd, termios.TCSANOW, self._modes)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -69,6 +69,8 @@ class ExecServerClient:
         self._recovering: asyncio.Future[None] | None = None
         self._failure: ConnectionLost | None = None
         self._closing = False
+        # Readers of output that cannot keep up, whatever the connection.
+        self._slow: set[object] = set()
         # Starts that are under way, and those whose fate is unknown since the connection broke.
         self._starts = 0
         self._starts_settled = asyncio.Event()
@@ -217,11 +219,13 @@ class ExecServerClient:
 
     def hold_receiving(self, holder: object) -> None:
         """A reader of output cannot keep up: let the server wait."""
+        self._slow.add(holder)
         if self._link is not None:
             self._link.hold_receiving(holder)
 
     def release_receiving(self, holder: object) -> None:
         """It can again."""
+        self._slow.discard(holder)
         if self._link is not None:
             self._link.release_receiving(holder)
 
@@ -312,6 +316,8 @@ class ExecServerClient:
             recovering.set_exception(error)
             return
         self._link = link
+        for holder in self._slow:
+            link.hold_receiving(holder)
         recovering.set_result(None)
         if link.connection.ended:
             self.link_lost(link, "connection closed")

@@ -1,7 +1,6 @@
 """A process of a server, seen through the same seam as a local one (exec-server spec 16.2)."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import pybase64
@@ -9,7 +8,7 @@ import pybase64
 from holdfast.client.reorder import Reorder
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed
 from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
-from holdfast.process.follow import Follower, follow
+from holdfast.process.follow import EventStream, Followers
 from holdfast.process.output import OutputLog
 from holdfast.protocol import codes
 from holdfast.protocol.methods import (
@@ -53,7 +52,9 @@ class RemoteProcess:
         self._log = OutputLog()
         self._write_id = 0
         self._terminated = False
-        self._followers: set[Follower] = set()
+        self._followers = Followers(
+            self._log, client.hold_receiving, client.release_receiving
+        )
         self._failure: HoldfastError | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -116,16 +117,8 @@ class RemoteProcess:
         params = TerminateParams(process_id=self.process_id)
         return (await self._client.call_again(PROCESS_TERMINATE, params, cleanup=True)).running
 
-    async def events(self) -> AsyncIterator[ProcessEvent]:
-        follower = Follower(self._log, self._client.hold_receiving, self._client.release_receiving)
-        if self._failure is not None:
-            follower.fail(self._failure)
-        self._followers.add(follower)
-        try:
-            async for event in follow(follower):
-                yield event
-        finally:
-            self._followers.discard(follower)
+    def events(self) -> EventStream:
+        return self._followers.stream()
 
     async def wait(self) -> Verdict:
         await asyncio.shield(self._ended)
@@ -169,8 +162,7 @@ class RemoteProcess:
         if self._log.closed or self._failure is not None:
             return
         self._failure = error
-        for follower in self._followers:
-            follower.fail(error)
+        self._followers.fail(error)
         self._end()
 
     def _reason(self) -> Reason:

@@ -1,11 +1,11 @@
 """The engine behind the seam that callers know: `ExecBackend` for this machine."""
 
 import signal as signals
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 
 from holdfast.errors import InvalidParams
-from holdfast.events import ProcessEvent, Reason, Verdict
-from holdfast.process.follow import Follower, follow
+from holdfast.events import Reason, Verdict
+from holdfast.process.follow import EventStream, Followers
 from holdfast.process.local import LocalProcess, LocalProcesses
 from holdfast.protocol.process import ReadResponse, StartParams, WriteStatus
 
@@ -56,6 +56,7 @@ class LocalExecProcess:
 
     def __init__(self, process: LocalProcess) -> None:
         self._process = process
+        self._followers = Followers(process.log, process.hold_output, process.release_output)
         self._write_id = 0
 
     @property
@@ -95,9 +96,8 @@ class LocalExecProcess:
     async def terminate(self) -> bool:
         return self._process.terminate()
 
-    def events(self) -> AsyncIterator[ProcessEvent]:
-        process = self._process
-        return follow(Follower(process.log, process.hold_output, process.release_output))
+    def events(self) -> EventStream:
+        return self._followers.stream()
 
     async def wait(self) -> Verdict:
         log = self._process.log

@@ -21,6 +21,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 
 __all__ = [
     "become_subreaper",
@@ -28,6 +29,7 @@ __all__ = [
     "kill_all_children",
     "reap_children",
     "run_guarded",
+    "stop_this_process",
 ]
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -105,11 +107,7 @@ def _wait(worker: int, *, also_stop: bool) -> int:
             continue
         if not os.WIFSTOPPED(status):
             return status
-        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        # The shell notices, and continues us. A process that no shell looks after
-        # is not stopped by this signal, so nobody stops for ever.
-        signal.raise_signal(signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, handler)
+        stop_this_process()  # the shell notices, and continues us
         os.kill(worker, signal.SIGCONT)
 
 
@@ -131,10 +129,8 @@ def _forward_signals(numbers: Iterable[signal.Signals], held: int) -> None:
     os.set_blocking(held, False)
 
     def forward(number: int, frame: object) -> None:
-        try:
+        with suppress(OSError):  # the worker has ended, or has 65,536 signals to look at
             os.write(held, bytes([number]))
-        except OSError:
-            pass  # the worker has ended, or has 65,536 signals to look at
 
     for number in numbers:
         signal.signal(number, forward)
@@ -165,21 +161,31 @@ def _remember_terminal() -> Callable[[], None] | None:
     """Note the modes of our terminal; the result puts them back after a worker that could not."""
     if not os.isatty(0):
         return None
-    import termios  # noqa: PLC0415 - a server needs none of this
+    import termios  # a server needs none of this
 
     modes = termios.tcgetattr(0)
     name = os.ttyname(0)
 
     def restore() -> None:
-        try:
+        # It may be gone, or never have been our controlling one.
+        with suppress(OSError, termios.error):
             terminal = os.open(name, os.O_RDWR | os.O_NOCTTY)
             # In the background the terminal is the shell's, and as the shell wants it.
             if os.tcgetpgrp(terminal) == os.getpgrp():
                 termios.tcsetattr(terminal, termios.TCSANOW, modes)
-        except (OSError, termios.error):
-            pass  # it is gone, or never was our controlling one
 
     return restore
+
+
+def stop_this_process() -> None:
+    """
+    Stop, as at Ctrl-Z, until somebody continues this process.
+
+    Where no shell looks after it the system does not stop it: nobody stops for ever.
+    """
+    handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, handler)
 
 
 def become_subreaper() -> None:

@@ -8,8 +8,9 @@ thing wrong with it.
 
 import json
 from functools import cache
+from typing import get_args
 
-from msgspec import inspect
+from msgspec import inspect, structs
 
 __all__ = ["blame", "wrong_type"]
 
@@ -34,8 +35,6 @@ def _blame(value: object, kind: inspect.Type) -> str | None:
                 return None
             (some,) = [t for t in kind.types if not isinstance(t, inspect.NoneType)]
             return _blame(value, some)
-        case inspect.LiteralType():
-            return _blame_variant(value, [str(choice) for choice in kind.values])
         case inspect.IntType():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 return wrong_type(value, "u64")
@@ -65,10 +64,14 @@ def _blame_struct(value: object, kind: inspect.StructType) -> str | None:
     fields = {field.encode_name: field for field in kind.fields}
     for name, member in value.items():
         field = fields.get(name)
-        if field is not None and not _fits(member, field.type):
+        if field is None or _fits(member, field.type):
+            continue
+        if isinstance(field.type, inspect.LiteralType):
+            found = _blame_variant(member, _choices(kind.cls, field.name))
+        else:
             found = _blame(member, field.type)
-            if found:
-                return found
+        if found:
+            return found
     for name, field in fields.items():
         if field.required and name not in value:
             return f"missing field `{name}`"
@@ -82,6 +85,12 @@ def _fits(value: object, kind: inspect.Type) -> bool:
     if isinstance(kind, inspect.IntType):
         return type(value) is int and (kind.ge is None or value >= kind.ge)
     return False
+
+
+def _choices(struct: type, name: str) -> list[str]:
+    """The values of a `Literal` in the order of their declaration, which inspection loses."""
+    (kind,) = [field.type for field in structs.fields(struct) if field.name == name]
+    return [str(choice) for choice in get_args(kind)]
 
 
 def _blame_variant(value: object, choices: list[str]) -> str | None:

@@ -136,8 +136,11 @@ def _decode_again(data: bytes, error: Exception) -> object:
     try:
         message: object = json.loads(text, parse_int=_large, parse_constant=_refuse_constant)
     except json.JSONDecodeError as bad:
-        detail = "EOF while parsing a value" if bad.pos >= len(text.rstrip()) else "expected value"
-        raise MalformedMessage(f"{detail} at line {bad.lineno} column {bad.colno}") from None
+        detail, column = "expected value", bad.colno
+        if bad.pos >= len(text.rstrip()):
+            # The column of the last character there is, 0 if there is none.
+            detail, column = "EOF while parsing a value", bad.colno - 1
+        raise MalformedMessage(f"{detail} at line {bad.lineno} column {column}") from None
     except RecursionError:
         raise _too_deep(data) from None
     if isinstance(error, msgspec.ValidationError) and _is_unicode(message):

@@ -64,6 +64,9 @@ class Router(Generic[C]):
         family = self._families.get(method.name)
         self._routes[method.name] = Route(method.name, method.params, handler, family)
 
+    def __contains__(self, method: object) -> bool:
+        return method in self._routes
+
     def find(self, method: str) -> Route[C]:
         """
         The route of a method.

@@ -22,7 +22,7 @@ from holdfast.server.auth import Check
 from holdfast.server.process import add_process_methods
 from holdfast.server.sessions import Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
-from holdfast.telemetry import ProcessRecord, Telemetry
+from holdfast.telemetry import ServerRecord, Telemetry
 from holdfast.transports.base import Receiver, Transport
 
 __all__ = ["Server"]
@@ -55,7 +55,7 @@ class Server:
         self._router: Router[ServerConnection] = Router(FAMILIES)
         add_environment_methods(self._router)
         add_process_methods(self._router)
-        self._records: dict[LocalProcess, ProcessRecord] = {}
+        self._record: ServerRecord | None = None
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup
         self.state: ServerState
@@ -71,6 +71,8 @@ class Server:
             resumable=self._resumable,
         )
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        if self._telemetry is not None:
+            self._record = self._telemetry.server()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -78,6 +80,8 @@ class Server:
             connection.connection.transport.abort()
         await self.state.sessions.end_all(Reason.SERVER_STOPPING, grace=_END_GRACE)
         await self._stack.aclose()
+        if self._record is not None:
+            self._record.finish()
 
     def accept(self, transport: Transport) -> Receiver:
         """Serve a connection; hand this to a listener."""
@@ -113,27 +117,15 @@ class Server:
         return url
 
     def _make_processes(self, started: Callable[[LocalProcess], None]) -> LocalProcesses:
-        telemetry = self._telemetry
+        if self._telemetry is None:
+            return LocalProcesses(
+                shell=self._shell, started=started, retention=self._process_retention
+            )
+        from holdfast.server.watched import WatchedProcesses
 
-        def begin(process: LocalProcess) -> None:
-            started(process)
-            if telemetry is not None:
-                self._records[process] = telemetry.process(process.process_id)
-
-        def end(process: LocalProcess) -> None:
-            record = self._records.pop(process, None)
-            if record is not None:
-                record.finish(_result(process), process.log.read().exit_code)
-
-        return LocalProcesses(
-            shell=self._shell, started=begin, ended=end, retention=self._process_retention
+        return WatchedProcesses(
+            self._telemetry,
+            shell=self._shell,
+            started=started,
+            retention=self._process_retention,
         )
-
-
-def _result(process: LocalProcess) -> str:
-    verdict = process.log.verdict
-    if verdict is None or verdict.exit_code is None:
-        return "unknown"
-    if verdict.reason not in (Reason.EXITED, Reason.SIGNALED):
-        return "terminated"
-    return "success" if verdict.exit_code == 0 else "error"

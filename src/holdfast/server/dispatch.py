@@ -74,11 +74,11 @@ class Dispatcher(Generic[C]):
 
     def request(self, request: Request) -> None:
         """Run a request now, or when its turn comes."""
-        if self._queue or len(self._running) >= self._limit:
-            if self._limit == 1 or request.method not in CONTROL:
-                self._enqueue(request)
-                return
-        self._run(request, None)
+        busy = self._queue or len(self._running) >= self._limit
+        if busy and (self._limit == 1 or self._needs_a_place(request.method)):
+            self._enqueue(request)
+        else:
+            self._run(request, None)
 
     def malformed(self, error: MalformedMessage) -> None:
         """Report a message that could not be read; with a strict order, in its turn."""
@@ -95,12 +95,17 @@ class Dispatcher(Generic[C]):
 
     # -- inside
 
+    def _needs_a_place(self, method: str) -> bool:
+        # That there is no such method can be said at any time.
+        return method not in CONTROL and method in self._router
+
     def _run(self, request: Request, queued: float | None) -> None:
         if self._telemetry is None:
             self._start(request, None)
         else:
             record = self._telemetry.request(request.method, request.trace, queued)
-            self._start(request, record)
+            with record:
+                self._start(request, record)
 
     def _start(self, request: Request, record: RequestRecord | None) -> None:
         connection = self._connection

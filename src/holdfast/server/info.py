@@ -39,17 +39,19 @@ def login_shell() -> str:
 def environment_info(environ: Mapping[str, str] | None = None) -> EnvironmentInfo:
     """Look at this machine. The answer does not change while the server runs."""
     environ = os.environ if environ is None else environ
+    cwd = _working_folder()
     temporary = environ.get("TMPDIR")
+    temporary_uri = _uri(os.path.join(cwd, temporary)) if temporary else None
     return EnvironmentInfo(
         shell=_shell(),
         executor_version=PROTOCOL_VERSION,
         provider_id=_provider_id(),
-        cwd=_uri(os.getcwd()),
+        cwd=_uri(cwd),
         user_home_dir=_uri(environ.get("HOME") or os.path.expanduser("~")),
         platform_os="macos" if sys.platform == "darwin" else "linux",
         prepend_path_dirs=[],
-        temporary_directories=[_uri_here(temporary)] if temporary else [],
-        temp_dir=_uri_here(temporary) if temporary else _uri("/tmp"),  # noqa: S108 - a name to tell
+        temporary_directories=[temporary_uri] if temporary_uri else [],
+        temp_dir=temporary_uri or _uri("/tmp"),  # noqa: S108 - a name to tell
         capabilities=CAPABILITIES,
     )
 
@@ -75,9 +77,12 @@ def _provider_id() -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""  # it was removed since
+
+
 def _uri(path: str) -> str | None:
     return str(PathUri.from_path(path)) if path.startswith("/") else None
-
-
-def _uri_here(path: str) -> str:
-    return str(PathUri.from_path(os.path.join(os.getcwd(), path)))

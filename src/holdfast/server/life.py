@@ -16,6 +16,8 @@ from holdfast.server.auth import AuthOptions, BadAuthOptions, make_check
 from holdfast.process.guardian import children_of_this_process, kill_all_children
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
+from holdfast.telemetry import Telemetry
+from holdfast.telemetry.configure import configure_telemetry
 from holdfast.transports.base import Receiver, Transport
 
 __all__ = ["LifeOptions", "StartFailed", "live"]
@@ -86,7 +88,13 @@ def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]
             " commands; add `--ws-auth …`, or `--insecure-no-auth` if that is really wanted"
         )
     raise_descriptor_limit()
-    return _run(_serve(options, where, check, lifeline, announce))
+    exporting = configure_telemetry()
+    if exporting is None:
+        return _run(_serve(options, where, check, lifeline, announce, None))
+    try:
+        return _run(_serve(options, where, check, lifeline, announce, exporting.telemetry))
+    finally:
+        exporting.close()
 
 
 def _run(main: Coroutine[object, object, int]) -> int:
@@ -103,6 +111,7 @@ async def _serve(
     check: Callable[[str | None], str | None] | None,
     lifeline: int,
     announce: Callable[[str], None],
+    telemetry: Telemetry | None,
 ) -> int:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
@@ -119,6 +128,7 @@ async def _serve(
     loop.add_reader(lifeline, guardian_gone)
     server = Server(
         concurrent_requests=options.concurrent_requests or DEFAULT_CONCURRENT_REQUESTS,
+        telemetry=telemetry,
         resumable=where.kind != "stdio",
     )
     async with server:

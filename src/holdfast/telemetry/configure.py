@@ -8,58 +8,22 @@ only if there is.
 
 import logging
 import os
-import sys
-import threading
-from collections.abc import Callable, Mapping
-from time import monotonic
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast._version import __version__
-
 if TYPE_CHECKING:
-    from opentelemetry.sdk._logs.export import LogRecordExporter
-    from opentelemetry.sdk.metrics.export import MetricExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace.export import SpanExporter
+    from holdfast.telemetry.sdk import Exporting
 
-    from holdfast.telemetry.otel import OpenTelemetry
-
-__all__ = ["FLUSH_LIMIT", "Exporting", "configure_telemetry", "wanted_exporters"]
+__all__ = ["configure_telemetry", "wanted_exporters"]
 
 logger = logging.getLogger(__name__)
-
-FLUSH_LIMIT = 3.0
-"""Seconds a server waits at its end for a collector that does not answer."""
 
 _SIGNALS = ("TRACES", "METRICS", "LOGS")
 _KNOWN = ("otlp", "console")
 _PROTOCOL = "http/protobuf"
 
 
-class Exporting:
-    """Telemetry on its way out of this process."""
-
-    def __init__(self, telemetry: "OpenTelemetry", shutdowns: list[Callable[[], object]]) -> None:
-        self.telemetry = telemetry
-        self._shutdowns = shutdowns
-
-    def close(self, limit: float = FLUSH_LIMIT) -> None:
-        """Send what is left, for so many seconds at most."""
-        # Not every exporter keeps to a deadline it is given. Threads can be left behind.
-        threads = [
-            threading.Thread(target=shutdown, name="telemetry-flush", daemon=True)
-            for shutdown in self._shutdowns
-        ]
-        deadline = monotonic() + limit
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, deadline - monotonic()))
-        if any(thread.is_alive() for thread in threads):
-            logger.warning("telemetry: gave up on a collector that does not answer")
-
-
-def configure_telemetry() -> Exporting | None:
+def configure_telemetry() -> "Exporting | None":
     """
     Set up telemetry if the environment asks for it.
 
@@ -69,7 +33,9 @@ def configure_telemetry() -> Exporting | None:
     if not any(wanted.values()):
         return None
     try:
-        return _configure(wanted)
+        from holdfast.telemetry.sdk import export
+
+        return export(traces=wanted["TRACES"], metrics=wanted["METRICS"], logs=wanted["LOGS"])
     except ImportError as error:
         logger.warning(
             "telemetry is off: OTEL_… variables ask for it, but there is no way to send it (%s);"
@@ -115,29 +81,3 @@ def _exporters(signal: str, environ: Mapping[str, str]) -> list[str]:
                 "telemetry: %s are sent as %s, not as %s", signal.lower(), _PROTOCOL, protocol
             )
     return [name for name in names if name in _KNOWN]
-
-
-def _configure(wanted: dict[str, list[str]]) -> Exporting:
-    from opentelemetry._logs import LoggerProvider, NoOpLoggerProvider
-    from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
-    from opentelemetry.trace import NoOpTracerProvider, TracerProvider
-
-    from holdfast.telemetry.otel import OpenTelemetry
-
-    resource = _resource()
-    # The providers are given to our recorder only. What is global belongs to the
-    # applications that embed a server.
-    tracers: TracerProvider = NoOpTracerProvider()
-    meters: MeterProvider = NoOpMeterProvider()
-    loggers: LoggerProvider = NoOpLoggerProvider()
-    shutdowns: list[Callable[[], object]] = []
-
-    if spans := [_span_exporter(name) for name in wanted["TRACES"]]:
-        from opentelemetry.sdk import trace
-
-        tracers = sdk_tracers = trace.TracerProvider(resource=resource, shutdown_on_exit=False)
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-        for span_exporter in spans:
-            sdk_tracers.add_span_processor(BatchSpanProcessor(span_exporter))
-        shutdowns.append(sdk_tracers.shutdown)

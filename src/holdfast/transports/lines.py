@@ -84,12 +84,12 @@ class LineTransport(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._lost:
             return
+        too_long = False
         try:
             lines = self._lines.feed(data)
-        except LineTooLong:
-            self._end("a line is too long")
-            self.close()
-            return
+        except LineTooLong as error:
+            lines = error.lines
+            too_long = True
         if len(lines) > 1:
             self._corked = []
         try:
@@ -98,6 +98,9 @@ class LineTransport(asyncio.Protocol):
                     break
         finally:
             self._uncork()
+        if too_long:
+            self._end("a line is too long")
+            self.close()
 
     def eof_received(self) -> bool:
         last = self._lines.end()

@@ -32,6 +32,27 @@ __all__ = ["MAX_FRAME", "PING_INTERVAL", "Gate", "connect_websocket", "listen_we
 
 logger = logging.getLogger(__name__)
 
+
+class _FromPicows(logging.Handler):
+    """
+    Passes on what picows logs.
+
+    It calls it an error when a peer breaks the rules of WebSocket. That ends the
+    connection and is no trouble of ours: an exception in a callback is, and has a traceback.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info is None and record.levelno > logging.INFO:
+            record.levelno, record.levelname = logging.INFO, "INFO"
+        if logger.isEnabledFor(record.levelno):
+            logger.handle(record)
+
+
+# Not a filter: picows makes a logger of its own below this one for each connection.
+_picows_logger = logging.getLogger(f"{__name__}.picows")
+_picows_logger.addHandler(_FromPicows())
+_picows_logger.propagate = False
+
 MAX_FRAME = 16 << 20
 """Bytes of one frame; a larger one ends the connection."""
 
@@ -44,6 +65,7 @@ HEAD_TIMEOUT = 10.0
 Gate = Callable[[RequestHead], Response | None]
 """Decides on a request before it becomes a WebSocket: an answer of its own, or `None` to go on."""
 
+_BACKLOG = 1024
 _READ_BUFFER = 64 << 10
 
 _COPIED = 8192
@@ -67,6 +89,8 @@ class WebSocketTransport(WSListener):
         self._quick_ack: socket.socket | None = None
         self._ping_timer: asyncio.TimerHandle | None = None
         self._lost = False
+        # Ended from here: what the other side said after that is not heard.
+        self._aborted = False
         self.label = "exec-server websocket"
         self._accept: Callable[[Transport], Receiver] | None = None
 
@@ -102,6 +126,7 @@ class WebSocketTransport(WSListener):
         self._ws.disconnect()
 
     def abort(self) -> None:
+        self._aborted = True
         self._ws.disconnect(False)
 
     # -- picows
@@ -119,6 +144,8 @@ class WebSocketTransport(WSListener):
             self._ping_timer = self._loop.call_later(PING_INTERVAL, self._ping)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if self._aborted:
+            return
         if not frame.last_in_buffer and self._corked is None:
             self._corked = []
         try:
@@ -168,6 +195,10 @@ class WebSocketTransport(WSListener):
                 message = b"".join(self._fragments)
                 self._fragments.clear()
                 self._receiver.received(message)
+        elif kind is WSMsgType.PING:
+            # Answered here, and not by picows, which would keep to itself that this
+            # frame was the last one of a batch.
+            transport.send_pong(frame.get_payload_as_bytes())
         elif kind is WSMsgType.CLOSE:
             self._uncork()
             transport.send_close(frame.get_close_code(), frame.get_close_message())
@@ -175,7 +206,7 @@ class WebSocketTransport(WSListener):
 
     def _violated(self, what: str) -> None:
         logger.info("%s sent %s", self.label, what)
-        self._ws.disconnect(False)
+        self.abort()
 
     def _uncork(self) -> None:
         corked, self._corked = self._corked, None
@@ -183,7 +214,7 @@ class WebSocketTransport(WSListener):
             return
         if len(corked) == 1 or self._ws.is_client_side:
             for message in corked:
-                self._ws.send(WSMsgType.TEXT, message)
+                self.send(message)
         else:
             # One system call for all of them. A server's frames are not masked,
             # so their heads are easily made here.
@@ -265,14 +296,14 @@ class _FrontDoor(asyncio.Protocol):
             None,
             False,  # server side
             lambda _: listener,
-            logger,
+            _picows_logger,
             True,  # an exception in a callback ends the connection
             None,
             False,  # pings are sent without expecting an answer, see `_ping`
             PING_INTERVAL,
             PING_INTERVAL,
             WSAutoPingStrategy.PING_PERIODICALLY,
-            True,  # pings of the client are answered
+            False,  # pings of the client are answered in `_frame`
             MAX_FRAME,
             None,
             _READ_BUFFER,
@@ -309,9 +340,18 @@ async def listen_websocket(
         OSError: The address cannot be had.
     """
     loop = asyncio.get_running_loop()
-    return await loop.create_server(
-        lambda: _FrontDoor(loop, gate, accept), host, port, backlog=1024
-    )
+    # Given an address, uvloop would start threads to look it up.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        return await loop.create_server(
+            lambda: _FrontDoor(loop, gate, accept), sock=listening, backlog=_BACKLOG
+        )
+    except BaseException:
+        listening.close()
+        raise
 
 
 async def connect_websocket(
@@ -342,7 +382,8 @@ async def connect_websocket(
                 lambda: listener,
                 url,
                 websocket_handshake_timeout=timeout,
-                logger_name=logger,
+                logger_name=_picows_logger,
+                enable_auto_pong=False,
                 max_frame_size=MAX_FRAME,
                 extra_headers=dict(headers or {}),
                 max_redirects=0,

@@ -1,0 +1,110 @@
+"""Runs one command from start to end, wherever it runs, for `holdfast run`."""
+
+import argparse
+import asyncio
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from holdfast.backends import ExecBackend, ExecProcess
+from holdfast.cli.foreground import Foreground
+from holdfast.cli.request import bearer_token, local_request, remote_request
+from holdfast.cli.status import FAILED, Ended, refused
+from holdfast.errors import ConnectionLost, HoldfastError
+from holdfast.process.guardian import reap_children
+from holdfast.protocol.process import StartParams
+
+__all__ = ["attend"]
+
+_REAP_INTERVAL = 2.0
+"""Seconds between two looks for orphans that ended."""
+
+
+async def attend(options: argparse.Namespace, lifeline: int) -> int:
+    """
+    Run the command of the options in the foreground.
+
+    Args:
+        options: Of the command line.
+        lifeline: Where signals come from; at its end the guardian is gone.
+
+    Returns:
+        Its exit status.
+
+    Raises:
+        Ended: There is none, or nobody is there to want it.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            foreground = Foreground(tasks, lifeline, tty=options.tty)
+            async with _place(options) as (backend, request):
+                process = await _start(backend, request, options)
+                pid = getattr(process, "pid", None)
+                if pid is not None:
+                    foreground.start_task(_reap_orphans(pid))
+                status = await foreground.attend(process)
+            foreground.close()
+    except ExceptionGroup as failures:
+        raise _first(failures) from failures
+    return status
+
+
+def _first(failures: ExceptionGroup[Exception]) -> Exception:
+    """What ended the run, in our own words if it is none of our mistakes."""
+    found = failures.exceptions[0]
+    if isinstance(found, HoldfastError):
+        return Ended(FAILED, str(found))
+    return found
+
+
+def _place(
+    options: argparse.Namespace,
+) -> AbstractAsyncContextManager[tuple[ExecBackend, StartParams]]:
+    if options.url is None and options.cmd is None:
+        return _here(options)
+    return _on_server(options)
+
+
+@asynccontextmanager
+async def _here(options: argparse.Namespace) -> AsyncIterator[tuple[ExecBackend, StartParams]]:
+    from holdfast.process.backend import LocalBackend  # only one of the two
+
+    request = local_request(options)
+    async with LocalBackend() as backend:
+        yield backend, request
+
+
+@asynccontextmanager
+async def _on_server(options: argparse.Namespace) -> AsyncIterator[tuple[ExecBackend, StartParams]]:
+    from holdfast.client import ExecServerClient  # only one of the two
+
+    target = _words(options.cmd) if options.url is None else options.url
+    token = bearer_token(options)
+    async with await ExecServerClient.connect(target, bearer_token=token) as client:
+        yield client, remote_request(options, client.environment)
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise Ended(FAILED, f"cannot read the command `{command}`: {error}") from error
+
+
+async def _start(
+    backend: ExecBackend, request: StartParams, options: argparse.Namespace
+) -> ExecProcess:
+    try:
+        return await backend.start(request)
+    except ConnectionLost:
+        raise
+    except HoldfastError as error:
+        remote = request.env_policy is not None
+        raise refused(options.argv[0], error, cwd=options.cwd if remote else None) from error
+
+
+async def _reap_orphans(pid: int) -> None:
+    """What the command leaves behind comes to this process when it is orphaned."""
+    while True:
+        await asyncio.sleep(_REAP_INTERVAL)
+        reap_children(spare=(pid,))

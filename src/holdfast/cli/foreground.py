@@ -1,0 +1,230 @@
+"""
+One command in the foreground: its streams are ours, its signals and its terminal too.
+
+Knows the seam only, so a command of a server is in the foreground in the same way
+as far as the server can do it.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from contextlib import ExitStack, suppress
+
+from holdfast.backends import ExecProcess
+from holdfast.cli.status import FAILED, Ended, of_signal, of_verdict
+from holdfast.cli.streams import OutputWriter, is_null, read_chunks
+from holdfast.cli.terminal import RawTerminal, terminal_size
+from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError
+from holdfast.events import Exited, Verdict
+from holdfast.process.guardian import stop_this_process
+from holdfast.protocol.process import OutputChunk, WriteStatus
+
+__all__ = ["Foreground"]
+
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+_ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+"""Signals that mean the end where nobody handles them."""
+
+_TWICE = 2.0
+"""Seconds within which a second interrupt means: at once."""
+
+_ASK_LIMIT = 2.0
+"""Seconds a server may take over a request that this process must not wait for."""
+
+_END_OF_INPUT = b"\x04"
+"""Ctrl-D, which is all the end that input of a terminal has."""
+
+_END_AGAIN = 1.0
+"""Seconds between two of them: each is taken by one reader, and the next one waits for its own."""
+
+
+class Foreground:
+    """
+    Connects one process with this one.
+
+    - Its output goes to ours, as fast as that is read.
+    - Our input goes to it, and so does the end of our input.
+    - Signals go to its group. Those that end a process end this one while there is
+      no process to send them to; a second interrupt in a row kills it.
+    - With a terminal of its own, ours is raw and both have the same size.
+    """
+
+    def __init__(self, tasks: asyncio.TaskGroup, lifeline: int, *, tty: bool) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._group = tasks
+        self._tasks: list[asyncio.Task[None]] = []
+        self._tty = tty
+        self._terminal: RawTerminal | None = None
+        self._process: ExecProcess | None = None
+        self._verdict: Verdict | None = None
+        # When the last interrupt came, and whether one has already meant: at once.
+        self._interrupted = float("-inf")
+        self._killed = False
+        self.start_task(self._obey(lifeline))
+
+    def start_task(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Do something beside, until `close`."""
+        task = self._group.create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
+        return task
+
+    def close(self) -> None:
+        """End what is done beside."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def attend(self, process: ExecProcess) -> int:
+        """
+        Be there for a process until its end.
+
+        Returns:
+            Its exit status.
+
+        Raises:
+            ConnectionLost: It cannot be reached any more.
+        """
+        self._process = process
+        out, err = OutputWriter(_STDOUT), OutputWriter(_STDERR)
+        self.start_task(self._watch(out, "stdout"))
+        self.start_task(self._watch(err, "stderr"))
+        self._loop.add_signal_handler(signal.SIGCONT, self._continued)
+        with ExitStack() as until_exit:
+            if self._tty:
+                if os.isatty(_STDIN):
+                    self._terminal = until_exit.enter_context(RawTerminal(_STDIN))
+                self.start_task(self._resize())  # it may have changed since the start was sent
+            feeding = self.start_task(self._feed(process))
+            until_exit.callback(feeding.cancel)
+            try:
+                async for event in process.events():
+                    if type(event) is OutputChunk:
+                        await (err if event.stream == "stderr" else out).write(event.chunk)
+                    elif type(event) is Exited:
+                        self._verdict = event.verdict
+                        # Its children may go on writing, but keys have nowhere to go.
+                        until_exit.close()
+            except BaseException:
+                await self._terminate(process)
+                raise
+        await out.flush()
+        await err.flush()
+        assert self._verdict is not None  # it exits before it is closed
+        return of_verdict(self._verdict)
+
+    # -- streams
+
+    async def _watch(self, writer: OutputWriter, name: str) -> None:
+        error = await writer.error()
+        if not isinstance(error, BrokenPipeError):
+            raise Ended(FAILED, f"cannot write to {name}: {error.strerror}")
+        # Nobody reads on. That ends a command which would have written more.
+        if self._verdict is None:
+            raise Ended(of_signal(signal.SIGPIPE))
+        raise Ended(of_verdict(self._verdict))
+
+    async def _feed(self, process: ExecProcess) -> None:
+        # Whatever goes wrong is told by its events too, or is no loss: it takes no more.
+        with suppress(HoldfastError):
+            last = b"\n"
+            if not is_null(_STDIN):
+                async for data in read_chunks(_STDIN):
+                    if await process.write(data) is not WriteStatus.ACCEPTED:
+                        return
+                    last = data[-1:]
+            if not self._tty:
+                await process.close_stdin()
+            elif not os.isatty(_STDIN):
+                await self._type_end(process, at_line_start=last == b"\n")
+
+    async def _type_end(self, process: ExecProcess, *, at_line_start: bool) -> None:
+        if not at_line_start:
+            await process.write(_END_OF_INPUT)  # ends the line only
+        while True:
+            await process.write(_END_OF_INPUT)
+            await asyncio.sleep(_END_AGAIN)
+
+    # -- signals
+
+    async def _obey(self, lifeline: int) -> None:
+        async for numbers in read_chunks(lifeline):
+            for number in numbers:
+                await self._signalled(number)
+        raise Ended(of_signal(signal.SIGKILL))  # that is what ended the guardian
+
+    async def _signalled(self, number: int) -> None:
+        process = self._process
+        if number == signal.SIGTSTP:
+            await self._stop()
+        elif process is None or self._verdict is not None:
+            if number in _ENDING:
+                raise Ended(of_signal(number))
+        elif number == signal.SIGWINCH:
+            self.start_task(self._resize())
+        elif number == signal.SIGINT and self._is_interrupted_again():
+            if self._killed:
+                raise Ended(of_signal(number))  # even that has not ended it
+            self._killed = True
+            self.start_task(self._terminate(process))
+        else:
+            self.start_task(self._send(process, number))
+
+    def _is_interrupted_again(self) -> bool:
+        before, self._interrupted = self._interrupted, self._loop.time()
+        return self._interrupted - before < _TWICE
+
+    async def _send(self, process: ExecProcess, number: int) -> None:
+        name = signal.Signals(number).name
+        try:
+            await process.signal("interrupt" if number == signal.SIGINT else name)
+        except ConnectionLost:
+            pass  # its events tell
+        except RemoteError:
+            # A server that is no Holdfast sends no other signal than an interrupt.
+            if number in _ENDING:
+                await self._terminate(process)
+            else:
+                self._say(f"the server cannot send {name}")
+        except Refused as error:
+            self._say(str(error))
+
+    async def _terminate(self, process: ExecProcess) -> None:
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(_ASK_LIMIT):
+                await process.terminate()
+
+    # -- the terminal
+
+    async def _stop(self) -> None:
+        """Stop the command, then this process, until a shell continues us both."""
+        await self._control_job("SIGSTOP")
+        if self._terminal is not None:
+            self._terminal.restore()
+        stop_this_process()
+        self._continued()
+        await self._control_job("SIGCONT")
+
+    async def _control_job(self, name: str) -> None:
+        if self._process is not None and self._verdict is None:
+            with suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(_ASK_LIMIT):
+                    await self._process.signal(name)
+
+    def _continued(self) -> None:
+        """Whoever had the terminal meanwhile may have changed it, and its size."""
+        if self._terminal is not None:
+            self._terminal.make_raw()
+            self.start_task(self._resize())
+
+    async def _resize(self) -> None:
+        size = terminal_size()
+        if size is not None and self._process is not None:
+            with suppress(HoldfastError):
+                await self._process.resize(size.rows, size.cols)
+
+    def _say(self, text: str) -> None:
+        with suppress(OSError):
+            print(f"holdfast: {text}", end="\r\n" if self._terminal else "\n", file=sys.stderr)

@@ -1,0 +1,126 @@
+"""What `holdfast run` asks a backend for, out of its options."""
+
+import argparse
+import errno
+import os
+
+from holdfast.cli.status import FAILED, Ended
+from holdfast.cli.streams import is_null
+from holdfast.cli.terminal import terminal_size
+from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
+from holdfast.protocol.process import EnvPolicy, StartParams
+
+__all__ = ["bearer_token", "local_request", "remote_request"]
+
+TOKEN_VARIABLE = "HOLDFAST_TOKEN"  # noqa: S105 - its name, not a token
+
+_ALL_OF_THE_SERVERS = EnvPolicy(
+    inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
+)
+
+
+def local_request(options: argparse.Namespace) -> StartParams:
+    """
+    A command on this machine, with the environment of this process.
+
+    Raises:
+        Ended: There is no such folder.
+    """
+    try:
+        # Resolved by the system: `..` behind a link is not where the text says.
+        cwd = os.getcwd() if options.cwd is None else os.path.realpath(options.cwd, strict=True)
+        if not os.path.isdir(cwd):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    except OSError as error:
+        raise Ended(FAILED, f"cannot run in {options.cwd or '.'}: {error.strerror}") from error
+    return _request(options, PathUri.from_path(cwd), {**os.environ, **dict(options.env)})
+
+
+def remote_request(options: argparse.Namespace, info: EnvironmentInfo | None) -> StartParams:
+    """
+    A command on a server, with the environment of the server.
+
+    Args:
+        options: Of the command line.
+        info: What the server told about its machine.
+
+    Raises:
+        Ended: It cannot be known where to run it, or it cannot be said.
+    """
+    env = dict(options.env)
+    try:
+        "".join([*options.argv, *env, *env.values()]).encode()
+    except UnicodeEncodeError:
+        raise Ended(FAILED, "a server takes only UTF-8 in arguments and variables") from None
+    if options.tty and "TERM" in os.environ:
+        env.setdefault("TERM", os.environ["TERM"])
+    knows_sizes = info is not None and info.capabilities.process_resize
+    return _request(
+        options,
+        _remote_folder(options.cwd, info),
+        env,
+        env_policy=_ALL_OF_THE_SERVERS,
+        sized=knows_sizes,
+    )
+
+
+def bearer_token(options: argparse.Namespace) -> str | None:
+    """
+    The token to show to a server, from the file or else the variable.
+
+    Raises:
+        Ended: The file cannot be read, or is empty.
+    """
+    if options.token_file is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    try:
+        with open(options.token_file, encoding="utf-8") as file:
+            token = file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Ended(FAILED, f"cannot read the token in {options.token_file}: {reason}") from error
+    if not token:
+        raise Ended(FAILED, f"there is no token in {options.token_file}")
+    return token
+
+
+def _request(
+    options: argparse.Namespace,
+    cwd: PathUri,
+    env: dict[str, str],
+    *,
+    env_policy: EnvPolicy | None = None,
+    sized: bool = True,
+) -> StartParams:
+    return StartParams(
+        process_id=f"run-{os.urandom(8).hex()}",
+        argv=_argv(options.argv, tty=options.tty),
+        cwd=cwd,
+        env=env,
+        env_policy=env_policy,
+        tty=options.tty,
+        pipe_stdin=not options.tty and not is_null(0),
+        terminal_size=terminal_size() if options.tty and sized else None,
+    )
+
+
+def _argv(argv: list[str], *, tty: bool) -> list[str]:
+    program, *rest = argv
+    # On a terminal `a/b` is looked for in PATH (exec-server spec 7.4), which is
+    # not what somebody means who types it.
+    if tty and "/" in program and not program.startswith(("/", "./", "../")):
+        program = f"./{program}"
+    return [program, *rest]
+
+
+def _remote_folder(wanted: str | None, info: EnvironmentInfo | None) -> PathUri:
+    try:
+        if wanted is not None and wanted.startswith("/"):
+            return PathUri.from_path(wanted)
+        if info is None or info.cwd is None:
+            raise Ended(FAILED, "the server does not tell its folder: give one with --cwd /PATH")
+        here = PathUri.parse(info.cwd)
+        return here if wanted is None else PathUri.from_path(os.path.join(here.native, wanted))
+    except (InvalidPathUri, ForeignPathUri) as error:
+        raise Ended(FAILED, f"cannot run there: {error}") from error

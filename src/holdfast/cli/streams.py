@@ -1,0 +1,159 @@
+"""
+The standard streams of this process, which it shares with others.
+
+They may be pipes, terminals, files or sockets, and other processes may have them
+open too: they are never made non-blocking, since that would change them for all.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+__all__ = ["OutputWriter", "is_null", "read_chunks"]
+
+_CHUNK = 64 << 10
+"""Bytes read at once."""
+
+_MAX_QUEUED = 256 << 10
+"""Bytes that may wait to be written before a writer has to wait itself."""
+
+_BACKGROUND_INTERVAL = 0.5
+"""Seconds between two looks whether this process may read from its terminal again."""
+
+
+def is_null(fd: int) -> bool:
+    """Whether a descriptor is `/dev/null`, or not open at all."""
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return True
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
+
+
+async def read_chunks(fd: int) -> AsyncIterator[bytes]:
+    """What can be read from a descriptor, piece by piece, up to its end."""
+    while True:
+        await _readable(fd)
+        if _in_background(fd):
+            # To read now would stop this process, and with it a command that may
+            # not want any input at all.
+            await asyncio.sleep(_BACKGROUND_INTERVAL)
+            continue
+        try:
+            data = os.read(fd, _CHUNK)
+        except OSError:
+            return  # a terminal that was hung up
+        if not data:
+            return
+        yield data
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    try:
+        loop.add_reader(fd, readable.set)
+    except PermissionError:
+        await asyncio.sleep(0)  # a file: it can always be read
+        return
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(fd)
+
+
+def _in_background(fd: int) -> bool:
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:
+        return False  # no terminal, or not the one that controls us
+
+
+class OutputWriter:
+    """
+    Writes to one descriptor, in order and without loss, at the pace of its reader.
+
+    What can block is written by a thread of its own: while nobody reads, signals
+    still get through. The thread is left alone if the process ends meanwhile.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._loop = asyncio.get_running_loop()
+        self._error: asyncio.Future[OSError] = self._loop.create_future()
+        self._queue: SimpleQueue[bytes] = SimpleQueue()
+        self._queued = 0
+        self._progress = asyncio.Event()
+        self._thread: Thread | None = None
+        self._never_blocks = is_null(fd) or stat.S_ISREG(os.fstat(fd).st_mode)
+
+    async def write(self, data: bytes) -> None:
+        """Queue bytes; waits while too many are queued. They go nowhere after an error."""
+        if self._error.done():
+            return
+        if self._never_blocks:
+            try:
+                _write_all(self._fd, data)
+            except OSError as error:
+                self._failed(error)
+            return
+        if self._thread is None:
+            self._thread = Thread(target=self._write_queued, daemon=True)
+            self._thread.start()
+        self._queued += len(data)
+        self._queue.put(data)
+        await self._wait_below(_MAX_QUEUED)
+
+    async def flush(self) -> None:
+        """Wait until everything is written, or will never be."""
+        await self._wait_below(0)
+
+    async def error(self) -> OSError:
+        """Wait for the first error there is."""
+        return await asyncio.shield(self._error)
+
+    async def _wait_below(self, limit: int) -> None:
+        while self._queued > limit and not self._error.done():
+            self._progress.clear()
+            await self._progress.wait()
+
+    # -- the thread
+
+    def _write_queued(self) -> None:
+        with suppress(RuntimeError):  # the loop has ended: nobody wants to know
+            while True:
+                data = self._next()
+                try:
+                    _write_all(self._fd, data)
+                except OSError as error:
+                    self._loop.call_soon_threadsafe(self._failed, error)
+                    return
+                self._loop.call_soon_threadsafe(self._written, len(data))
+
+    def _next(self) -> bytes:
+        """All that is queued, once there is something."""
+        parts = [self._queue.get()]
+        with suppress(Empty):
+            while True:
+                parts.append(self._queue.get_nowait())
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    # -- told by the thread
+
+    def _written(self, size: int) -> None:
+        self._queued -= size
+        self._progress.set()
+
+    def _failed(self, error: OSError) -> None:
+        self._error.set_result(error)
+        self._progress.set()
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]

@@ -1,0 +1,84 @@
+"""What holds for every test: the event loop, the real Codex, and that nothing is left behind."""
+
+import asyncio
+import gc
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from hypothesis import settings
+
+# The same examples on every run, and no clock: a busy machine is no reason to fail.
+settings.register_profile("holdfast", derandomize=True, deadline=None, database=None)
+settings.load_profile("holdfast")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run on the event loop that servers run on."""
+    return {"uvloop": _new_event_loop}
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # where it is missing, servers do without it too
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+# The first loop of a process opens descriptors that stay, for the signals of all loops.
+_new_event_loop().close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests that play the real Codex need one; where it is required, its absence is a failure."""
+    if item.get_closest_marker("real") is None or os.environ.get("CODEX_BIN"):
+        return
+    if os.environ.get("HOLDFAST_REQUIRE_REAL") == "1":
+        pytest.fail("CODEX_BIN is not set, and HOLDFAST_REQUIRE_REAL=1 wants it", pytrace=False)
+    pytest.skip("CODEX_BIN is not set: there is no real Codex to play with")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a child, a zombie too, or an open descriptor."""
+    children_before, descriptors_before = _children(), _descriptors()
+    yield
+    children = {pid: what for pid, what in _children().items() if pid not in children_before}
+    assert not children, f"left running, or not waited for: {children}"
+    if left := _descriptors() - descriptors_before:
+        gc.collect()  # closes what nobody holds any more
+        left = _descriptors() - descriptors_before
+    assert not left, f"left open: {left}"
+
+
+def _children() -> dict[int, str]:
+    """The children of this process, by pid, with what they are."""
+    children: dict[int, str] = {}
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/children") as file:
+                pids = [int(pid) for pid in file.read().split()]
+        except FileNotFoundError:
+            continue  # the thread has ended
+        for pid in pids:
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    children[pid] = file.read().replace(b"\0", b" ").decode(errors="replace")
+            except FileNotFoundError:
+                continue  # reaped by another thread since
+    return children
+
+
+def _descriptors() -> set[tuple[int, str]]:
+    """The open descriptors of this process, each with what it leads to."""
+    descriptors: set[tuple[int, str]] = set()
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            descriptors.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
+        except FileNotFoundError:
+            continue  # the one that listed the folder
+    return descriptors

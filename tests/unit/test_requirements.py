@@ -1,0 +1,95 @@
+"""The ledger: every behaviour of the real server is claimed by a test, and every claim is in it."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+FIELDS = {"says", "spec", "gap"}
+
+
+def entries(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, str]]]:
+    """The entries of the ledger by id; one may stand above others (`read.wait`, `read.wait.exit`)."""
+    own = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    if own:
+        yield prefix, own
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from entries(value, f"{prefix}.{key}" if prefix else key)
+
+
+def claims(text: str, name: str) -> Iterator[tuple[str, str]]:
+    """Each id a file claims, with the place; from its text, so whatever was selected to run."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.requirement":
+            for argument in node.args:
+                place = f"{name}:{argument.lineno}"
+                assert isinstance(argument, ast.Constant), f"{place}: an id is a plain text"
+                yield str(argument.value), place
+
+
+@pytest.fixture(scope="module")
+def ledger() -> dict[str, dict[str, str]]:
+    return dict(entries(tomllib.loads((TESTS / "requirements.toml").read_text())))
+
+
+@pytest.fixture(scope="module")
+def claimed() -> dict[str, str]:
+    files = sorted(TESTS.rglob("test_*.py"))
+    return dict(
+        claim
+        for path in files
+        if path != Path(__file__)  # what it quotes claims nothing
+        for claim in claims(path.read_text(), str(path.relative_to(TESTS)))
+    )
+
+
+def test_every_entry_says_what_and_where(ledger: dict[str, dict[str, str]]) -> None:
+    for identity, entry in ledger.items():
+        assert entry.keys() <= FIELDS, identity
+        assert entry["says"].endswith("."), identity
+        assert entry["spec"], identity
+
+
+def test_every_claimed_behaviour_is_in_the_ledger(
+    ledger: dict[str, dict[str, str]], claimed: dict[str, str]
+) -> None:
+    assert {i: place for i, place in claimed.items() if i not in ledger} == {}
+
+
+def test_every_behaviour_is_claimed_or_a_gap(
+    ledger: dict[str, dict[str, str]], claimed: dict[str, str]
+) -> None:
+    assert [i for i, entry in ledger.items() if "gap" not in entry and i not in claimed] == []
+
+
+def test_a_gap_is_claimed_by_nobody(
+    ledger: dict[str, dict[str, str]], claimed: dict[str, str]
+) -> None:
+    assert [i for i, entry in ledger.items() if "gap" in entry and i in claimed] == []
+
+
+def test_claims_are_found_wherever_a_mark_can_stand() -> None:
+    text = """
+pytestmark = pytest.mark.requirement("a")
+
+@pytest.mark.requirement("b", "c")
+@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.requirement("d"))])
+def test_it(x): ...
+"""
+    assert dict(claims(text, "f.py")) == {
+        "a": "f.py:2",
+        "b": "f.py:4",
+        "c": "f.py:4",
+        "d": "f.py:5",
+    }
+
+
+def test_an_entry_may_stand_above_others() -> None:
+    table = {"read": {"wait": {"says": "A.", "exit": {"says": "B."}}}}
+    assert dict(entries(table)) == {"read.wait": {"says": "A."}, "read.wait.exit": {"says": "B."}}
