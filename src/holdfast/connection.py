@@ -72,7 +72,7 @@ class Connection:
         self.send: Callable[[bytes], None] = transport.send
         """Send an encoded message."""
         self.send_parts = transport.send_parts
-        """Send a message in parts: output, whose writer is made to wait instead of being counted."""
+        """Send a message in parts: output, whose writer has to wait, so it is not counted."""
         # Bytes sent to a peer that does not read, since it stopped.
         self._unread = 0
         self._holding: set[str] = set()

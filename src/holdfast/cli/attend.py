@@ -2,9 +2,11 @@
 
 import argparse
 import asyncio
+import logging
 import shlex
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 from holdfast.backends import ExecBackend, ExecProcess
 from holdfast.cli.foreground import Foreground
@@ -78,13 +80,40 @@ async def _here(options: argparse.Namespace) -> AsyncIterator[tuple[ExecBackend,
 async def _on_server(options: argparse.Namespace) -> AsyncIterator[tuple[ExecBackend, StartParams]]:
     from holdfast.client import ExecServerClient  # only one of the two
 
-    target = _words(options.cmd) if options.url is None else options.url
-    token = bearer_token(options)
-    async with await ExecServerClient.connect(target, bearer_token=token) as client:
-        yield client, remote_request(options, client.environment)
+    if options.url is not None:
+        token = bearer_token(options)
+        async with await ExecServerClient.connect(options.url, bearer_token=token) as client:
+            yield client, remote_request(options, client.environment)
+        return
+    with _last_words() as words:
+        try:
+            async with await ExecServerClient.connect(_split(options.cmd)) as client:
+                yield client, remote_request(options, client.environment)
+        except ConnectionLost as error:
+            # Why a command such as ssh gave up is in what it wrote, and nowhere else.
+            raise Ended(FAILED, ": ".join([str(error), *words])) from error
 
 
-def _words(command: str) -> list[str]:
+@contextmanager
+def _last_words() -> Iterator[deque[str]]:
+    """The last line, if there is one, that a serving command has written to its stderr."""
+    words: deque[str] = deque(maxlen=1)
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            words.append(record.getMessage())
+
+    logger = logging.getLogger("holdfast.client.command")
+    handler = Keep(logging.INFO)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield words
+    finally:
+        logger.removeHandler(handler)
+
+
+def _split(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:

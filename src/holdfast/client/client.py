@@ -339,5 +339,3 @@ class ExecServerClient:
         for process in self.open_processes:
             process.fail(error)
         self._processes.clear()
-
-

@@ -60,7 +60,8 @@ class ServingCommand:
     async def aclose(self) -> None:
         """End the command: by the end of its input, then by signals to its group."""
         self.transport.abort()
-        self._signal(signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGTERM)
         try:
             async with asyncio.timeout(_GRACE):
                 await asyncio.shield(self._exited)
@@ -68,15 +69,10 @@ class ServingCommand:
             pass
         finally:
             # What it left in its group goes too; its number is ours until it is reaped.
-            self._signal(signal.SIGKILL)
             self._loop.remove_reader(self._child.pidfd)
-            os.waitid(os.P_PIDFD, self._child.pidfd, os.WEXITED)
-            os.close(self._child.pidfd)
+            self._child.kill_group()
+            self._child.reap()
             self._close_stderr()
-
-    def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._child.pid, number)
 
     def _has_exited(self) -> None:
         self._loop.remove_reader(self._child.pidfd)

@@ -21,7 +21,13 @@ from holdfast.protocol.methods import (
     PROCESS_EXITED,
     PROCESS_OUTPUT,
 )
-from holdfast.protocol.process import ClosedEvent, ExitedEvent, OutputChunk, OutputEvent, OutputStream
+from holdfast.protocol.process import (
+    ClosedEvent,
+    ExitedEvent,
+    OutputChunk,
+    OutputEvent,
+    OutputStream,
+)
 from holdfast.transports.base import Transport
 
 __all__ = ["MAX_CALLS", "Link", "LinkOwner", "TooManyCalls"]

@@ -52,9 +52,7 @@ class RemoteProcess:
         self._log = OutputLog()
         self._write_id = 0
         self._terminated = False
-        self._followers = Followers(
-            self._log, client.hold_receiving, client.release_receiving
-        )
+        self._followers = Followers(self._log, client.hold_receiving, client.release_receiving)
         self._failure: HoldfastError | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -76,19 +76,14 @@ class Reorder:
         through = answer.next_seq - 1
         if answer.closed and through > self.last:
             self._waiting[through] = Closed(through)
-        missing = [
-            seq for seq in range(self.last + 1, through + 1) if seq not in self._waiting
-        ]
+        missing = [seq for seq in range(self.last + 1, through + 1) if seq not in self._waiting]
         if missing and answer.exited and not self._exit_known:
             seq = missing.pop(0)
             self._exit_known = True
-            self._waiting[seq] = Exited(
-                seq, Verdict(reason=reason, exit_code=answer.exit_code)
-            )
+            self._waiting[seq] = Exited(seq, Verdict(reason=reason, exit_code=answer.exit_code))
         if missing:
             raise RemoteProtocolError(
-                "process events are no longer retained while recovering through"
-                f" sequence {through}"
+                f"process events are no longer retained while recovering through sequence {through}"
             )
         due = self._due()
         self._bytes = sum(

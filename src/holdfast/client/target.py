@@ -27,7 +27,7 @@ class Target(ABC):
             ConnectFailed: With the reason.
         """
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> None:  # noqa: B027 - most targets have nothing to let go of
         """Let go of whatever serves the connections, if it is ours."""
 
     @staticmethod

@@ -100,8 +100,7 @@ class LocalExecProcess:
         return self._followers.stream()
 
     async def wait(self) -> Verdict:
-        log = self._process.log
-        while not log.closed:
-            await self.read(log.next_seq, 0, 3600.0)
-        assert log.verdict is not None  # it exits before it is closed
-        return log.verdict
+        await self._process.wait_closed()
+        verdict = self._process.log.verdict
+        assert verdict is not None  # it exits before it is closed
+        return verdict

@@ -1,25 +1,34 @@
 """A started child and the descriptors that lead to it, as one thing to hand over or close."""
 
 import os
+import signal
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from holdfast.process.program import Launch
 from holdfast.process.pty import open_terminal
 from holdfast.process.spawn import spawn
 from holdfast.protocol.process import OutputStream
 
-__all__ = ["Child"]
+__all__ = ["Child", "owned_pids"]
 
 _DEV_NULL = -1
 _READ, _WRITE = 0, 1
+
+_owned: set[int] = set()
+
+
+def owned_pids() -> frozenset[int]:
+    """The children that somebody here watches and will reap; all others are orphans."""
+    return frozenset(_owned)
 
 
 class Child:
     """
     One child and every descriptor that leads to it.
 
-    Each attribute belongs to whoever takes it; nothing here closes them again.
+    The descriptors belong to whoever takes them, but for the one of the process
+    itself: that and its number are given back by `reap`.
     """
 
     __slots__ = ("outputs", "pid", "pidfd", "stdin", "terminal")
@@ -37,6 +46,22 @@ class Child:
         """What the child writes to, non-blocking."""
         self.terminal = outputs[0][1] if outputs[0][0] == "pty" else None
         """The master of its terminal, if it has one."""
+        _owned.add(pid)
+
+    def exit_status(self) -> os.waitid_result | None:
+        """How it ended, if it did. It stays a zombie, and its number its own, until `reap`."""
+        return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+
+    def kill_group(self) -> None:
+        """Kill it, or what it left in its group if it has ended."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def reap(self) -> None:
+        """Forget a child that has ended, or was killed and is about to."""
+        os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
+        os.close(self.pidfd)
+        _owned.discard(self.pid)
 
     @classmethod
     def on_pipes(
@@ -118,6 +143,6 @@ def _open_pidfd(pid: int) -> int:
         return os.pidfd_open(pid)
     except OSError:
         # No descriptor left to watch it with: it must not run unwatched.
-        os.killpg(pid, 9)
+        os.killpg(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise

@@ -1,4 +1,4 @@
-"""The environment of a child, from the policy and the variables of its start (exec-server spec 7.5)."""
+"""The environment of a child: its policy, its variables, its metadata (exec-server spec 7.5)."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,7 +8,21 @@ from holdfast.protocol.process import EnvPolicy, StartMetadata
 
 __all__ = ["child_environment"]
 
-_CORE = frozenset("PATH SHELL TMPDIR TEMP TMP HOME LANG LC_ALL LC_CTYPE LOGNAME USER".split())
+_CORE = frozenset(
+    [
+        "PATH",
+        "SHELL",
+        "TMPDIR",
+        "TEMP",
+        "TMP",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "LOGNAME",
+        "USER",
+    ]
+)
 
 _DEFAULT_EXCLUDES = ("*KEY*", "*SECRET*", "*TOKEN*")
 

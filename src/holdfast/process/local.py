@@ -22,6 +22,7 @@ from holdfast.errors import (
     SpawnFailed,
     UnknownProcess,
 )
+from holdfast.events import Reason, Verdict
 from holdfast.process.child import Child
 from holdfast.process.env import child_environment
 from holdfast.process.output import OutputLog
@@ -32,7 +33,6 @@ from holdfast.process.shell_snapshot import applies, check_scope, wrap
 from holdfast.process.snapshots import Snapshots
 from holdfast.process.spawn import system_text
 from holdfast.process.stdin import StdinQueue
-from holdfast.events import Reason, Verdict
 from holdfast.protocol.paths import ForeignPathUri
 from holdfast.protocol.process import (
     ProcessSummary,
@@ -69,7 +69,7 @@ class LocalProcess:
         self.started = monotonic()
         self._loop = loop
         self._closed = closed
-        self._pidfd = child.pidfd
+        self._child = child
         self._terminal = child.terminal
         # Why we killed it, if we did; becomes the reason in the verdict.
         self._killed: Reason | None = None
@@ -82,7 +82,7 @@ class LocalProcess:
             OutputPump(loop, fd, stream, self.log, self._stream_ended)
             for stream, fd in child.outputs
         ]
-        loop.add_reader(self._pidfd, self._child_exited)
+        loop.add_reader(child.pidfd, self._child_exited)
 
     @property
     def running(self) -> bool:
@@ -94,7 +94,7 @@ class LocalProcess:
     def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse | Awaitable[ReadResponse]:
-        """What was written after a number; an awaitable if there is nothing yet and `wait` allows."""
+        """What was written after a number; an awaitable while there is nothing to tell yet."""
         if wait <= 0 or self.log.has_news(after_seq):
             return self.log.read(after_seq, max_bytes)
         return self._read_later(after_seq, max_bytes, wait)
@@ -118,6 +118,11 @@ class LocalProcess:
         except TimeoutError:
             pass
         return self.log.read(after_seq, max_bytes)
+
+    async def wait_closed(self) -> None:
+        """Wait until nothing more can come of it."""
+        while not self.log.closed:
+            await self._read_later(self.log.next_seq, 0, _LONGEST_WAIT)
 
     def hold_output(self, holder: object) -> None:
         """Stop reading what it writes, so that it waits; for a reader that cannot keep up."""
@@ -211,18 +216,17 @@ class LocalProcess:
     def kill_group(self, reason: Reason) -> None:
         """Kill it and what it left in its group, exited or not; for an owner that goes away."""
         if not self.terminate(reason) and not self.log.closed:
-            # The leader is not reaped before the close, so its number is still its own.
-            os.killpg(self.pid, signal.SIGKILL)
+            self._child.kill_group()
             for pump in self._pumps:
                 pump.close()
 
     def _child_exited(self) -> None:
-        # The pid is kept, as a zombie, until the close: it names the group, and a
-        # number given back could be somebody else's by the time we signal it.
-        status = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        # It is reaped only at the close: its pid names the group, and a number
+        # given back could be somebody else's by the time we signal it.
+        status = self._child.exit_status()
         if status is None:
             return
-        self._loop.remove_reader(self._pidfd)
+        self._loop.remove_reader(self._child.pidfd)
         if self._stdin is not None:
             self._stdin.discard()
         # What it wrote before it exited is there by now. Told before the exit it
@@ -256,8 +260,7 @@ class LocalProcess:
     def _close_if_done(self) -> None:
         if self.running or self.log.closed or any(pump.open for pump in self._pumps):
             return
-        os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
-        os.close(self._pidfd)
+        self._child.reap()
         self.log.close()
         self._closed(self)
 
@@ -413,19 +416,14 @@ class LocalProcesses:
         for process in list(self._processes.values()):
             process.kill_group(reason)
 
-    async def wait_all_closed(self, timeout: float) -> bool:
+    async def wait_all_closed(self, limit: float) -> bool:
         """Wait until nothing runs any more, for so many seconds at most."""
-        deadline = self._loop.time() + timeout
-        for process in list(self._processes.values()):
-            after = process.log.next_seq
-            while not process.log.closed:
-                left = deadline - self._loop.time()
-                if left <= 0:
-                    return False
-                found = process.read(after, 0, left)
-                if isinstance(found, Awaitable):
-                    found = await found
-                after = found.next_seq - 1
+        try:
+            async with asyncio.timeout(limit):
+                for process in list(self._processes.values()):
+                    await process.wait_closed()
+        except TimeoutError:
+            return False
         return True
 
     def _environment(self, params: StartParams) -> dict[str, str]:

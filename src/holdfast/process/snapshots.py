@@ -1,10 +1,7 @@
 """Captures shell profiles for `shell_snapshot`, each once, and keeps what came of it."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Mapping
-from contextlib import suppress
 
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import Child
@@ -74,10 +71,8 @@ class Snapshots:
             return None
         finally:
             self._loop.remove_reader(child.pidfd)
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED)
-            os.close(child.pidfd)
+            child.kill_group()
+            child.reap()
             pump.close()
         return b"".join([chunk.chunk for chunk in log.read().chunks])
 

@@ -170,7 +170,7 @@ _close_from = _libc.posix_spawn_file_actions_addclosefrom_np
 
 
 def _attributes(defaults: Sequence[int]) -> ctypes.Array[ctypes.c_char]:
-    """Made once and never changed: own session, empty signal mask, these signals at their defaults."""
+    """Made once: own session, empty signal mask, these signals at their defaults."""
     attributes = ctypes.create_string_buffer(_ATTR_SIZE)
     _check(_libc.posix_spawnattr_init(attributes))
     signals = ctypes.create_string_buffer(_SIGSET_SIZE)

@@ -25,7 +25,7 @@ NOT_FOUND = -32004
 SESSION_ATTACHED = -32010
 
 TRANSPORT_CLOSED = -32000
-"""A peer's way of saying that its own transport is gone; a client treats it as a lost connection."""
+"""A peer says that its own transport is gone: to a client, a lost connection."""
 
 UNPARSED_ID = -1
 """The id in the answer to a message whose own id could not be read."""

@@ -1,4 +1,4 @@
-"""The JSON-RPC envelope: four kinds of message, without the `jsonrpc` member (exec-server spec 2.1)."""
+"""The JSON-RPC envelope: four kinds of message, no `jsonrpc` member (exec-server spec 2.1)."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import msgspec
 from holdfast.protocol.base import Wire
 
 __all__ = [
-    "ErrorReply",
     "ErrorObject",
+    "ErrorReply",
     "Message",
     "Notification",
     "Reply",

@@ -67,8 +67,8 @@ class EnvironmentInfo(Wire, frozen=True, kw_only=True):
     cwd: str | None = None
     user_home_dir: str | None = None
     platform_os: str | None = None
-    prepend_path_dirs: list[str] = []
-    temporary_directories: list[str] = []
+    prepend_path_dirs: tuple[str, ...] = ()
+    temporary_directories: tuple[str, ...] = ()
     temp_dir: str | None = None
     capabilities: Capabilities = Capabilities()
 

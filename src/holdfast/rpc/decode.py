@@ -38,7 +38,7 @@ MAX_DEPTH = 127
 """Levels of nesting, the root object included."""
 
 _SURELY_SHALLOW = 2 * MAX_DEPTH
-"""Bytes below which brackets cannot nest deeper than `MAX_DEPTH`, since each is closed again."""
+"""Bytes below which brackets, each closed again, cannot nest deeper than `MAX_DEPTH`."""
 
 _SUSPICIOUS = MAX_DEPTH - 2
 """Opening brackets from which nesting may be too deep: root, params and an empty object add to it."""

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Self
 
-from holdfast.process.local import LocalProcess, LocalProcesses
 from holdfast.events import Reason
+from holdfast.process.local import LocalProcess, LocalProcesses
 from holdfast.protocol.methods import FAMILIES
 from holdfast.rpc.router import Router
+from holdfast.server.auth import Check
 from holdfast.server.connection import ServerConnection
 from holdfast.server.environment import add_environment_methods
 from holdfast.server.info import environment_info, login_shell
 from holdfast.server.listen import ListenUrl, make_gate
-from holdfast.server.auth import Check
 from holdfast.server.process import add_process_methods
 from holdfast.server.sessions import Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState

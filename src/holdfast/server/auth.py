@@ -149,7 +149,7 @@ def _signed_check(options: AuthOptions) -> Check:
 
 def _read_claims(token: str, secret: bytes) -> dict[str, object] | None:
     """The claims of a token with a good signature and whole numbers for times."""
-    import jwt  # noqa: PLC0415 - costly, and most servers do not need it
+    import jwt
 
     try:
         # What the token claims is judged below, in the protocol's words and order.

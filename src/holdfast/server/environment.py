@@ -55,7 +55,7 @@ def _status(client: ServerConnection, params: Empty) -> EnvironmentStatus:
 def _read_config(
     client: ServerConnection, params: ConfigReadParams
 ) -> Awaitable[ConfigReadResponse]:
-    from holdfast.server.executor_config import check_selectors  # noqa: PLC0415 - rarely asked for
+    from holdfast.server.executor_config import check_selectors
 
     check_selectors(params.config_paths, params.requirements_paths)
     try:
@@ -67,7 +67,7 @@ def _read_config(
 
 def _load_config(cwd: str, params: ConfigReadParams) -> ConfigReadResponse:
     """Off the event loop: it reads files, and asks for the name of this host."""
-    from holdfast.server.executor_config import (  # noqa: PLC0415
+    from holdfast.server.executor_config import (
         executor_hostname,
         read_executor_config,
     )

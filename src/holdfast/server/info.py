@@ -49,8 +49,8 @@ def environment_info(environ: Mapping[str, str] | None = None) -> EnvironmentInf
         cwd=_uri(cwd),
         user_home_dir=_uri(environ.get("HOME") or os.path.expanduser("~")),
         platform_os="macos" if sys.platform == "darwin" else "linux",
-        prepend_path_dirs=[],
-        temporary_directories=[temporary_uri] if temporary_uri else [],
+        prepend_path_dirs=(),
+        temporary_directories=(temporary_uri,) if temporary_uri else (),
         temp_dir=temporary_uri or _uri("/tmp"),  # noqa: S108 - a name to tell
         capabilities=CAPABILITIES,
     )

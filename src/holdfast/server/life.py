@@ -6,14 +6,16 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.process.child import owned_pids
+from holdfast.process.guardian import children_of_this_process, kill_all_children
 from holdfast.process.spawn import raise_descriptor_limit, system_text
 from holdfast.server.app import Server
 from holdfast.server.auth import AuthOptions, BadAuthOptions, make_check
-from holdfast.process.guardian import children_of_this_process, kill_all_children
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
 from holdfast.telemetry import Telemetry
@@ -99,7 +101,7 @@ def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]
 
 def _run(main: Coroutine[object, object, int]) -> int:
     try:
-        import uvloop  # noqa: PLC0415 - missing on some platforms
+        import uvloop
     except ImportError:
         return asyncio.run(main)
     return uvloop.run(main)
@@ -115,8 +117,9 @@ async def _serve(
 ) -> int:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, stopped.set)
     orphaned = False
 
     def guardian_gone() -> None:
@@ -142,9 +145,8 @@ async def _serve(
         # What was made until here lives as long as the server: no need to look at it again.
         gc.collect()
         gc.freeze()
-        reaper = loop.call_later(_REAP_INTERVAL, _reap_orphans, loop, server)
+        loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
         await stopped.wait()
-        reaper.cancel()
         if orphaned:
             await _ask_to_end(server)
     if orphaned:
@@ -153,7 +155,7 @@ async def _serve(
 
 
 async def _serve_stdio(server: Server, stopped: asyncio.Event) -> None:
-    from holdfast.transports.stdio import serve_stdio  # noqa: PLC0415
+    from holdfast.transports.stdio import serve_stdio
 
     def accept(transport: Transport) -> Receiver:
         return _StopAtEnd(server.accept(transport), stopped)
@@ -176,24 +178,22 @@ class _StopAtEnd:
         self._stopped.set()
 
 
-def _reap_orphans(loop: asyncio.AbstractEventLoop, server: Server) -> None:
+def _reap_orphans(loop: asyncio.AbstractEventLoop) -> None:
     """Take note of the end of processes that came to us when their parents ended."""
-    ours = {process.pid for process in server.state.sessions.processes()}
+    ours = owned_pids()
     for pid in children_of_this_process():
         if pid not in ours:
-            try:
+            with suppress(ChildProcessError):  # reaped since the list was made
                 os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                continue  # reaped since the list was made
-    loop.call_later(_REAP_INTERVAL, _reap_orphans, loop, server)
+    loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
 
 
 async def _ask_to_end(server: Server) -> None:
-    """Nobody decided that this server ends now: its processes get a moment to put things in order."""
+    """Nobody decided that this server ends now: its processes get a moment to tidy up."""
     processes = server.state.sessions.processes()
     for process in processes:
         process.signal(signal.SIGTERM)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + _ORPHANED_GRACE
-    while any(process.running for process in processes) and loop.time() < deadline:
-        await asyncio.sleep(0.01)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_ORPHANED_GRACE):
+            for process in processes:
+                await process.wait_closed()

@@ -1,4 +1,4 @@
-"""Where a server listens, and what it answers before a connection is a WebSocket (exec-server spec 1)."""
+"""Where a server listens, and what it answers to plain HTTP (exec-server spec 1)."""
 
 import ipaddress
 import re

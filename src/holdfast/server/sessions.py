@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.errors import InvalidRequest, SessionAttached
-from holdfast.process.local import LocalProcess, LocalProcesses
 from holdfast.events import Reason, Verdict
+from holdfast.process.local import LocalProcess, LocalProcesses
 from holdfast.protocol import codes
 from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED
 from holdfast.protocol.process import ClosedEvent, ExitedEvent, OutputChunk
@@ -73,7 +73,7 @@ class Session:
 
 
 class _Push:
-    """Turns the entries of one log into notifications; entries of a detached session are not sent."""
+    """Turns the entries of one log into notifications, while there is somebody to notify."""
 
     __slots__ = ("_prefix", "_process_id", "_session")
 
@@ -114,7 +114,7 @@ class Sessions:
         *,
         expiry: float = EXPIRY,
     ) -> None:
-        """`make_processes` gets whom to tell of each start, and makes the table of a new session."""
+        """`make_processes` makes the table of a session; it gets whom to tell of each start."""
         self._loop = asyncio.get_running_loop()
         self._make_processes = make_processes
         self._expiry = expiry
@@ -168,7 +168,7 @@ class Sessions:
         session.processes.end(reason)
 
     async def end_all(self, reason: Reason, *, grace: float) -> None:
-        """Destroy all sessions and wait, for so many seconds at most, until nothing of them runs."""
+        """Destroy all sessions, and wait a bounded time until nothing of them runs."""
         sessions = list(self._sessions.values())
         for session in sessions:
             self.end(session, reason)

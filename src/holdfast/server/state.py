@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_CONCURRENT_REQUESTS", "ServerState"]
 
 DEFAULT_CONCURRENT_REQUESTS = 1024
-"""Requests of one connection that may be waiting at once; those that answer at once do not count."""
+"""Requests of one connection that may be waiting at once; quick answers do not count."""
 
 
 class ServerState:

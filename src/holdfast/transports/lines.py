@@ -154,7 +154,7 @@ class LineTransport(asyncio.Protocol):
 
 
 class WriteSide(asyncio.BaseProtocol):
-    """The protocol of a pipe that is only written to: passes on when it is full and when it ends."""
+    """The protocol of a pipe that is only written to: passes on that it is full or ended."""
 
     def __init__(self, lines: LineTransport) -> None:
         self._lines = lines

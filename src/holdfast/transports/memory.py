@@ -1,4 +1,4 @@
-"""Two transports back to back, without a socket: for a server in the same process, and for tests."""
+"""Two transports back to back, without a socket, for a server in the same process."""
 
 import asyncio
 from collections import deque

@@ -42,7 +42,7 @@ def _is_pipe(fd: int) -> bool:
 
 
 def _copy_in_thread(source: int, target: int) -> None:
-    """Stand in for a file or a terminal, which an event loop cannot wait for as it does for a pipe."""
+    """Stand in for a file or a terminal, which an event loop cannot wait for."""
 
     def copy() -> None:
         with suppress(OSError):

@@ -18,8 +18,8 @@ class Outer(Wire, frozen=True, kw_only=True):
     first_name: str
     flag: bool
     inner: Inner
-    items: list[str] = []
-    table: dict[str, str] = {}
+    items: list[str] | None = None
+    table: dict[str, str] | None = None
     perhaps: Inner | None = None
     only: Literal["interrupt"] = "interrupt"
     anything: Any = None

@@ -1,6 +1,7 @@
 """When telemetry is on, and what it costs when it is not."""
 
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -147,6 +148,19 @@ def test_a_server_is_described_unless_the_environment_says_otherwise(
         assert '"os": "' in err
         assert '"os_version": "' in err
         assert ('"env": "test"' in err) == bool(variables)
+
+
+def test_a_system_that_does_not_say_what_it_is_goes_by_its_kernel(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> dict[str, str]:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(platform, "freedesktop_os_release", missing)
+    export(traces=[], metrics=["console"], logs=[]).close()
+    err = capfd.readouterr().err
+    assert f'"os": "{platform.system()}"' in err
+    assert f'"os_version": "{platform.release()}"' in err
 
 
 def test_a_collector_that_does_not_answer_is_not_waited_for(

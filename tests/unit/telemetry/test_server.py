@@ -11,7 +11,11 @@ from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 from tests.unit.telemetry.recorded import Recorded, attributes_of
 
+from holdfast.events import Reason, Verdict
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import StartParams
 from holdfast.server.app import Server
+from holdfast.server.watched import _Exit
 from holdfast.transports.base import Transport
 from holdfast.transports.memory import connect_memory
 
@@ -119,7 +123,7 @@ async def test_the_trace_of_a_request_reaches_the_process_it_starts(
 
 @pytest.mark.parametrize(
     ("script", "result", "exit_code"),
-    [("exit 0", "success", 0), ("exit 3", "error", 3), ("kill -9 $$", "error", 137)],
+    [("echo out", "success", 0), ("exit 3", "error", 3), ("kill -9 $$", "error", 137)],
 )
 async def test_a_process_is_recorded_by_how_it_ended(
     recorded: Recorded, client: Client, script: str, result: str, exit_code: int
@@ -142,6 +146,13 @@ async def test_a_process_that_was_to_end_is_recorded_as_terminated(
     await client.next("process/closed")
     assert recorded.values("exec_server_processes_finished_total") == {("terminated",): 1}
     assert attributes_of(recorded.logs[-1])["process.termination_requested"] is True
+
+
+def test_an_end_that_nobody_saw_is_recorded_as_unknown(recorded: Recorded) -> None:
+    params = StartParams(process_id="p1", argv=["x"], cwd=PathUri.from_path("/"), env={}, tty=False)
+    listener = _Exit(recorded.telemetry.start(params).started())
+    listener.exited(1, Verdict(reason=Reason.LOST))
+    assert recorded.values("exec_server_processes_finished_total") == {("unknown",): 1}
 
 
 async def test_the_exit_counts_not_the_last_output(recorded: Recorded, client: Client) -> None:

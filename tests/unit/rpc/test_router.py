@@ -1,0 +1,105 @@
+"""Method to handler, and exception to code."""
+
+import logging
+
+import pytest
+
+from holdfast.errors import (
+    ConnectionLost,
+    DuplicateProcess,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    OperationFailed,
+    SessionAttached,
+    SpawnFailed,
+    StdinClosed,
+    UnknownProcess,
+)
+from holdfast.protocol.base import Empty, Method
+from holdfast.protocol.methods import FAMILIES, METHODS, PROCESS_READ
+from holdfast.protocol.process import ReadParams, ReadResponse
+from holdfast.rpc.router import Router, error_of
+
+PING = Method("ping", Empty, Empty)
+
+
+def pong(context: str, params: Empty) -> Empty:
+    return params
+
+
+@pytest.fixture
+def router() -> Router[str]:
+    router: Router[str] = Router({"process/read": "exec"})
+    router.add(PING, pong)
+    return router
+
+
+def test_a_method_is_found_with_its_handler_its_types_and_its_family(router: Router[str]) -> None:
+    def read(context: str, params: ReadParams) -> ReadResponse:
+        raise NotImplementedError
+
+    router.add(PROCESS_READ, read)
+    route = router.find("process/read")
+    assert (route.name, route.handler, route.family) == ("process/read", read, "exec")
+    assert route.decode({"processId": "p"}) == ReadParams(process_id="p")
+    assert router.find("ping").family is None
+    assert "process/read" in router
+
+
+@pytest.mark.requirement("envelope.unknown-method")
+def test_a_method_nobody_serves_is_refused_with_the_text_of_the_protocol(
+    router: Router[str],
+) -> None:
+    assert "nope" not in router
+    with pytest.raises(MethodNotFound) as caught:
+        router.find("nope")
+    assert str(caught.value) == "exec-server stub does not implement `nope` yet"
+
+
+def test_params_are_decoded_by_the_route(router: Router[str]) -> None:
+    with pytest.raises(InvalidParams):
+        router.find("ping").decode([])
+
+
+def test_a_method_is_served_once(router: Router[str]) -> None:
+    with pytest.raises(AssertionError):
+        router.add(PING, pong)
+
+
+@pytest.mark.requirement("envelope.codes")
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (InvalidRequest("not now"), -32600, "not now"),
+        (UnknownProcess("p"), -32600, "unknown process id p"),
+        (DuplicateProcess("p"), -32600, "process p already exists"),
+        (InvalidParams("bad"), -32602, "bad"),
+        (MethodNotFound("none"), -32601, "none"),
+        (SessionAttached("s"), -32010, "session s is already attached to another connection"),
+        (OperationFailed("no"), -32603, "no"),
+        (SpawnFailed("gone", errno=2), -32603, "gone"),
+        (StdinClosed("closed"), -32603, "closed"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_a_handler_raises_has_a_code(error: Exception, code: int, text: str) -> None:
+    assert error_of(error, "m") == (code, text)
+
+
+@pytest.mark.parametrize("error", [KeyError("secret"), ConnectionLost("secret")], ids=repr)
+def test_the_unforeseen_is_told_to_the_log_and_not_to_the_caller(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        assert error_of(error, "process/read") == (-32603, "internal error")
+    (record,) = caplog.records
+    assert record.getMessage() == "process/read failed"
+    assert record.exc_info is not None
+
+
+@pytest.mark.requirement("session.before-initialize")
+def test_every_method_but_initialize_has_a_family() -> None:
+    assert {m.name for m in METHODS} - FAMILIES.keys() == {"initialize"}
+    assert FAMILIES["process/read"] == "exec"
+    assert FAMILIES["environmentConfig/read"] == "environment config"
