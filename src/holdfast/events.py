@@ -32,7 +32,7 @@ class Reason(StrEnum):
     SPAWN_FAILED = "spawnFailed"
     """It never ran."""
     LOST = "lost"
-    """The connection to it is gone for good; it may have ended or not."""
+    """Nobody knows: its status was taken by somebody else."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,8 +23,6 @@ from holdfast.protocol.process import OutputChunk, WriteStatus
 
 __all__ = ["Foreground"]
 
-_STDIN, _STDOUT, _STDERR = 0, 1, 2
-
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 """Signals that mean the end where nobody handles them."""
 
@@ -52,11 +50,26 @@ class Foreground:
     - With a terminal of its own, ours is raw and both have the same size.
     """
 
-    def __init__(self, tasks: asyncio.TaskGroup, lifeline: int, *, tty: bool) -> None:
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        lifeline: int,
+        *,
+        tty: bool,
+        streams: tuple[int, int, int] = (0, 1, 2),
+    ) -> None:
+        """
+        Args:
+            tasks: Where work beside goes on, until `close`.
+            lifeline: Delivers signals, a byte for each; its end means: leave at once.
+            tty: Whether the process has a terminal of its own.
+            streams: Descriptors to read its input from and to write its output to.
+        """
         self._loop = asyncio.get_running_loop()
         self._group = tasks
         self._tasks: list[asyncio.Task[None]] = []
         self._tty = tty
+        self._stdin, self._stdout, self._stderr = streams
         self._terminal: RawTerminal | None = None
         self._process: ExecProcess | None = None
         self._verdict: Verdict | None = None
@@ -88,18 +101,12 @@ class Foreground:
             ConnectionLost: It cannot be reached any more.
         """
         self._process = process
-        out, err = OutputWriter(_STDOUT), OutputWriter(_STDERR)
+        out, err = OutputWriter(self._stdout), OutputWriter(self._stderr)
         self.start_task(self._watch(out, "stdout"))
         self.start_task(self._watch(err, "stderr"))
-        self._loop.add_signal_handler(signal.SIGCONT, self._continued)
-        with ExitStack() as until_exit:
-            if self._tty:
-                if os.isatty(_STDIN):
-                    self._terminal = until_exit.enter_context(RawTerminal(_STDIN))
-                self.start_task(self._resize())  # it may have changed since the start was sent
-            feeding = self.start_task(self._feed(process))
-            until_exit.callback(feeding.cancel)
-            try:
+        try:
+            with ExitStack() as until_exit:
+                self._give_input(process, until_exit)
                 async for event in process.events():
                     if type(event) is OutputChunk:
                         await (err if event.stream == "stderr" else out).write(event.chunk)
@@ -107,13 +114,26 @@ class Foreground:
                         self._verdict = event.verdict
                         # Its children may go on writing, but keys have nowhere to go.
                         until_exit.close()
-            except BaseException:
-                await self._terminate(process)
-                raise
-        await out.flush()
-        await err.flush()
+            await out.flush()
+            await err.flush()
+        except BaseException:
+            await self._terminate(process)
+            raise
+        finally:
+            out.close()
+            err.close()
         assert self._verdict is not None  # it exits before it is closed
         return of_verdict(self._verdict)
+
+    def _give_input(self, process: ExecProcess, until_exit: ExitStack) -> None:
+        if self._tty:
+            if os.isatty(self._stdin):
+                self._terminal = until_exit.enter_context(RawTerminal(self._stdin))
+            self.start_task(self._resize())  # it may have changed since the start was sent
+        self._loop.add_signal_handler(signal.SIGCONT, self._continued)
+        until_exit.callback(self._loop.remove_signal_handler, signal.SIGCONT)
+        feeding = self.start_task(self._feed(process))
+        until_exit.callback(feeding.cancel)
 
     # -- streams
 
@@ -130,14 +150,14 @@ class Foreground:
         # Whatever goes wrong is told by its events too, or is no loss: it takes no more.
         with suppress(HoldfastError):
             last = b"\n"
-            if not is_null(_STDIN):
-                async for data in read_chunks(_STDIN):
+            if not is_null(self._stdin):
+                async for data in read_chunks(self._stdin):
                     if await process.write(data) is not WriteStatus.ACCEPTED:
                         return
                     last = data[-1:]
             if not self._tty:
                 await process.close_stdin()
-            elif not os.isatty(_STDIN):
+            elif not os.isatty(self._stdin):
                 await self._type_end(process, at_line_start=last == b"\n")
 
     async def _type_end(self, process: ExecProcess, *, at_line_start: bool) -> None:

@@ -78,14 +78,15 @@ class OutputWriter:
     Writes to one descriptor, in order and without loss, at the pace of its reader.
 
     What can block is written by a thread of its own: while nobody reads, signals
-    still get through. The thread is left alone if the process ends meanwhile.
+    still get through. The thread ends some time after `close`, or with the process.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._loop = asyncio.get_running_loop()
         self._error: asyncio.Future[OSError] = self._loop.create_future()
-        self._queue: SimpleQueue[bytes] = SimpleQueue()
+        # Ends with `None`.
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._queued = 0
         self._progress = asyncio.Event()
         self._thread: Thread | None = None
@@ -116,6 +117,10 @@ class OutputWriter:
         """Wait for the first error there is."""
         return await asyncio.shield(self._error)
 
+    def close(self) -> None:
+        """Write no more than what is queued, and let go of the thread."""
+        self._queue.put(None)
+
     async def _wait_below(self, limit: int) -> None:
         while self._queued > limit and not self._error.done():
             self._progress.clear()
@@ -125,8 +130,7 @@ class OutputWriter:
 
     def _write_queued(self) -> None:
         with suppress(RuntimeError):  # the loop has ended: nobody wants to know
-            while True:
-                data = self._next()
+            while data := self._next():
                 try:
                     _write_all(self._fd, data)
                 except OSError as error:
@@ -135,12 +139,15 @@ class OutputWriter:
                 self._loop.call_soon_threadsafe(self._written, len(data))
 
     def _next(self) -> bytes:
-        """All that is queued, once there is something."""
-        parts = [self._queue.get()]
+        """All that is queued, once there is something; nothing at the end."""
+        parts: list[bytes] = []
+        part = self._queue.get()
         with suppress(Empty):
-            while True:
-                parts.append(self._queue.get_nowait())
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            while part is not None:
+                parts.append(part)
+                part = self._queue.get_nowait()
+            self._queue.put(None)  # for the next time
+        return b"".join(parts)
 
     # -- told by the thread
 

@@ -49,7 +49,12 @@ class Child:
         _owned.add(pid)
 
     def exit_status(self) -> os.waitid_result | None:
-        """How it ended, if it did. It stays a zombie, and its number its own, until `reap`."""
+        """
+        How it ended, if it did. It stays a zombie, and its number its own, until `reap`.
+
+        Raises:
+            ChildProcessError: Somebody else in this process has reaped it.
+        """
         return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
     def kill_group(self) -> None:
@@ -59,7 +64,8 @@ class Child:
 
     def reap(self) -> None:
         """Forget a child that has ended, or was killed and is about to."""
-        os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
         os.close(self.pidfd)
         _owned.discard(self.pid)
 

@@ -7,6 +7,7 @@ connections: whoever wants to hear of output subscribes to the log.
 """
 
 import asyncio
+import logging
 import os
 import signal
 from collections import deque
@@ -43,6 +44,8 @@ from holdfast.protocol.process import (
 )
 
 __all__ = ["RETENTION", "LocalProcess", "LocalProcesses"]
+
+logger = logging.getLogger(__name__)
 
 RETENTION = 30.0
 """Seconds a closed process can still be read, and its id is not free."""
@@ -223,9 +226,16 @@ class LocalProcess:
     def _child_exited(self) -> None:
         # It is reaped only at the close: its pid names the group, and a number
         # given back could be somebody else's by the time we signal it.
-        status = self._child.exit_status()
-        if status is None:
-            return
+        try:
+            status = self._child.exit_status()
+        except ChildProcessError:
+            verdict = Verdict(
+                reason=Reason.LOST, exit_code=-1, detail="its exit status was taken by another part"
+            )
+        else:
+            if status is None:
+                return
+            verdict = self._verdict(status)
         self._loop.remove_reader(self._child.pidfd)
         if self._stdin is not None:
             self._stdin.discard()
@@ -233,7 +243,8 @@ class LocalProcess:
         # is in the order in which it happened, which the real server does not promise.
         for pump in self._pumps:
             pump.drain()
-        self.log.exit(self._verdict(status))
+        logger.info("process %s %s", self.process_id, verdict)
+        self.log.exit(verdict)
         if self._killed is not None and not self.tty:
             # A child that left the group may hold the pipe for ever: it was not
             # asked for any more (exec-server spec 12).
@@ -386,7 +397,12 @@ class LocalProcesses:
     def _launch(
         self, params: StartParams, argv: Sequence[str], env: Mapping[str, str]
     ) -> LocalProcess:
-        child = self._spawn(params, argv, env)
+        try:
+            child = self._spawn(params, argv, env)
+        except SpawnFailed as error:
+            verdict = Verdict(reason=Reason.SPAWN_FAILED, detail=str(error))
+            logger.info("process %s was not started: %s", params.process_id, verdict)
+            raise
         process = LocalProcess(self._loop, params, child, self._process_closed)
         self._processes[params.process_id] = process
         self._started(process)

@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from holdfast.errors import SpawnFailed
 
@@ -109,7 +110,8 @@ def spawn(
     try:
         if isinstance(stdio, str):
             attributes = _TERMINAL_ATTRIBUTES
-            _check(_close_from(actions, 0))
+            # Also frees the numbers below the limit that is in force in the child.
+            _close_others(actions, 0)
             # A session leader without a terminal that opens one gets it as its own.
             _check(_add_open(actions, 0, os.fsencode(stdio), os.O_RDWR, 0))
             _check(_add_dup(actions, 0, 1))
@@ -121,7 +123,7 @@ def spawn(
                     _check(_add_open(actions, target, b"/dev/null", os.O_RDWR, 0))
                 else:
                     _check(_add_dup(actions, source, target))
-            _check(_close_from(actions, 3))
+            _close_others(actions, 3)
         _check(_add_chdir(actions, os.fsencode(cwd)))
         return _posix_spawn(os.fsencode(program), actions, attributes, argv, variables)
     finally:
@@ -166,7 +168,20 @@ def _check(errno: int) -> None:
 _add_open = _libc.posix_spawn_file_actions_addopen
 _add_dup = _libc.posix_spawn_file_actions_adddup2
 _add_chdir = _libc.posix_spawn_file_actions_addchdir_np
-_close_from = _libc.posix_spawn_file_actions_addclosefrom_np
+_add_close = _libc.posix_spawn_file_actions_addclose
+_add_close_from = getattr(_libc, "posix_spawn_file_actions_addclosefrom_np", None)
+
+
+def _close_others(actions: ctypes.Array[ctypes.c_char], first: int) -> None:
+    """Close what the child has no business with."""
+    if _add_close_from is not None:
+        _check(_add_close_from(actions, first))
+        return
+    # Before glibc 2.34. What is not inheritable goes by itself.
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):  # the one the list was read with
+            if fd > 2 and os.get_inheritable(fd):
+                _check(_add_close(actions, fd))
 
 
 def _attributes(defaults: Sequence[int]) -> ctypes.Array[ctypes.c_char]:

@@ -41,7 +41,7 @@ _SURELY_SHALLOW = 2 * MAX_DEPTH
 """Bytes below which brackets, each closed again, cannot nest deeper than `MAX_DEPTH`."""
 
 _SUSPICIOUS = MAX_DEPTH - 2
-"""Opening brackets from which nesting may be too deep: root, params and an empty object add to it."""
+"""Opening brackets from which nesting may be too deep: the root and params add to them."""
 
 _SMALL = 4096
 """Bytes up to which counting colons is cheaper than looking for the ends of keys."""

@@ -390,7 +390,7 @@ def test_any_object_is_a_message_or_malformed(members: list[tuple[str, str]]) ->
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_message_or_malformed(data: bytes) -> None:
+def test_noise_is_malformed_and_nothing_worse(data: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode_message(data)
 

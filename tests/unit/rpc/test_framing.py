@@ -1,5 +1,7 @@
 """Lines out of a stream of bytes, however it is cut."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ def fed(stream: bytes, cuts: list[int], limit: int = MAX_LINE) -> tuple[list[byt
     lines = Lines(limit=limit)
     found: list[bytes] = []
     edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         try:
             found += lines.feed(stream[start:end])
         except LineTooLong as error:
