@@ -206,7 +206,9 @@ class Connection:
         assert type(event) is ErrorReply  # the other kind of answer
         error = event.error
         if error.code == codes.TRANSPORT_CLOSED and error.message == "JSON-RPC transport closed":
+            # It knows before we do. Whoever asks again has to ask on another connection.
             future.set_exception(ConnectionLost("exec-server transport disconnected"))
+            self.transport.abort()
         elif error.code == codes.METHOD_NOT_FOUND:
             future.set_exception(Unsupported(error.code, error.message, error.data))
         else:

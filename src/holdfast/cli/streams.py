@@ -94,7 +94,7 @@ class OutputWriter:
 
     async def write(self, data: bytes) -> None:
         """Queue bytes; waits while too many are queued. They go nowhere after an error."""
-        if self._error.done():
+        if not data or self._error.done():
             return
         if self._never_blocks:
             try:

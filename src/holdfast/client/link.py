@@ -129,11 +129,19 @@ class Link:
             TooManyCalls: There is no place for it.
         """
         if self.connection.calls_in_flight >= MAX_CALLS + cleanup:
-            raise TooManyCalls
-        if patient:
-            return await self.connection.call(method, params)
-        self._urgent += 1
-        self._weigh()
+            if not cleanup:
+                raise TooManyCalls
+            # Something would be left behind: better to begin anew.
+            self.connection.transport.abort()
+            raise ConnectionLost("exec-server transport disconnected")
+        if patience > 0 and not self.connection.ended:
+            timer = asyncio.get_running_loop().call_later(patience, self._hurry)
+            try:
+                return await self.connection.call(method, params)
+            finally:
+                if timer.when() > asyncio.get_running_loop().time():
+                    timer.cancel()
+        self._hurry()
         try:
             return await self.connection.call(method, params)
         finally:

@@ -99,7 +99,7 @@ class _Queue:
         self._entries: deque[ProcessEvent] = deque(entries)
         self._behind = behind
         self._caught_up = caught_up
-        self._size = 0
+        self._size = sum(len(entry.chunk) for entry in entries if type(entry) is OutputChunk)
         self._full = False
         self._failure: HoldfastError | None = None
         self._woken = asyncio.Event()

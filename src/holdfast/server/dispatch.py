@@ -8,8 +8,8 @@ limit of one request at a time the order is strict, as in the real server.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast.connection import Connection
 from holdfast.errors import MalformedMessage
@@ -35,6 +35,13 @@ CONTROL = frozenset(
     }
 )
 """Methods that never wait for a place among the others: they end what holds the places."""
+
+
+class _Wait(NamedTuple):
+    """What a request waits for."""
+
+    waiting: Awaitable[Any]
+    record: RequestRecord | None
 
 
 class Dispatcher(Generic[C]):
@@ -68,7 +75,7 @@ class Dispatcher(Generic[C]):
         self._task_group = tasks
         self._admit = admit
         self._telemetry = telemetry
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], _Wait] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
 
@@ -89,6 +96,10 @@ class Dispatcher(Generic[C]):
 
     def drop(self) -> None:
         """The connection is gone: nobody waits for any answer."""
+        for message, queued in self._queue:
+            if self._telemetry is not None and isinstance(message, Request):
+                record = self._telemetry.request(message.method, message.trace, queued)
+                record.finish("disconnected")
         self._queue.clear()
         for task in self._running:
             task.cancel()
@@ -121,7 +132,7 @@ class Dispatcher(Generic[C]):
             return
         if isinstance(result, Awaitable):
             task = self._task_group.create_task(self._finish(request, result, record))
-            self._running.add(task)
+            self._running[task] = _Wait(result, record)
             task.add_done_callback(self._done)
             return
         connection.reply(request.id, result)
@@ -131,20 +142,23 @@ class Dispatcher(Generic[C]):
     async def _finish(
         self, request: Request, waiting: Awaitable[Any], record: RequestRecord | None
     ) -> None:
-        outcome = "disconnected"
         try:
-            result = await waiting
-            self._connection.reply(request.id, result)
+            self._connection.reply(request.id, await waiting)
             outcome = "success"
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
             self._connection.fail(request.id, *error_of(error, request.method))
             outcome = "error"
-        finally:
-            if record is not None:
-                record.finish(outcome)
+        if record is not None:
+            record.finish(outcome)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        wait = self._running.pop(task)
+        if task.cancelled():
+            # Perhaps before its first step, so it had no chance to do this itself.
+            if isinstance(wait.waiting, Coroutine):
+                wait.waiting.close()
+            if wait.record is not None:
+                wait.record.finish("disconnected")
         while self._queue and len(self._running) < self._limit:
             message, queued = self._queue.popleft()
             if isinstance(message, Request):

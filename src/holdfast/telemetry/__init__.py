@@ -16,7 +16,6 @@ __all__ = [
     "ClientTelemetry",
     "Preparation",
     "ProcessRecord",
-    "RelayTelemetry",
     "RequestRecord",
     "ServerRecord",
     "StartRecord",
@@ -100,16 +99,3 @@ class ClientTelemetry(Protocol):
         Returns:
             The trace it belongs to, to be sent along.
         """
-
-
-class RelayTelemetry(Protocol):
-    """What happens between a server and the relay it serves through."""
-
-    def registered(self, result: str, seconds: float) -> None:
-        """An attempt to register ended, after so long."""
-
-    def rendezvous_connected(self, result: str, seconds: float) -> None:
-        """An attempt to connect to the rendezvous ended, after so long."""
-
-    def reconnecting(self, reason: str) -> None:
-        """The connection is gone and another is made."""

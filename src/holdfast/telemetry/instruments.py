@@ -85,19 +85,6 @@ class Instruments:
             "exec_server_process_duration_seconds", "From a process's spawn to its exit."
         )
         self.client_requests = counter("exec_server_client_requests_total", "Requests we made.")
-        self.registrations = counter(
-            "exec_server_remote_registration_total", "Attempts to register with a relay."
-        )
-        self.registration_duration = seconds(
-            "exec_server_remote_registration_duration_seconds", "How long they took."
-        )
-        self.rendezvous = counter(
-            "exec_server_remote_rendezvous_connect_total", "Attempts to connect to a rendezvous."
-        )
-        self.rendezvous_duration = seconds(
-            "exec_server_remote_rendezvous_connect_duration_seconds", "How long they took."
-        )
-        self.reconnects = counter("exec_server_remote_reconnects_total", "Reconnects to a relay.")
         self.programs = counter("codex.process.start", "Starts of the program itself.")
 
     def log(self, event: str, attributes: Attributes, within: Context) -> None:

@@ -36,7 +36,7 @@ class OpenTelemetry:
     """
     Records servers and clients; one object may serve any number of them.
 
-    Implements `Telemetry`, `ClientTelemetry` and `RelayTelemetry`.
+    Implements `Telemetry` and `ClientTelemetry`.
     """
 
     def __init__(
@@ -89,19 +89,6 @@ class OpenTelemetry:
         if not carrier:
             return None
         return Trace(traceparent=carrier["traceparent"], tracestate=carrier.get("tracestate"))
-
-    # -- RelayTelemetry
-
-    def registered(self, result: str, seconds: float) -> None:
-        self._to.registrations.add(1, {"result": result})
-        self._to.registration_duration.record(seconds, {"result": result})
-
-    def rendezvous_connected(self, result: str, seconds: float) -> None:
-        self._to.rendezvous.add(1, {"result": result})
-        self._to.rendezvous_duration.record(seconds, {"result": result})
-
-    def reconnecting(self, reason: str) -> None:
-        self._to.reconnects.add(1, {"reason": reason})
 
 
 class _Server:

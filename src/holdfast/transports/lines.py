@@ -80,6 +80,10 @@ class LineTransport(asyncio.Protocol):
         if self._writer is None:  # a socket, which is both
             self.write_to(cast(asyncio.WriteTransport, transport))
         self._receiver = self._accept(self)
+        if self._lost:
+            # The pipe to write to had ended before the one to read from was there.
+            self._reader.close()
+            self._receiver.lost("end of output")
 
     def data_received(self, data: bytes) -> None:
         if self._lost:

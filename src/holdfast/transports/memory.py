@@ -24,6 +24,8 @@ class MemoryTransport:
         self._paused = False
         self._scheduled = False
         self._full = False
+        # The other side has said its last; it ends once that was taken.
+        self._ending = False
         self._ended = False
 
     def send(self, message: bytes) -> None:
@@ -57,7 +59,7 @@ class MemoryTransport:
         self._loop.call_soon(self._other._end)
 
     def _schedule(self) -> None:
-        if not self._scheduled and not self._paused and self._inbox:
+        if not self._scheduled and not self._paused and (self._inbox or self._ending):
             self._scheduled = True
             self._loop.call_soon(self._deliver)
 
@@ -70,10 +72,12 @@ class MemoryTransport:
                 self._full = False
                 self._other._receiver.resume_sending()
             self._receiver.received(message)
+        if self._ending and not self._inbox:
+            self._end()
 
     def _end_after_inbox(self) -> None:
+        self._ending = True
         self._deliver()
-        self._end()
 
     def _end(self) -> None:
         if not self._ended:

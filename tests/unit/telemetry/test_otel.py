@@ -15,7 +15,7 @@ from holdfast.protocol.process import (
     StartParams,
     ThreadId,
 )
-from holdfast.telemetry import ClientTelemetry, RelayTelemetry, Telemetry
+from holdfast.telemetry import ClientTelemetry, Telemetry
 from holdfast.telemetry.instruments import BUCKETS
 from holdfast.telemetry.otel import OpenTelemetry
 
@@ -43,11 +43,11 @@ def start_params(
 
 
 def test_one_class_is_all_the_interfaces() -> None:
-    def check(server: Telemetry, client: ClientTelemetry, relay: RelayTelemetry) -> None:
+    def check(server: Telemetry, client: ClientTelemetry) -> None:
         """The type checker does the work."""
 
     telemetry = OpenTelemetry()
-    check(telemetry, telemetry, telemetry)
+    check(telemetry, telemetry)
 
 
 # Connections.
@@ -324,17 +324,3 @@ def test_a_client_counts_its_requests_and_passes_its_trace_on(recorded: Recorded
         ("process/read",): 1,
         ("process/start",): 1,
     }
-
-
-def test_a_relay_is_counted_and_timed(recorded: Recorded) -> None:
-    relay = recorded.telemetry
-    relay.registered("success", 0.2)
-    relay.rendezvous_connected("error", 3.0)
-    relay.reconnecting("disconnected")
-    assert recorded.values("exec_server_remote_registration_total") == {("success",): 1}
-    assert recorded.values("exec_server_remote_rendezvous_connect_total") == {("error",): 1}
-    assert recorded.values("exec_server_remote_reconnects_total") == {("disconnected",): 1}
-    registration = recorded.durations("exec_server_remote_registration_duration_seconds")
-    assert registration["success",].sum == 0.2
-    rendezvous = recorded.durations("exec_server_remote_rendezvous_connect_duration_seconds")
-    assert rendezvous["error",].sum == 3.0
