@@ -9,7 +9,7 @@ from holdfast.protocol.process import TerminalSize
 
 
 class Screen:
-    """What a terminal showed so far; a program on one echoes, prompts and prints into one stream."""
+    """What a terminal showed so far: the echo of what is typed, prompts and output in one."""
 
     def __init__(self, process: ExecProcess) -> None:
         self._events: AsyncIterator[ProcessEvent] = aiter(process.events())
@@ -47,7 +47,7 @@ async def main() -> None:
         print("the terminal has the size it was given")
 
         # `$((…))`, so that the echo of what was typed does not look like its output.
-        await process.write(b"echo begun-$((1 + 1)); sleep 600\n")
+        await process.write(b"sh -c 'echo begun-$((1 + 1)); exec sleep 600'\n")
         await screen.wait_for(b"begun-2\r\n")
         await process.write(b"\x03")
         await screen.wait_for(b"ready> ")

@@ -21,15 +21,18 @@ from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess, children, serving
 EVERYTHING = bytes(range(256)) * 4096
 """A mebibyte with every byte there is."""
 
-WAIT = "sleep 1000 & wait"
-"""A shell that can be interrupted in its waiting."""
+WAIT = "sleep 1000 >/dev/null 2>&1 & wait"
+"""
+A shell that can be interrupted in its waiting.
+
+What it waits for ignores interrupts, as background jobs do, and must not keep the streams open.
+"""
 
 
 @pytest.fixture(params=["here", "url", "command"])
-def place(request: pytest.FixtureRequest) -> list[str]:
+def place(request: pytest.FixtureRequest, server: ServerProcess) -> list[str]:
     """The options that say where a command runs."""
     if request.param == "url":
-        server: ServerProcess = request.getfixturevalue("server")
         return ["--url", server.url]
     if request.param == "command":
         return ["--cmd", shlex.join([*HOLDFAST, "serve", "--listen", "stdio"])]
@@ -89,8 +92,18 @@ def assert_gone(*pids: int) -> None:
 
 
 def worker_of(process: subprocess.Popen[bytes]) -> int:
+    """The process beside the guardian, once it is there."""
+    until(lambda: bool(children(process.pid)))
     (worker,) = children(process.pid)
     return worker
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what cannot be waited for otherwise."""
+    deadline = monotonic() + LIMIT
+    while not condition():
+        assert monotonic() < deadline
+        select.select([], [], [], 0.01)
 
 
 # -- output and status
@@ -156,7 +169,8 @@ def test_a_reader_that_is_slow_makes_the_command_wait_and_loses_nothing(place: l
     with running(*place, "--", "yes") as process:
         assert process.stdout is not None
         # The pipe is full: from here on it is we who have to be patient.
-        assert _fills(process.stdout.fileno())
+        pipe = process.stdout.fileno()
+        until(lambda: _is_full(pipe))
         process.terminate()
         seen = process.stdout.read()
         assert process.wait(LIMIT) == 143
@@ -164,15 +178,9 @@ def test_a_reader_that_is_slow_makes_the_command_wait_and_loses_nothing(place: l
         assert len(seen) < 32 << 20
 
 
-def _fills(fd: int) -> bool:
-    capacity = fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
-    deadline = monotonic() + LIMIT
-    while monotonic() < deadline:
-        (size,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))
-        if size == capacity:
-            return True
-        select.select([], [], [], 0.01)
-    return False
+def _is_full(fd: int) -> bool:
+    (size,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))
+    return bool(size == fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
 
 
 # -- input
@@ -418,16 +426,9 @@ def test_a_signal_ends_the_wait_for_what_the_command_left_running() -> None:
 def test_a_signal_before_there_is_a_command_ends_it() -> None:
     with running("--cmd", "sh -c 'echo $PPID >&2; sleep 1000'", "true") as process:
         worker = worker_of(process)
-        _until(lambda: bool(children(worker)))
+        until(lambda: bool(children(worker)))
         process.terminate()
         assert process.wait(LIMIT) == 143
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = monotonic() + LIMIT
-    while not condition():
-        assert monotonic() < deadline
-        select.select([], [], [], 0.01)
 
 
 # -- nothing is left behind

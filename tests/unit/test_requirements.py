@@ -14,7 +14,7 @@ FIELDS = {"says", "spec", "gap"}
 
 
 def entries(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, str]]]:
-    """The entries of the ledger by id; one may stand above others (`read.wait`, `read.wait.exit`)."""
+    """The entries of the ledger by id; one may stand above others, as `read.wait` does."""
     own = {key: value for key, value in table.items() if not isinstance(value, dict)}
     if own:
         yield prefix, own

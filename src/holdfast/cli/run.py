@@ -10,7 +10,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from holdfast.process.guardian import run_guarded
+from holdfast.process.guardian import kill_all_children, run_guarded
 
 __all__ = ["run"]
 
@@ -46,3 +46,6 @@ def _run(options: argparse.Namespace, lifeline: int) -> int:
             with suppress(OSError):
                 print(f"holdfast: {end.text}", file=sys.stderr)
         return end.status
+    finally:
+        # The guardian does this too, unless it is the one that was killed.
+        kill_all_children()

@@ -7,8 +7,8 @@ fetches what it missed; callers notice a delay. Only when that fails do they hea
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
 from holdfast.client.link import Link
@@ -109,7 +109,7 @@ class ExecServerClient:
             link, answer = await client.open_link(None)
             client.session_id = answer.session_id
             client.environment = answer.environment_info
-            client._link = link
+            client._install(link)
             if client.environment is None:
                 client.environment = await client.info()
         except BaseException:
@@ -131,7 +131,10 @@ class ExecServerClient:
         await self._tasks.aclose()
         if self._link is not None:
             self._link.connection.close()
-        self._give_up(ConnectionLost("exec-server transport closed"))
+        error = ConnectionLost("exec-server transport closed")
+        self._give_up(error)
+        if self._recovering is not None and not self._recovering.done():
+            self._recovering.set_exception(error)  # the task that would have is cancelled
         await self.target.aclose()
 
     # -- what callers want
@@ -145,10 +148,10 @@ class ExecServerClient:
 
         Raises:
             RemoteError: The server refused.
-            InvalidRequest: This client uses the id already.
+            RemoteProtocolError: This client uses the id already, or waits for too many answers.
             ConnectionLost: There is no connection, or it broke.
         """
-        link = await self._connected()
+        link = await self.connected()
         process_id = params.process_id
         if process_id in self._processes:
             raise RemoteProtocolError(
@@ -180,16 +183,18 @@ class ExecServerClient:
 
     async def info(self) -> EnvironmentInfo:
         """Ask the server about its machine."""
-        async with asyncio.timeout(_INFO_TIMEOUT):
-            return await self.call(ENVIRONMENT_INFO, Empty())
+        with _deadline(ENVIRONMENT_INFO, _INFO_TIMEOUT):
+            async with asyncio.timeout(_INFO_TIMEOUT):
+                return await self.call(ENVIRONMENT_INFO, Empty())
 
     async def status(self) -> EnvironmentStatus:
         """Ask whether it is ready; does not wait for a connection that is being recovered."""
         link = self._link
         if link is None:
             raise self._failure or ConnectionLost("exec-server environment is recovering")
-        async with asyncio.timeout(_STATUS_TIMEOUT):
-            return await link.call(ENVIRONMENT_STATUS, Empty())
+        with _deadline(ENVIRONMENT_STATUS, _STATUS_TIMEOUT):
+            async with asyncio.timeout(_STATUS_TIMEOUT):
+                return await link.call(ENVIRONMENT_STATUS, Empty())
 
     async def list_processes(self) -> list[ProcessSummary]:
         """
@@ -202,18 +207,18 @@ class ExecServerClient:
 
     async def call(self, method: Method[P, R], params: P) -> R:
         """Ask once; a connection that breaks meanwhile is an error."""
-        return await (await self._connected()).call(method, params)
+        return await (await self.connected()).call(method, params)
 
     async def call_again(
-        self, method: Method[P, R], params: P, *, cleanup: bool = False, patient: bool = False
+        self, method: Method[P, R], params: P, *, cleanup: bool = False, patience: float = 0.0
     ) -> R:
         """Ask, and ask again after each lost connection; for calls that may be repeated."""
         while True:
-            link = await self._connected()
+            link = await self.connected()
             try:
-                return await link.call(method, params, cleanup=cleanup, patient=patient)
+                return await link.call(method, params, cleanup=cleanup, patience=patience)
             except ConnectionLost:
-                if self._closing or self._failure is not None:
+                if self.lost_for_good:
                     raise
                 # The next round waits for the connection to be back, or to fail for good.
 
@@ -234,7 +239,18 @@ class ExecServerClient:
         if self._processes.get(process.process_id) is process:
             del self._processes[process.process_id]
 
-    async def _connected(self) -> Link:
+    @property
+    def lost_for_good(self) -> bool:
+        """Whether there will be no connection any more."""
+        return self._closing or self._failure is not None
+
+    async def connected(self) -> Link:
+        """
+        The connection, as soon as there is one.
+
+        Raises:
+            ConnectionLost: There will be none.
+        """
         while self._link is None:
             if self._failure is not None:
                 raise self._failure
@@ -265,6 +281,8 @@ class ExecServerClient:
         if self._link is not link or self._closing:
             return  # one that never got that far; whoever made it knows
         self._link = None
+        for process in self.open_processes:
+            process.interrupted()
         self._recovering = asyncio.get_running_loop().create_future()
         # Nobody may be waiting for it, and that is no mistake.
         self._recovering.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -292,10 +310,14 @@ class ExecServerClient:
         """Those whose close has not been seen."""
         return list(self._processes.values())
 
-    def take_lost_starts(self) -> set[str]:
-        """Processes that may have been started without anybody knowing, once each."""
-        lost, self._lost_starts = self._lost_starts, set()
-        return lost
+    @property
+    def lost_starts(self) -> list[str]:
+        """Processes that may have been started without anybody knowing."""
+        return list(self._lost_starts)
+
+    def lost_start_ended(self, process_id: str) -> None:
+        """One of them is no more."""
+        self._lost_starts.discard(process_id)
 
     async def _recover(self, reason: str) -> None:
         assert self._recovering is not None  # set by whoever started this
@@ -315,11 +337,14 @@ class ExecServerClient:
             self._give_up(error)
             recovering.set_exception(error)
             return
+        recovering.set_result(None)
+        self._install(link)
+
+    def _install(self, link: Link) -> None:
         self._link = link
         for holder in self._slow:
             link.hold_receiving(holder)
-        recovering.set_result(None)
-        if link.connection.ended:
+        if link.connection.ended:  # since its last answer; nobody was told, for it was not ours
             self.link_lost(link, "connection closed")
 
     async def _terminate_quietly(self, process_id: str) -> None:
@@ -339,3 +364,15 @@ class ExecServerClient:
         for process in self.open_processes:
             process.fail(error)
         self._processes.clear()
+
+
+@contextmanager
+def _deadline(method: Method[P, R], seconds: float) -> Iterator[None]:
+    """Word the end of the time that a call may take."""
+    try:
+        yield
+    except TimeoutError:
+        raise RemoteProtocolError(
+            "exec-server protocol error: timed out waiting for exec-server"
+            f" `{method.name}` response after {seconds:g}s"
+        ) from None

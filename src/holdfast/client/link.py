@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import msgspec
 import pybase64
 
 from holdfast.connection import Connection
-from holdfast.errors import ConnectFailed, MalformedMessage, RemoteProtocolError
+from holdfast.errors import ConnectFailed, ConnectionLost, MalformedMessage, RemoteProtocolError
 from holdfast.events import Closed, ProcessEvent
 from holdfast.protocol import codes
 from holdfast.protocol.base import Empty, Method
@@ -39,6 +41,9 @@ R = TypeVar("R")
 
 MAX_CALLS = 1024
 """Calls of one connection that may wait for their answers; one more is kept for cleaning up."""
+
+_LONGEST_PATIENCE = 1e6
+"""Seconds; a read may ask for 2**64 milliseconds, which no timer takes."""
 
 
 class TooManyCalls(RemoteProtocolError):
@@ -114,7 +119,7 @@ class Link:
         return answer
 
     async def call(
-        self, method: Method[P, R], params: P, *, cleanup: bool = False, patient: bool = False
+        self, method: Method[P, R], params: P, *, cleanup: bool = False, patience: float = 0.0
     ) -> R:
         """
         Ask the server.
@@ -123,10 +128,12 @@ class Link:
             method: What to ask.
             params: With what.
             cleanup: It ends something, and may use the place kept for that.
-            patient: It may take long by its nature, and does not hurry the reading of output.
+            patience: Seconds for which it does not hurry the reading of output, since
+                it may take that long by its nature.
 
         Raises:
             TooManyCalls: There is no place for it.
+            ConnectionLost: The connection ended, or had no place even for cleaning up.
         """
         if self.connection.calls_in_flight >= MAX_CALLS + cleanup:
             if not cleanup:
@@ -134,19 +141,35 @@ class Link:
             # Something would be left behind: better to begin anew.
             self.connection.transport.abort()
             raise ConnectionLost("exec-server transport disconnected")
-        if patience > 0 and not self.connection.ended:
-            timer = asyncio.get_running_loop().call_later(patience, self._hurry)
-            try:
+        if patience > 0:
+            with self._hurry_after(patience):
                 return await self.connection.call(method, params)
-            finally:
-                if timer.when() > asyncio.get_running_loop().time():
-                    timer.cancel()
-        self._hurry()
+        self._urgent += 1
+        self._weigh()
         try:
             return await self.connection.call(method, params)
         finally:
             self._urgent -= 1
             self._weigh()
+
+    @contextmanager
+    def _hurry_after(self, patience: float) -> Iterator[None]:
+        hurried = False
+
+        def hurry() -> None:
+            nonlocal hurried
+            hurried = True
+            self._urgent += 1
+            self._weigh()
+
+        timer = asyncio.get_running_loop().call_later(min(patience, _LONGEST_PATIENCE), hurry)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if hurried:
+                self._urgent -= 1
+                self._weigh()
 
     def hold_receiving(self, holder: object) -> None:
         """A reader of output cannot keep up."""

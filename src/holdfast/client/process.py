@@ -1,12 +1,13 @@
 """A process of a server, seen through the same seam as a local one (exec-server spec 16.2)."""
 
 import asyncio
+from bisect import insort
 from typing import TYPE_CHECKING
 
 import pybase64
 
 from holdfast.client.reorder import Reorder
-from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed
+from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed, Unsupported
 from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
 from holdfast.process.follow import EventStream, Followers
 from holdfast.process.output import OutputLog
@@ -28,6 +29,7 @@ from holdfast.protocol.process import (
     SignalParams,
     TerminateParams,
     WriteParams,
+    WriteResponse,
     WriteStatus,
 )
 
@@ -51,6 +53,10 @@ class RemoteProcess:
         self._reorder = Reorder()
         self._log = OutputLog()
         self._write_id = 0
+        # Writes by the order of their calls, as long as they are not on the wire.
+        self._writes = 0
+        self._unsent: list[int] = []
+        self._next_turn = asyncio.Event()
         self._terminated = False
         self._followers = Followers(self._log, client.hold_receiving, client.release_receiving)
         self._failure: HoldfastError | None = None
@@ -69,7 +75,7 @@ class RemoteProcess:
             wait_ms=int(wait * 1000),
         )
         try:
-            return await self._client.call_again(PROCESS_READ, params, patient=wait > 0)
+            return await self._client.call_again(PROCESS_READ, params, patience=wait)
         except ConnectionLost as error:
             return ReadResponse(
                 chunks=[],
@@ -91,12 +97,42 @@ class RemoteProcess:
             write_id=write_id,
         )
         try:
-            # Repeated with the same id, so the bytes arrive once.
-            return (await self._client.call_again(PROCESS_WRITE, params)).status
+            return (await self._write_in_turn(params)).status
         except RemoteError as error:
             if error.code == codes.INTERNAL_ERROR:
                 raise StdinClosed(error.message) from error
             raise
+
+    async def _write_in_turn(self, params: WriteParams) -> WriteResponse:
+        """
+        Write, and write again with the same id after each lost connection.
+
+        The bytes arrive once by their id, and in order by their turn: one that has
+        to be repeated goes before those that were made after it.
+        """
+        self._writes += 1
+        turn = self._writes
+        insort(self._unsent, turn)
+        try:
+            while True:
+                while self._unsent[0] != turn:
+                    self._next_turn.clear()
+                    await self._next_turn.wait()
+                link = await self._client.connected()
+                if self._unsent[0] != turn:
+                    continue  # an earlier one came back while we waited
+                del self._unsent[0]
+                self._next_turn.set()
+                try:
+                    return await link.call(PROCESS_WRITE, params)
+                except ConnectionLost:
+                    if self._client.lost_for_good:
+                        raise
+                    insort(self._unsent, turn)
+        finally:
+            if turn in self._unsent:
+                self._unsent.remove(turn)
+                self._next_turn.set()
 
     async def close_stdin(self) -> None:
         params = CloseStdinParams(process_id=self.process_id)
@@ -108,7 +144,14 @@ class RemoteProcess:
 
     async def signal(self, name: str) -> None:
         params = SignalParams(process_id=self.process_id, signal=name)
-        await self._client.call(PROCESS_SIGNAL, params)
+        try:
+            await self._client.call(PROCESS_SIGNAL, params)
+        except RemoteError as error:
+            environment = self._client.environment
+            knows_names = environment is not None and environment.capabilities.process_signal_names
+            if error.code == codes.INVALID_PARAMS and name != "interrupt" and not knows_names:
+                raise Unsupported(error.code, error.message, error.data) from error
+            raise
 
     async def terminate(self) -> bool:
         self._terminated = True
@@ -146,6 +189,10 @@ class RemoteProcess:
         """Take the exit from the wire."""
         self.deliver(Exited(seq, Verdict(reason=self._reason(), exit_code=exit_code)))
 
+    def interrupted(self) -> None:
+        """The connection is lost; `catch_up` comes before anything else goes on."""
+        self._reorder.interrupted()
+
     def catch_up(self, answer: ReadResponse) -> None:
         """
         Take what was missed while there was no connection.
@@ -153,7 +200,8 @@ class RemoteProcess:
         Raises:
             RemoteProtocolError: The server no longer has all of it.
         """
-        self._publish(self._reorder.catch_up(answer, self._reason()))
+        if self._failure is None:
+            self._publish(self._reorder.catch_up(answer, self._reason()))
 
     def fail(self, error: HoldfastError) -> None:
         """It cannot be followed any more."""

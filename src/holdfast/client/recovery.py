@@ -21,6 +21,9 @@ RECOVERY_LIMIT = 25.0
 RETRY_INTERVAL = 0.1
 """Seconds between two attempts."""
 
+_CALLS_AT_ONCE = 256
+"""A connection has places for so many calls, and a client may have more processes than that."""
+
 
 async def recover(client: "ExecServerClient", session_id: str) -> "Link":
     """
@@ -57,10 +60,11 @@ async def _attempt(client: "ExecServerClient", session_id: str) -> "Link":
                 "exec-server protocol error: exec-server initialized an unexpected session ID"
             )
         async with asyncio.TaskGroup() as tasks:
+            at_once = asyncio.Semaphore(_CALLS_AT_ONCE)
             for process in client.open_processes:
-                tasks.create_task(_catch_up(client, link, process))
-            for process_id in client.take_lost_starts():
-                tasks.create_task(_terminate(link, process_id))
+                tasks.create_task(_catch_up(client, link, process, at_once))
+            for process_id in client.lost_starts:
+                tasks.create_task(_end_lost_start(client, link, process_id, at_once))
     except BaseExceptionGroup as group:
         link.connection.transport.abort()
         # All of them have the same cause: the connection.
@@ -71,22 +75,33 @@ async def _attempt(client: "ExecServerClient", session_id: str) -> "Link":
     return link
 
 
-async def _catch_up(client: "ExecServerClient", link: "Link", process: RemoteProcess) -> None:
+async def _catch_up(
+    client: "ExecServerClient", link: "Link", process: RemoteProcess, at_once: asyncio.Semaphore
+) -> None:
     """One read tells all that happened; a process that cannot be followed any more has failed."""
-    params = ReadParams(
-        process_id=process.process_id, after_seq=process.last_seq, max_bytes=None, wait_ms=0
-    )
-    try:
-        process.catch_up(await link.call(PROCESS_READ, params))
-    except (RemoteError, RemoteProtocolError) as error:
-        process.fail(
-            RemoteProtocolError(
-                f"failed to recover process {process.process_id}:"
-                f" exec-server protocol error: {error}"
-            )
+    async with at_once:
+        params = ReadParams(
+            process_id=process.process_id, after_seq=process.last_seq, max_bytes=None, wait_ms=0
         )
-        client.forget(process)
-        await _terminate(link, process.process_id)
+        try:
+            process.catch_up(await link.call(PROCESS_READ, params))
+        except (RemoteError, RemoteProtocolError) as error:
+            cause = (
+                error if isinstance(error, RemoteError) else f"exec-server protocol error: {error}"
+            )
+            process.fail(
+                RemoteProtocolError(f"failed to recover process {process.process_id}: {cause}")
+            )
+            client.forget(process)
+            await _terminate(link, process.process_id)
+
+
+async def _end_lost_start(
+    client: "ExecServerClient", link: "Link", process_id: str, at_once: asyncio.Semaphore
+) -> None:
+    async with at_once:
+        await _terminate(link, process_id)
+    client.lost_start_ended(process_id)  # and not before: the next attempt would not know of it
 
 
 async def _terminate(link: "Link", process_id: str) -> None:

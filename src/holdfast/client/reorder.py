@@ -5,6 +5,8 @@ Pure. A server's events are numbered, and only the number counts: they may come 
 any order, twice, or after a lost connection only as the answer to a read.
 """
 
+from itertools import islice
+
 from holdfast.errors import RemoteProtocolError
 from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, ReadResponse
@@ -17,6 +19,14 @@ MAX_EVENTS = 256
 MAX_EVENT_BYTES = 1 << 20
 """Bytes of output in them, and in any one event."""
 
+_WHILE_RECOVERING = 32
+"""
+How many times as much may wait while the answer to a read is on its way.
+
+A server sends what happens now as soon as the session is resumed, and the answer is
+behind that: a busy process fills the connection first.
+"""
+
 
 class Reorder:
     """Takes events as they come, gives them back as they happened."""
@@ -27,6 +37,7 @@ class Reorder:
         self._waiting: dict[int, ProcessEvent] = {}
         self._bytes = 0
         self._exit_known = False
+        self._room = 1
 
     def add(self, event: ProcessEvent) -> list[ProcessEvent]:
         """
@@ -46,15 +57,19 @@ class Reorder:
             # The one that closes the gap is always taken, however much waits behind it.
             self.last += 1
             return [event, *self._due()]
-        if len(self._waiting) >= MAX_EVENTS:
+        if len(self._waiting) >= MAX_EVENTS * self._room:
             raise RemoteProtocolError(f"process event reorder buffer exceeds {MAX_EVENTS} entries")
-        if self._bytes + size > MAX_EVENT_BYTES:
+        if self._bytes + size > MAX_EVENT_BYTES * self._room:
             raise RemoteProtocolError(
                 f"process event reorder buffer exceeds {MAX_EVENT_BYTES} bytes"
             )
         self._waiting[event.seq] = event
         self._bytes += size
         return []
+
+    def interrupted(self) -> None:
+        """Events may be missing from now on, until `catch_up` brings them."""
+        self._room = _WHILE_RECOVERING
 
     def catch_up(self, answer: ReadResponse, reason: Reason) -> list[ProcessEvent]:
         """
@@ -70,13 +85,15 @@ class Reorder:
         Raises:
             RemoteProtocolError: The server no longer has all of it.
         """
+        self._room = 1
         for chunk in answer.chunks:
             if chunk.seq > self.last:
                 self._waiting.setdefault(chunk.seq, chunk)
         through = answer.next_seq - 1
         if answer.closed and through > self.last:
             self._waiting[through] = Closed(through)
-        missing = [seq for seq in range(self.last + 1, through + 1) if seq not in self._waiting]
+        numbers = (seq for seq in range(self.last + 1, through + 1) if seq not in self._waiting)
+        missing = list(islice(numbers, 2))  # two are too many already
         if missing and answer.exited and not self._exit_known:
             seq = missing.pop(0)
             self._exit_known = True
