@@ -78,10 +78,14 @@ async def count(client: ExecServerClient, line: Line) -> None:
 
 
 async def main() -> None:
-    async with asyncio.timeout(25), Server() as server:
+    async with asyncio.timeout(25), Server() as server, asyncio.TaskGroup() as tasks:
         url = await server.listen(parse_listen_url("ws://127.0.0.1:0"))
         line = Line(int(url.rpartition(":")[2]))
-        proxy = await asyncio.start_server(line.carry, "127.0.0.1", 0)
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.create_task(line.carry(reader, writer))
+
+        proxy = await asyncio.start_server(connected, "127.0.0.1", 0)
         port = proxy.sockets[0].getsockname()[1]
         async with await ExecServerClient.connect(f"ws://127.0.0.1:{port}") as client:
             session = client.session_id

@@ -133,6 +133,11 @@ class Connection:
         """End the conversation after what is still to be sent."""
         self.transport.close()
 
+    def abandon(self, reason: str) -> None:
+        """End the conversation at once; nobody can ask on it any more when this returns."""
+        self.transport.abort()
+        self.lost(reason)
+
     # -- what the transport says
 
     def received(self, message: bytes) -> None:
@@ -208,7 +213,7 @@ class Connection:
         if error.code == codes.TRANSPORT_CLOSED and error.message == "JSON-RPC transport closed":
             # It knows before we do. Whoever asks again has to ask on another connection.
             future.set_exception(ConnectionLost("exec-server transport disconnected"))
-            self.transport.abort()
+            self.abandon(error.message)
         elif error.code == codes.METHOD_NOT_FOUND:
             future.set_exception(Unsupported(error.code, error.message, error.data))
         else:

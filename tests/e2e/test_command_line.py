@@ -9,7 +9,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from tests.e2e.wire import HOLDFAST, LIMIT, connect, http, serving
 
 DIGEST = "0" * 64
@@ -95,7 +94,9 @@ async def _session_of(url: str) -> str:
 
 
 @pytest.mark.requirement("serve.listen.scheme", "serve.start-errors")
-@pytest.mark.parametrize("url", ["wss://127.0.0.1:0", "http://127.0.0.1:0", "127.0.0.1:0", "", "tcp"])
+@pytest.mark.parametrize(
+    "url", ["wss://127.0.0.1:0", "http://127.0.0.1:0", "127.0.0.1:0", "", "tcp"]
+)
 def test_another_scheme_is_refused(url: str) -> None:
     assert _error("--listen", url) == (
         f"Error: unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio`\n"
@@ -187,8 +188,7 @@ def test_options_of_signed_tokens_need_their_mode(token: str, option: tuple[str,
 def test_signed_tokens_need_a_secret_and_no_token(token: str) -> None:
     mode = ("--ws-auth", "signed-bearer-token")
     assert _error(*mode) == (
-        "Error: `--ws-shared-secret-file` is required"
-        " when `--ws-auth signed-bearer-token` is set\n"
+        "Error: `--ws-shared-secret-file` is required when `--ws-auth signed-bearer-token` is set\n"
     )
     for option in (("--ws-token-file", token), ("--ws-token-sha256", DIGEST)):
         assert _error(*mode, "--ws-shared-secret-file", token, *option) == (
@@ -342,7 +342,9 @@ async def test_a_socket_file_left_by_a_server_that_is_gone_is_replaced(tmp_path:
 async def test_a_socket_file_of_a_living_server_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with serving("--listen", f"unix://{path}"):
-        assert _error("--listen", f"unix://{path}") == "Error: Address already in use (os error 98)\n"
+        assert (
+            _error("--listen", f"unix://{path}") == "Error: Address already in use (os error 98)\n"
+        )
         assert b"sessionId" in await _ask(path)
 
 

@@ -1,15 +1,15 @@
-"""What a listener answers before a connection is a WebSocket, and whom it lets in (exec-server spec 1.2, 1.3)."""
+"""What a listener answers to plain HTTP, and whom it lets in (exec-server spec 1.2, 1.3)."""
 
 import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jwt
 import pytest
-from websockets.exceptions import InvalidStatus
-
 from tests.e2e.wire import UPGRADE, ServerProcess, connect, http, serving
+from websockets.exceptions import InvalidStatus
 
 TOKEN = "an-unguessable-token"
 SECRET = "a secret of more than thirty-two bytes"
@@ -55,7 +55,7 @@ def _signed_mode(secret_file: Path) -> tuple[str, ...]:
     return ("--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", str(secret_file))
 
 
-def _token(*, secret: str = SECRET, algorithm: str = "HS256", **claims: object) -> str:
+def _token(*, secret: str = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
     return jwt.encode(claims, secret, algorithm=algorithm)
 
 
@@ -236,7 +236,16 @@ async def test_a_missing_token_is_named(guarded: ServerProcess) -> None:
 @pytest.mark.requirement("auth.header.invalid")
 @pytest.mark.parametrize(
     "value",
-    ["", "Bearer", "Bearer ", "Bearer   ", f"Bearer{TOKEN}", f"Basic {TOKEN}", TOKEN, "Bearer \xe9"],
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer   ",
+        f"Bearer{TOKEN}",
+        f"Basic {TOKEN}",
+        TOKEN,
+        "Bearer \xe9",
+    ],
 )
 async def test_a_header_that_holds_no_token_is_invalid(guarded: ServerProcess, value: str) -> None:
     refused = (401, "invalid authorization header")
@@ -363,7 +372,7 @@ async def test_another_issuer_is_refused(particular: ServerProcess, claims: dict
 @pytest.mark.requirement("auth.jwt.audience")
 @pytest.mark.parametrize("claims", [{}, {"aud": "us"}, {"aud": ["a", "b"]}, {"aud": []}])
 async def test_another_audience_is_refused(
-    particular: ServerProcess, claims: dict[str, object]
+    particular: ServerProcess, claims: dict[str, Any]
 ) -> None:
     token = _token(exp=_soon(), iss="us", **claims)
     assert await _refusal(particular.url, token) == (401, "websocket jwt audience mismatch")

@@ -322,6 +322,10 @@ class Event:
     params: Mapping[str, Any]
 
     @property
+    def process_id(self) -> str:
+        return str(self.params["processId"])
+
+    @property
     def seq(self) -> int:
         return int(self.params["seq"])
 
@@ -354,6 +358,8 @@ class Client:
         self._last_id = 0
         self._replies: deque[dict[str, Any]] = deque()
         self._events: dict[str, list[Event]] = {}
+        # The output of each process in the order in which it came.
+        self._output: dict[str, bytearray] = {}
         self._write_id = 0
 
     # messages
@@ -409,6 +415,10 @@ class Client:
                     self._replies.remove(message)
                     return message
             await self._pull()
+
+    def unread_replies(self) -> list[dict[str, Any]]:
+        """Answers that came while something else was waited for."""
+        return list(self._replies)
 
     async def call(self, method: str, params: object = None) -> Any:
         """
@@ -479,10 +489,10 @@ class Client:
 
     async def output(self, process_id: str, until: bytes) -> bytes:
         """Wait until the output so far holds a text, and return all of it."""
-        while until not in (data := self._output(process_id)):
-            assert not self._closed(process_id), f"{until!r} did not come in {data!r}"
+        while until not in (data := self._output.get(process_id, bytearray())):
+            assert not self._closed(process_id), f"{until!r} did not come in {bytes(data)!r}"
             await self._pull()
-        return data
+        return bytes(data)
 
     async def exited(self, process_id: str) -> int:
         """Wait for the exit, which may come before the last output."""
@@ -528,18 +538,15 @@ class Client:
         message = await self.receive()
         method = message.get("method", "")
         if method.startswith("process/"):
-            params = message["params"]
-            event = Event(method.removeprefix("process/"), params)
-            self._events.setdefault(params["processId"], []).append(event)
+            event = Event(method.removeprefix("process/"), message["params"])
+            self._events.setdefault(event.process_id, []).append(event)
+            self._output.setdefault(event.process_id, bytearray()).extend(event.data)
         else:
             self._replies.append(message)
 
     def _closed(self, process_id: str) -> bool:
-        return any(event.kind == "closed" for event in self._events.get(process_id, []))
-
-    def _output(self, process_id: str) -> bytes:
-        events = sorted(self._events.get(process_id, []), key=lambda event: event.seq)
-        return b"".join(event.data for event in events)
+        # It is the last one to come, or close to it.
+        return any(event.kind == "closed" for event in self._events.get(process_id, [])[-3:])
 
 
 @asynccontextmanager

@@ -102,8 +102,10 @@ class Foreground:
         """
         self._process = process
         out, err = OutputWriter(self._stdout), OutputWriter(self._stderr)
-        self.start_task(self._watch(out, "stdout"))
-        self.start_task(self._watch(err, "stderr"))
+        watching = [
+            self.start_task(self._watch(out, "stdout")),
+            self.start_task(self._watch(err, "stderr")),
+        ]
         try:
             with ExitStack() as until_exit:
                 self._give_input(process, until_exit)
@@ -114,10 +116,12 @@ class Foreground:
                         self._verdict = event.verdict
                         # Its children may go on writing, but keys have nowhere to go.
                         until_exit.close()
-            await out.flush()
-            await err.flush()
+            out.close()
+            err.close()
+            await asyncio.gather(*watching)
         except BaseException:
-            await self._terminate(process)
+            if not self._killed:  # else that was tried, and this is not the time to try again
+                await self._terminate(process)
             raise
         finally:
             out.close()
@@ -138,7 +142,9 @@ class Foreground:
     # -- streams
 
     async def _watch(self, writer: OutputWriter, name: str) -> None:
-        error = await writer.error()
+        error = await writer.wait()
+        if error is None:
+            return
         if not isinstance(error, BrokenPipeError):
             raise Ended(FAILED, f"cannot write to {name}: {error.strerror}")
         # Nobody reads on. That ends a command which would have written more.

@@ -78,14 +78,15 @@ class OutputWriter:
     Writes to one descriptor, in order and without loss, at the pace of its reader.
 
     What can block is written by a thread of its own: while nobody reads, signals
-    still get through. The thread ends some time after `close`, or with the process.
+    still get through. The thread ends with the last write after `close`; if that
+    never comes, it is left to the end of the process.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._loop = asyncio.get_running_loop()
-        self._error: asyncio.Future[OSError] = self._loop.create_future()
-        # Ends with `None`.
+        self._ended: asyncio.Future[OSError | None] = self._loop.create_future()
+        # Its end is `None`.
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._queued = 0
         self._progress = asyncio.Event()
@@ -94,49 +95,46 @@ class OutputWriter:
 
     async def write(self, data: bytes) -> None:
         """Queue bytes; waits while too many are queued. They go nowhere after an error."""
-        if not data or self._error.done():
+        if not data or self._ended.done():
             return
         if self._never_blocks:
             try:
                 _write_all(self._fd, data)
             except OSError as error:
-                self._failed(error)
+                self._end(error)
             return
         if self._thread is None:
             self._thread = Thread(target=self._write_queued, daemon=True)
             self._thread.start()
         self._queued += len(data)
         self._queue.put(data)
-        await self._wait_below(_MAX_QUEUED)
-
-    async def flush(self) -> None:
-        """Wait until everything is written, or will never be."""
-        await self._wait_below(0)
-
-    async def error(self) -> OSError:
-        """Wait for the first error there is."""
-        return await asyncio.shield(self._error)
-
-    def close(self) -> None:
-        """Write no more than what is queued, and let go of the thread."""
-        self._queue.put(None)
-
-    async def _wait_below(self, limit: int) -> None:
-        while self._queued > limit and not self._error.done():
+        while self._queued > _MAX_QUEUED and not self._ended.done():
             self._progress.clear()
             await self._progress.wait()
+
+    def close(self) -> None:
+        """There is no more to write than what is queued; harmless when it was said before."""
+        if self._thread is None:
+            self._end(None)
+        else:
+            self._queue.put(None)
+
+    async def wait(self) -> OSError | None:
+        """Wait until everything was written after `close`, or for the error that prevents it."""
+        return await asyncio.shield(self._ended)
 
     # -- the thread
 
     def _write_queued(self) -> None:
+        error: OSError | None = None
         with suppress(RuntimeError):  # the loop has ended: nobody wants to know
-            while data := self._next():
-                try:
+            try:
+                while data := self._next():
                     _write_all(self._fd, data)
-                except OSError as error:
-                    self._loop.call_soon_threadsafe(self._failed, error)
-                    return
-                self._loop.call_soon_threadsafe(self._written, len(data))
+                    self._loop.call_soon_threadsafe(self._written, len(data))
+            except OSError as failure:
+                error = failure
+            self._loop.call_soon_threadsafe(self._end, error)
 
     def _next(self) -> bytes:
         """All that is queued, once there is something; nothing at the end."""
@@ -146,7 +144,7 @@ class OutputWriter:
             while part is not None:
                 parts.append(part)
                 part = self._queue.get_nowait()
-            self._queue.put(None)  # for the next time
+            self._queue.put(None)  # to be found the next time
         return b"".join(parts)
 
     # -- told by the thread
@@ -155,9 +153,10 @@ class OutputWriter:
         self._queued -= size
         self._progress.set()
 
-    def _failed(self, error: OSError) -> None:
-        self._error.set_result(error)
-        self._progress.set()
+    def _end(self, error: OSError | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(error)
+            self._progress.set()
 
 
 def _write_all(fd: int, data: bytes) -> None:

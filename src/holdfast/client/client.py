@@ -337,6 +337,13 @@ class ExecServerClient:
             self._give_up(error)
             recovering.set_exception(error)
             return
+        except Exception as error:
+            # A fault of ours; nobody may wait for ever because of it.
+            logger.exception("recovery failed")
+            lost = ConnectionLost(f"{text}; failed to resume exec-server session: {error}")
+            self._give_up(lost)
+            recovering.set_exception(lost)
+            return
         recovering.set_result(None)
         self._install(link)
 

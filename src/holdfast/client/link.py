@@ -139,7 +139,7 @@ class Link:
             if not cleanup:
                 raise TooManyCalls
             # Something would be left behind: better to begin anew.
-            self.connection.transport.abort()
+            self.connection.abandon("too many pending requests")
             raise ConnectionLost("exec-server transport disconnected")
         if patience > 0:
             with self._hurry_after(patience):

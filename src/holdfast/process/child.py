@@ -64,6 +64,7 @@ class Child:
 
     def reap(self) -> None:
         """Forget a child that has ended, or was killed and is about to."""
+        os.set_blocking(self.pidfd, True)  # one that is about to end is waited for
         with suppress(ChildProcessError):
             os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
         os.close(self.pidfd)

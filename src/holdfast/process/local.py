@@ -211,9 +211,10 @@ class LocalProcess:
             return False
         if self._killed is None:
             self._killed = reason
+        # First of all: a process that saw the end of its input before might still act on it.
+        self.signal(signal.SIGKILL)
         if self._stdin is not None:
             self._stdin.refuse()
-        self.signal(signal.SIGKILL)
         return True
 
     def kill_group(self, reason: Reason) -> None:
@@ -242,6 +243,7 @@ class LocalProcess:
         # What it wrote before it exited is there by now. Told before the exit it
         # is in the order in which it happened, which the real server does not promise.
         for pump in self._pumps:
+            pump.process_gone = True
             pump.drain()
         logger.info("process %s %s", self.process_id, verdict)
         self.log.exit(verdict)

@@ -41,8 +41,18 @@ What a full pipe holds, and not what a child in the background goes on writing.
 """
 
 
+_LOOK_AGAIN = 0.1
+"""Seconds until a terminal that nobody has open is looked at again."""
+
+
 class OutputPump:
-    """Reads one descriptor, which it owns, until its end."""
+    """
+    Reads one descriptor, which it owns, until its end.
+
+    A terminal ends when nobody has it open and its process has gone: to close it
+    earlier would hang up on a process that is about to exit, and on one that
+    opens it again by its name.
+    """
 
     def __init__(
         self,
@@ -59,9 +69,12 @@ class OutputPump:
         self._ended = ended
         self._take = self._take_from_terminal if stream == "pty" else self._take_from_pipe
         self._held = False
+        self._deserted = False
         self._polled = False
         self._enlarged = False
         self.open = True
+        self.process_gone = False
+        """Set by the owner: from then on a terminal may end."""
         self._poll()
 
     def hold(self) -> None:
@@ -94,7 +107,7 @@ class OutputPump:
 
     def _poll(self) -> None:
         """Have the event loop watch the descriptor exactly while it is to be read."""
-        wanted = self.open and not self._held
+        wanted = self.open and not self._held and not self._deserted
         if wanted != self._polled:
             self._polled = wanted
             if wanted:
@@ -138,12 +151,22 @@ class OutputPump:
             except BlockingIOError:
                 break
             except OSError:
-                ended = True  # EIO: the last holder of the terminal is gone
+                piece = b""  # EIO: the last holder of the terminal is gone
+            if not piece:
+                ended = True
                 break
             pieces.append(piece)
             size += len(piece)
         if pieces:
             self._log.append(self._stream, pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        if ended:
+        if ended and self.process_gone:
             self.close()
+        elif ended and not self._deserted:
+            self._deserted = True
+            self._poll()
+            self._loop.call_later(_LOOK_AGAIN, self._look_again)
         return size
+
+    def _look_again(self) -> None:
+        self._deserted = False
+        self._poll()

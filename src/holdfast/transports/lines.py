@@ -54,11 +54,11 @@ class LineTransport(asyncio.Protocol):
             self._writer.writelines((*parts, b"\n"))
 
     def pause_receiving(self) -> None:
-        if self._reader is not None and not self._lost:
+        if self._reader is not None and not self._reader.is_closing():
             self._reader.pause_reading()
 
     def resume_receiving(self) -> None:
-        if self._reader is not None and not self._lost:
+        if self._reader is not None and not self._reader.is_closing():
             self._reader.resume_reading()
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from typing import cast
 
 from picows import (
     WSAutoPingStrategy,
+    WSError,
     WSFrame,
     WSHandshakeError,
     WSListener,
@@ -88,6 +89,7 @@ class WebSocketTransport(WSListener):
         self._corked: list[bytes] | None = None
         self._quick_ack: socket.socket | None = None
         self._ping_timer: asyncio.TimerHandle | None = None
+        self._open = False
         self._lost = False
         # Ended from here: what the other side said after that is not heard.
         self._aborted = False
@@ -114,12 +116,14 @@ class WebSocketTransport(WSListener):
             self._ws.underlying_transport.writelines((_frame_head(size), *parts))
 
     def pause_receiving(self) -> None:
-        if not self._lost:
-            self._ws.underlying_transport.pause_reading()
+        underlying = self._ws.underlying_transport
+        if not underlying.is_closing():
+            underlying.pause_reading()
 
     def resume_receiving(self) -> None:
-        if not self._lost:
-            self._ws.underlying_transport.resume_reading()
+        underlying = self._ws.underlying_transport
+        if not underlying.is_closing():
+            underlying.resume_reading()
 
     def close(self) -> None:
         self._uncork()
@@ -133,6 +137,7 @@ class WebSocketTransport(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._ws = transport
+        self._open = True
         underlying = transport.underlying_transport
         underlying.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
         peer = underlying.get_extra_info("peername")
@@ -397,10 +402,15 @@ async def connect_websocket(
         raise ConnectFailed(
             f"failed to connect to exec-server websocket `{url}`: {_refusal(error)}"
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, WSError) as error:
         raise ConnectFailed(
             f"failed to connect to exec-server websocket `{url}`: {error}"
         ) from error
+    if not listener._open:  # noqa: SLF001
+        # picows does not tell when the other side hangs up instead of answering.
+        raise ConnectFailed(
+            f"failed to connect to exec-server websocket `{url}`: connection closed"
+        )
     if not transport.is_secure:
         listener._quick_ack = transport.underlying_transport.get_extra_info("socket")  # noqa: SLF001
     return listener

@@ -1,0 +1,445 @@
+"""
+What every place where processes can be started promises.
+
+Nothing here says where a process runs: on this machine, behind any of our transports,
+or on the real Codex server behind our client.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contract.conftest import Place
+from tests.e2e.wire import LIMIT, PATH, Fifo, file_uri
+
+from holdfast.backends import ExecProcess
+from holdfast.errors import HoldfastError, Refused, RemoteError, StdinClosed, Unsupported
+from holdfast.events import Closed, Exited, ProcessEvent, Reason
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import OutputChunk, StartParams, TerminalSize, WriteStatus
+
+
+def program(
+    *argv: str, process_id: str = "p", cwd: str = "file:///", **options: Any
+) -> StartParams:
+    return StartParams(
+        process_id=process_id,
+        argv=list(argv),
+        cwd=PathUri.parse(cwd),
+        env={"PATH": PATH, "HOME": "/"},
+        tty=options.pop("tty", False),
+        **options,
+    )
+
+
+def shell(script: str, **options: Any) -> StartParams:
+    return program("/bin/sh", "-c", script, **options)
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that came of a process."""
+
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
+    pty: bytes
+
+
+async def finish(process: ExecProcess) -> Run:
+    """Follow a process to its close, and check what holds for every one of them."""
+    async with asyncio.timeout(2 * LIMIT):
+        events = [event async for event in process.events()]
+    return check(events)
+
+
+def check(events: list[ProcessEvent]) -> Run:
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    (exited,) = [event for event in events if isinstance(event, Exited)]
+    assert [event for event in events if isinstance(event, Closed)] == [events[-1]]
+    streams = {"stdout": b"", "stderr": b"", "pty": b""}
+    for event in events:
+        if isinstance(event, OutputChunk):
+            assert event.chunk
+            streams[event.stream] += event.chunk
+    return Run(exited.verdict.exit_code, **streams)
+
+
+async def run(place: Place, params: StartParams) -> Run:
+    async with asyncio.timeout(LIMIT):
+        process = await place.backend.start(params)
+    return await finish(process)
+
+
+class Output:
+    """The output of a process as it comes."""
+
+    def __init__(self, process: ExecProcess) -> None:
+        self._events = process.events()
+        self.seen: list[ProcessEvent] = []
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(event.chunk for event in self.seen if isinstance(event, OutputChunk))
+
+    async def until(self, text: bytes) -> None:
+        async with asyncio.timeout(LIMIT):
+            while text not in self.data:
+                self.seen.append(await anext(self._events))
+
+    async def exited(self) -> None:
+        async with asyncio.timeout(LIMIT):
+            while not any(isinstance(event, Exited) for event in self.seen):
+                self.seen.append(await anext(self._events))
+
+    async def finish(self) -> Run:
+        async with asyncio.timeout(LIMIT):
+            self.seen += [event async for event in self._events]
+        return check(self.seen)
+
+
+async def test_a_process_tells_its_output_then_its_exit_then_its_close(place: Place) -> None:
+    process = await place.backend.start(shell("echo out; echo err >&2; exit 3"))
+    assert process.process_id == "p"
+    assert await finish(process) == Run(3, b"out\n", b"err\n", b"")
+    verdict = await process.wait()
+    assert (verdict.reason, verdict.exit_code) == (Reason.EXITED, 3)
+
+
+async def test_bytes_stay_what_they_are(place: Place) -> None:
+    done = await run(place, shell(r"printf '\000\377\303\050\r\n'"))
+    assert done == Run(0, b"\x00\xff\xc3\x28\r\n", b"", b"")
+
+
+async def test_a_process_without_a_word_has_an_end_too(place: Place) -> None:
+    assert await run(place, program("true")) == Run(0, b"", b"", b"")
+
+
+@pytest.mark.parametrize("code", [0, 1, 255])
+async def test_the_exit_code_is_told(place: Place, code: int) -> None:
+    assert (await run(place, shell(f"exit {code}"))).exit_code == code
+
+
+@pytest.mark.parametrize(("tty", "code"), [(False, 128 + 9), (True, 1)])
+async def test_a_signal_shows_in_the_exit_code(place: Place, tty: bool, code: int) -> None:
+    assert (await run(place, shell("kill -9 $$", tty=tty))).exit_code == code
+
+
+async def test_the_environment_and_the_folder_are_those_asked_for(
+    place: Place, tmp_path: Path
+) -> None:
+    params = program("env", cwd=file_uri(tmp_path))
+    done = await run(place, params)
+    assert set(done.stdout.decode().split()) == {f"PATH={PATH}", "HOME=/"}
+    assert (await run(place, program("pwd", process_id="q", cwd=file_uri(tmp_path)))).stdout == (
+        f"{tmp_path}\n".encode()
+    )
+
+
+async def test_a_terminal_is_a_terminal_and_has_one_stream(place: Place) -> None:
+    script = "test -t 0 -a -t 1 -a -t 2 && stty size; echo err >&2; echo tty > /dev/tty; exit 4"
+    done = await run(place, shell(script, tty=True))
+    assert done == Run(4, b"", b"", b"24 80\r\nerr\r\ntty\r\n")
+
+
+# -- input
+
+
+async def test_input_reaches_a_pipe_once_for_each_id(place: Place) -> None:
+    process = await place.backend.start(program("head", "-c", "4", pipe_stdin=True))
+    for data, write_id in [(b"a", "x"), (b"a", "x"), (b"other", "x"), (b"", "y"), (b"bcd", "z")]:
+        assert await process.write(data, write_id) is WriteStatus.ACCEPTED
+    assert (await finish(process)).stdout == b"abcd"
+
+
+async def test_input_keeps_its_order(place: Place) -> None:
+    process = await place.backend.start(program("head", "-n", "500", pipe_stdin=True))
+    lines = [b"%d\n" % number for number in range(500)]
+    async with asyncio.timeout(LIMIT):
+        await asyncio.gather(*(process.write(line) for line in lines))
+    assert (await finish(process)).stdout == b"".join(lines)
+
+
+async def test_input_reaches_a_terminal(place: Place) -> None:
+    process = await place.backend.start(shell("stty -echo; echo ready; read x; echo =$x", tty=True))
+    output = Output(process)
+    await output.until(b"ready")
+    assert await process.write(b"hi\r") is WriteStatus.ACCEPTED
+    assert await output.finish() == Run(0, b"", b"", b"ready\r\n=hi\r\n")
+
+
+async def test_control_c_interrupts_what_runs_in_a_terminal(place: Place) -> None:
+    script = "trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.05; done"
+    process = await place.backend.start(shell(script, tty=True))
+    output = Output(process)
+    await output.until(b"ready")
+    await process.write(b"\x03")
+    done = await output.finish()
+    assert done.exit_code == 5
+    assert done.pty.endswith(b"caught\r\n")
+
+
+async def test_without_input_there_is_nothing_to_write_to(place: Place) -> None:
+    process = await place.backend.start(program("cat"))
+    assert await process.write(b"x") is WriteStatus.STDIN_CLOSED
+    assert await finish(process) == Run(0, b"", b"", b"")
+
+
+async def test_more_input_than_anybody_holds_arrives(place: Place) -> None:
+    size = 3 << 20
+    process = await place.backend.start(shell(f"head -c {size} | wc -c", pipe_stdin=True))
+
+    async def write_all() -> None:
+        for _ in range(size >> 16):
+            await process.write(bytes(1 << 16))
+
+    async with asyncio.timeout(2 * LIMIT):
+        await write_all()
+    assert (await finish(process)).stdout.strip() == str(size).encode()
+
+
+# -- ending
+
+
+async def test_an_interrupt_reaches_the_group(place: Place) -> None:
+    script = "trap 'exit 7' INT; echo ready; while :; do sleep 10; done"
+    process = await place.backend.start(shell(script))
+    output = Output(process)
+    await output.until(b"ready")
+    await process.signal("interrupt")
+    assert (await output.finish()).exit_code == 7
+
+
+async def test_terminate_kills_at_once(place: Place) -> None:
+    process = await place.backend.start(shell("trap '' TERM INT HUP; echo ready; sleep 60"))
+    output = Output(process)
+    await output.until(b"ready")
+    assert await process.terminate() is True
+    assert (await output.finish()).exit_code == 137
+    assert (await process.wait()).reason is Reason.TERMINATED
+    assert await process.terminate() is False
+    await process.signal("interrupt")  # of no use, and no error
+
+
+async def test_a_terminated_process_takes_no_input(place: Place) -> None:
+    process = await place.backend.start(program("sleep", "60", pipe_stdin=True))
+    await process.terminate()
+    with pytest.raises(StdinClosed, match="failed to write to process stdin"):
+        await process.write(b"x")
+    await finish(process)
+
+
+async def test_output_may_come_after_the_exit(place: Place, tmp_path: Path) -> None:
+    with Fifo(tmp_path / "go") as go:
+        script = f"(read x; echo late) < {go.path} & echo early"
+        process = await place.backend.start(shell(script))
+        output = Output(process)
+        await output.exited()
+        assert b"late" not in output.data
+        go.write()
+        done = await output.finish()
+    assert done == Run(0, b"early\nlate\n", b"", b"")
+
+
+# -- refusals
+
+
+@pytest.mark.parametrize(
+    ("params", "code", "text"),
+    [
+        pytest.param(program(), -32602, "argv must not be empty", id="no argv"),
+        pytest.param(program(""), -32603, "missing program for pipe spawn", id="empty program"),
+        pytest.param(
+            program("", tty=True), -32603, "missing program for PTY spawn", id="empty program, tty"
+        ),
+        pytest.param(
+            program("/no/such"), -32603, "No such file or directory (os error 2)", id="no program"
+        ),
+        pytest.param(
+            program("no-such"), -32603, "No such file or directory (os error 2)", id="not in PATH"
+        ),
+        pytest.param(
+            program("no-such", tty=True),
+            -32603,
+            f'Unable to spawn no-such because:\nNo viable candidates found in PATH "{PATH}"',
+            id="not in PATH, tty",
+        ),
+        pytest.param(program("/"), -32603, "Permission denied (os error 13)", id="a folder"),
+        pytest.param(
+            program("true", "a\0b"), -32603, "nul byte found in provided data", id="a NUL"
+        ),
+        pytest.param(
+            program("true", cwd="file:///no/such"),
+            -32603,
+            "No such file or directory (os error 2)",
+            id="no cwd",
+        ),
+        pytest.param(
+            program("true", cwd="file:///etc/passwd"),
+            -32603,
+            "Not a directory (os error 20)",
+            id="cwd is a file",
+        ),
+        pytest.param(
+            program("true", cwd="file:///C:/x"),
+            -32602,
+            "cwd URI `file:///C:/x` is not valid on this exec-server host:"
+            " 'file:///C:/x' is invalid on 'linux'",
+            id="cwd of another system",
+        ),
+    ],
+)
+async def test_a_bad_start_is_refused_and_leaves_no_trace(
+    place: Place, params: StartParams, code: int, text: str
+) -> None:
+    with pytest.raises(RemoteError if place.remote else Refused) as caught:
+        await place.backend.start(params)
+    if isinstance(caught.value, RemoteError):
+        assert (caught.value.code, caught.value.message) == (code, text)
+    else:
+        assert str(caught.value) == text
+    assert (await run(place, program("true"))).exit_code == 0  # the id is free
+
+
+async def test_an_id_is_taken_while_its_process_is_known(place: Place) -> None:
+    process = await place.backend.start(program("cat", pipe_stdin=True))
+    with pytest.raises(HoldfastError, match="process p\\b"):
+        await place.backend.start(program("true"))
+    await process.terminate()
+    await finish(process)
+    with pytest.raises(RemoteError if place.remote else Refused) as caught:
+        await place.backend.start(program("true"))
+    assert str(caught.value).endswith("process p already exists")
+
+
+# -- reading
+
+
+async def test_reads_go_through_the_output_page_by_page(place: Place) -> None:
+    process = await place.backend.start(shell("seq 1 20000"))
+    await finish(process)
+    whole = await process.read()
+    assert (whole.exited, whole.exit_code, whole.closed) == (True, 0, True)
+    data, after = b"", 0
+    for _ in range(len(whole.chunks)):
+        page = await process.read(after, 0)
+        (chunk,) = page.chunks
+        assert page.next_seq == chunk.seq + 1
+        data += chunk.chunk
+        after = page.next_seq - 1
+    assert (await process.read(after, 0)).chunks == []
+    assert data == b"".join(chunk.chunk for chunk in whole.chunks)
+    assert data == "".join(f"{number}\n" for number in range(1, 20001)).encode()
+
+
+async def test_a_read_waits_for_news(place: Place, tmp_path: Path) -> None:
+    with Fifo(tmp_path / "go") as go:
+        process = await place.backend.start(shell(f"read x < {go.path}; echo news; sleep 60"))
+        nothing = await process.read()
+        assert (nothing.chunks, nothing.next_seq, nothing.exited) == ([], 1, False)
+        async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(process.read(wait=60.0))
+            await process_is_read(reading)
+            go.write()
+        news = await reading
+        assert b"".join(chunk.chunk for chunk in news.chunks) == b"news\n"
+        assert not news.exited
+        await process.terminate()
+        await finish(process)
+    over = await process.read(after_seq=1, wait=60.0)  # and for one that is over, not at all
+    assert (over.chunks, over.exited, over.closed) == ([], True, True)
+
+
+async def process_is_read(reading: "asyncio.Task[Any]") -> None:
+    """Let the question go out before there is an answer."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not reading.done()
+
+
+# -- much at once
+
+
+async def test_a_slow_reader_loses_nothing(place: Place) -> None:
+    size = 8 << 20
+    process = await place.backend.start(shell(f"seq 1 2000000 | head -c {size}"))
+    events: list[ProcessEvent] = []
+    async with asyncio.timeout(4 * LIMIT):
+        async for event in process.events():
+            events.append(event)
+            if len(events) % 50 == 0:
+                # Slower than any child writes, and with a question in between.
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                await process.read(max_bytes=0)
+    done = check(events)
+    expected = "".join(f"{number}\n" for number in range(1, 1300000)).encode()[:size]
+    assert done.exit_code == 0
+    assert done.stdout == expected
+
+
+async def test_many_run_at_once(place: Place) -> None:
+    async def one(number: int) -> None:
+        name = f"p{number}"
+        script = f"echo {number}; echo {number} >&2; exit {number}"
+        done = await run(place, shell(script, process_id=name))
+        assert done == Run(number, b"%d\n" % number, b"%d\n" % number, b"")
+
+    async with asyncio.timeout(4 * LIMIT), asyncio.TaskGroup() as tasks:
+        for number in range(50):
+            tasks.create_task(one(number))
+
+
+# -- extensions of Holdfast
+
+
+async def test_the_end_of_input_can_be_told(place: Place) -> None:
+    process = await place.backend.start(program("cat", pipe_stdin=True))
+    await process.write(b"all")
+    if place.real:
+        with pytest.raises(Unsupported):
+            await process.close_stdin()
+        await process.terminate()
+        await finish(process)
+    else:
+        await process.close_stdin()
+        assert await finish(process) == Run(0, b"all", b"", b"")
+
+
+async def test_a_terminal_can_be_resized(place: Place) -> None:
+    script = "trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.05; done"
+    process = await place.backend.start(shell(script, tty=True))
+    output = Output(process)
+    await output.until(b"ready")
+    if place.real:
+        with pytest.raises(Unsupported):
+            await process.resize(30, 100)
+        await process.terminate()
+        await output.finish()
+    else:
+        await process.resize(30, 100)
+        assert (await output.finish()).pty == b"ready\r\n30 100\r\n"
+
+
+async def test_a_terminal_can_begin_with_a_size(place: Place) -> None:
+    size = TerminalSize(rows=50, cols=132)
+    done = await run(place, shell("stty size", tty=True, terminal_size=size))
+    assert done.pty == (b"24 80\r\n" if place.real else b"50 132\r\n")
+
+
+async def test_signals_have_names(place: Place) -> None:
+    process = await place.backend.start(
+        shell("trap 'exit 6' HUP; echo ready; while :; do sleep 0.05; done")
+    )
+    output = Output(process)
+    await output.until(b"ready")
+    if place.real:
+        with pytest.raises(Unsupported):
+            await process.signal("SIGHUP")
+        await process.terminate()
+        await output.finish()
+    else:
+        await process.signal("SIGHUP")
+        assert (await output.finish()).exit_code == 6

@@ -1,0 +1,285 @@
+"""The client as a whole: opening and closing a session, and starting processes."""
+
+import asyncio
+
+import pytest
+from tests.unit.client.script import all_events, meanwhile, settled, start_params, started
+
+from holdfast.client import client as client_module
+from holdfast.client.client import ExecServerClient
+from holdfast.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    RemoteError,
+    RemoteProtocolError,
+    Unsupported,
+)
+from holdfast.events import Exited, Reason
+from holdfast.protocol.envelope import Request
+from holdfast.testing import ScriptedPeer, ScriptedServer
+from holdfast.testing.scripted import SESSION_ID
+
+
+async def test_a_session_is_opened_and_the_machine_is_known(client: ExecServerClient) -> None:
+    assert client.session_id == SESSION_ID
+    assert client.environment is not None
+    assert client.environment.shell.path == "/bin/sh"
+
+
+@pytest.mark.requirement("client.environment-info")
+async def test_the_machine_is_asked_about_only_if_the_handshake_was_silent(
+    server: ScriptedServer,
+) -> None:
+    server.answers["initialize"] = lambda peer, request: peer.reply(request, {"sessionId": "s"})
+    async with meanwhile(ExecServerClient.connect(server)) as connecting:
+        peer = await server.peer(0)
+        request = await peer.take("environment/info")
+        assert request.params in (None, {})
+        peer.reply(request, {"shell": {"name": "zsh", "path": "/bin/zsh"}})
+    async with await connecting as client:
+        assert client.environment is not None
+        assert client.environment.shell.name == "zsh"
+
+
+async def test_a_server_that_was_told_enough_is_not_asked(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    await settled()
+    assert peer.requests("environment/info") == []
+
+
+async def test_a_refused_handshake_is_an_error_and_leaves_nothing_open(
+    server: ScriptedServer,
+) -> None:
+    server.answers["initialize"] = lambda peer, request: peer.fail(request, -32600, "not you")
+    with pytest.raises(RemoteError) as caught:
+        await ExecServerClient.connect(server)
+    assert str(caught.value) == "exec-server rejected request (-32600): not you"
+    await server.peers[0].until(lambda: server.peers[0].lost_reason is not None)
+
+
+@pytest.mark.requirement("client.timeouts", "client.texts")
+async def test_a_silent_server_is_given_up_after_the_time_for_the_handshake(
+    server: ScriptedServer,
+) -> None:
+    del server.answers["initialize"]
+    with pytest.raises(ConnectFailed) as caught:
+        await ExecServerClient.connect(server, initialize_timeout=0.01)
+    assert str(caught.value) == "timed out waiting for exec-server initialize handshake after 0.01s"
+    await server.peers[0].until(lambda: server.peers[0].lost_reason is not None)
+
+
+@pytest.mark.requirement("client.timeouts", "client.texts")
+@pytest.mark.parametrize(
+    ("method", "limit"), [("info", "_INFO_TIMEOUT"), ("status", "_STATUS_TIMEOUT")]
+)
+async def test_questions_about_the_server_have_a_deadline(
+    client: ExecServerClient, monkeypatch: pytest.MonkeyPatch, method: str, limit: str
+) -> None:
+    assert getattr(client_module, limit) == {"info": 30.0, "status": 10.0}[method]
+    monkeypatch.setattr(client_module, limit, 0.01)
+    with pytest.raises(RemoteProtocolError) as caught:
+        await getattr(client, method)()
+    assert str(caught.value) == (
+        "exec-server protocol error: timed out waiting for exec-server"
+        f" `environment/{method}` response after 0.01s"
+    )
+
+
+@pytest.mark.requirement("client.start.registered-first")
+async def test_a_process_may_be_over_before_the_answer_to_its_start(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    async with meanwhile(client.start(start_params())) as starting:
+        request = await peer.take("process/start")
+        peer.exited("p1", 1, 7)
+        peer.closed("p1", 2)
+        peer.reply(request, {"processId": "p1"})
+    process = await starting
+    verdict = await process.wait()
+    assert (verdict.reason, verdict.exit_code) == (Reason.EXITED, 7)
+    assert [event.seq for event in await all_events(process)] == [1, 2]
+
+
+@pytest.mark.requirement("client.start.registered-first")
+async def test_an_id_in_use_is_refused_without_asking(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    await started(client, peer)
+    with pytest.raises(RemoteProtocolError) as caught:
+        await client.start(start_params())
+    assert str(caught.value) == (
+        "exec-server protocol error: session already registered for process p1"
+    )
+    assert len(peer.requests("process/start")) == 1
+
+
+@pytest.mark.requirement("client.start.registered-first")
+async def test_an_id_is_in_use_until_its_close_is_published(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    peer.closed("p1", 3)  # came first: two events are still missing
+    peer.output("p1", 1, b"x")
+    await settled()
+    with pytest.raises(RemoteProtocolError, match="already registered"):
+        await client.start(start_params())
+    peer.exited("p1", 2, 0)
+    await process.wait()
+    assert (await started(client, peer)) is not process
+
+
+async def test_a_refused_start_leaves_the_id_free(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    async with meanwhile(client.start(start_params())) as starting:
+        peer.fail(await peer.take("process/start"), -32603, "No such file or directory")
+        with pytest.raises(RemoteError) as caught:
+            await starting
+    assert (caught.value.code, caught.value.message) == (-32603, "No such file or directory")
+    await started(client, peer)
+
+
+@pytest.mark.requirement("client.start.abandoned")
+async def test_a_start_whose_caller_went_away_is_terminated(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    async with meanwhile(client.start(start_params())) as starting:
+        request = await peer.take("process/start")
+        starting.cancel()
+        ending = await peer.take("process/terminate")
+        assert ending.params == {"processId": "p1"}
+        peer.reply(request, {"processId": "p1"})  # too late, and harmless
+        peer.reply(ending, {"running": True})
+    await started(client, peer)
+
+
+async def test_an_unknown_method_is_reported_as_unsupported(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    async with meanwhile(client.list_processes()) as listing:
+        peer.fail(await peer.take("process/list"), -32601, "no such method")
+        with pytest.raises(Unsupported):
+            await listing
+
+
+async def test_closing_fails_what_waits(client: ExecServerClient, peer: ScriptedPeer) -> None:
+    process = await started(client, peer)
+    async with meanwhile(client.status()) as asking, meanwhile(process.wait()) as waiting:
+        await peer.take("environment/status")
+        await client.aclose()
+        with pytest.raises(ConnectionLost, match="disconnected"):
+            await asking
+        with pytest.raises(ConnectionLost, match="exec-server transport closed"):
+            await waiting
+    with pytest.raises(ConnectionLost, match="exec-server transport closed"):
+        await client.start(start_params("p2"))
+    await client.aclose()  # again is harmless
+    await peer.until(lambda: peer.lost_reason is not None)
+
+
+async def test_closing_while_recovering_fails_what_waits(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    del server.answers["initialize"]
+    peer.cut()
+    async with meanwhile(client.list_processes()) as listing:
+        await (await server.peer(1)).take("initialize")
+        await client.aclose()
+        with pytest.raises(ConnectionLost, match="exec-server transport closed"):
+            await listing
+
+
+async def test_a_connection_that_ends_right_after_the_handshake_is_recovered(
+    server: ScriptedServer,
+) -> None:
+    plain = server.answers["initialize"]
+
+    def answer_and_leave(peer: ScriptedPeer, request: Request) -> None:
+        plain(peer, request)
+        server.answers["initialize"] = plain
+        peer.transport.close()
+
+    server.answers["initialize"] = answer_and_leave
+    async with await ExecServerClient.connect(server) as client:
+        async with meanwhile(client.list_processes()) as listing:
+            again = await server.peer(1)
+            again.reply(await again.take("process/list"), {"processes": []})
+        assert await listing == []
+
+
+async def test_a_terminated_process_says_so(client: ExecServerClient, peer: ScriptedPeer) -> None:
+    process = await started(client, peer)
+    async with meanwhile(process.terminate()) as ending:
+        peer.reply(await peer.take("process/terminate"), {"running": True})
+    assert await ending
+    peer.exited("p1", 1, 137)
+    peer.closed("p1", 2)
+    exited = (await all_events(process))[0]
+    assert isinstance(exited, Exited)
+    assert exited.verdict.reason is Reason.TERMINATED
+
+
+async def test_the_connection_waits_for_a_slow_reader_and_goes_on_when_it_reads(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    stream = process.events()
+    seq = send_much(peer, 1)
+    await peer.until(lambda: peer.sending_paused)
+    peer.exited("p1", seq, 0)
+    peer.closed("p1", seq + 1)
+    async with asyncio.timeout(5):
+        assert [event.seq async for event in stream] == list(range(1, seq + 2))
+    assert not peer.sending_paused
+
+
+async def test_a_slow_reader_that_asks_something_gets_its_answer(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    stream = process.events()
+    seq = send_much(peer, 1)
+    await peer.until(lambda: peer.sending_paused)
+    # The answer is behind all that output, which the asker does not read meanwhile.
+    async with meanwhile(process.write(b"x")) as writing:
+        peer.reply(await peer.take("process/write"), {"status": "accepted"})
+    assert (await writing).value == "accepted"
+    async with meanwhile(process.read(wait=0.01)) as reading:
+        request = await peer.take("process/read")
+        result = {"chunks": [], "nextSeq": seq, "exited": False, "exitCode": None, "closed": False}
+        peer.reply(request, result)
+    assert (await reading).next_seq == seq
+    seq = send_much(peer, seq)
+    await peer.until(lambda: peer.sending_paused)  # afterwards it has to wait again
+    stream.close()
+
+
+async def test_a_slow_reader_that_is_dropped_holds_nobody_up(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    stream = process.events()
+    send_much(peer, 1)
+    await peer.until(lambda: peer.sending_paused)
+    del stream
+    await peer.until(lambda: not peer.sending_paused)
+
+
+async def test_output_that_nobody_asked_for_does_not_hold_the_connection(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    seq = send_much(peer, 1)
+    peer.exited("p1", seq, 0)
+    peer.closed("p1", seq + 1)
+    async with asyncio.timeout(5):
+        assert (await process.wait()).ok
+
+
+def send_much(peer: ScriptedPeer, seq: int) -> int:
+    """More than a client and a transport hold together; returns the next number."""
+    for _ in range(64):
+        peer.output("p1", seq, bytes(128 << 10))
+        seq += 1
+    return seq

@@ -1,0 +1,169 @@
+"""A command that serves on its standard streams: its life is the connection's."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import pytest
+from tests.e2e.wire import gone, is_alive
+
+from holdfast.client import command as command_module
+from holdfast.client.client import ExecServerClient
+from holdfast.client.command import ServingCommand
+from holdfast.errors import ConnectFailed, ConnectionLost
+from holdfast.transports.base import Transport
+
+GREETING = r"""
+import json, os, sys
+def answer(result):
+    print(json.dumps({"id": json.loads(sys.stdin.readline())["id"], "result": result}), flush=True)
+answer({"sessionId": "s", "environmentInfo": {"shell": {"name": "sh", "path": "/bin/sh"}}})
+sys.stdin.readline()  # initialized
+"""
+"""A server that knows the handshake and nothing else."""
+
+
+def serving(more: str) -> list[str]:
+    return [sys.executable, "-S", "-c", GREETING + more]
+
+
+class Heard:
+    """Receives from a command."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.changed = asyncio.Event()
+        self.reason: str | None = None
+
+    def received(self, message: bytes) -> None:
+        self.messages.append(message)
+        self.changed.set()
+
+    def lost(self, reason: str) -> None:
+        self.reason = reason
+        self.changed.set()
+
+    def pause_sending(self) -> None:
+        """Not needed here."""
+
+    def resume_sending(self) -> None:
+        """Not needed here."""
+
+    async def message(self) -> bytes:
+        async with asyncio.timeout(5):
+            while not self.messages:
+                self.changed.clear()
+                await self.changed.wait()
+        return self.messages.pop(0)
+
+
+def closing(
+    close: Callable[[ServingCommand], None], ended: asyncio.Event
+) -> Callable[[ServingCommand], None]:
+    """Tell when the stderr of a command has ended: everything before that is logged."""
+
+    def close_and_tell(command: ServingCommand) -> None:
+        close(command)
+        ended.set()
+
+    return close_and_tell
+
+
+async def start(*argv: str) -> tuple[ServingCommand, Heard]:
+    heard = Heard()
+
+    def accept(transport: Transport) -> Heard:
+        return heard
+
+    return await ServingCommand.start(argv, accept), heard
+
+
+@pytest.mark.requirement("client.texts")
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        ([], "the command is empty"),
+        (["/no/such/program"], "No such file or directory (os error 2)"),
+        (["/"], "Permission denied (os error 13)"),
+    ],
+)
+async def test_a_command_that_cannot_be_started_is_an_error(argv: list[str], why: str) -> None:
+    with pytest.raises(ConnectFailed) as caught:
+        await ExecServerClient.connect(argv)
+    assert str(caught.value) == f"failed to spawn exec-server: {why}"
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("client.stdio")
+async def test_a_command_has_a_group_of_its_own_and_is_asked_to_end() -> None:
+    script = 'trap "exit 0" TERM; sleep 60 & echo $$; echo $!; wait'
+    command, heard = await start("/bin/sh", "-c", script)
+    pid, background = int(await heard.message()), int(await heard.message())
+    assert os.getpgid(pid) == pid
+    await command.aclose()
+    assert not is_alive(pid)
+    await gone(background)
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("client.stdio")
+async def test_a_command_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command_module._GRACE == 2.0
+    monkeypatch.setattr(command_module, "_GRACE", 0.05)
+    command, heard = await start(
+        "/bin/sh", "-c", 'trap "" TERM; echo $$; while :; do sleep 60; done'
+    )
+    pid = int(await heard.message())
+    await command.aclose()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("client.stdio")
+async def test_the_end_of_the_command_is_the_end_of_the_client() -> None:
+    async with await ExecServerClient.connect(serving("sys.stdin.readline()")) as client:
+        # It reads the call and exits without an answer.
+        with pytest.raises(ConnectionLost, match="exec-server transport disconnected"):
+            await client.status()
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectionLost) as caught:
+                await client.list_processes()
+    assert str(caught.value) == "exec-server transport disconnected: end of input"
+
+
+@pytest.mark.slow
+async def test_a_command_that_exits_instead_of_serving_is_an_error() -> None:
+    with pytest.raises(ConnectionLost):
+        await ExecServerClient.connect(["/bin/true"])
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("client.stdio")
+async def test_what_a_command_says_on_stderr_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "holdfast.client.command")
+    ended = asyncio.Event()
+    monkeypatch.setattr(
+        ServingCommand, "_close_stderr", closing(ServingCommand._close_stderr, ended)
+    )
+    command, _ = await start("/bin/sh", "-c", "echo trouble >&2; exec 2>&-; read x")
+    async with asyncio.timeout(5):
+        await ended.wait()
+    await command.aclose()
+    assert [record.getMessage() for record in caplog.records] == ["exec-server stderr: trouble"]
+
+
+@pytest.mark.slow
+async def test_a_command_that_was_killed_is_reaped() -> None:
+    command, heard = await start("/bin/sh", "-c", "echo $$; sleep 60")
+    os.killpg(int(await heard.message()), signal.SIGKILL)
+    async with asyncio.timeout(5):
+        while heard.reason is None:
+            heard.changed.clear()
+            await heard.changed.wait()
+    await command.aclose()

@@ -1,0 +1,432 @@
+"""After a lost connection the session is resumed; callers notice a delay, or hear the reason."""
+
+import base64
+
+import pytest
+from tests.unit.client.script import (
+    all_events,
+    meanwhile,
+    nothing_missed,
+    param,
+    read_result,
+    settled,
+    start_params,
+    started,
+)
+
+from holdfast.client import recovery
+from holdfast.client.client import ExecServerClient
+from holdfast.errors import ConnectionLost, HoldfastError, RemoteError
+from holdfast.events import Closed, Exited
+from holdfast.protocol.envelope import Request
+from holdfast.protocol.process import OutputChunk
+from holdfast.testing import ScriptedPeer, ScriptedServer
+from holdfast.testing.scripted import SESSION_ID
+
+LOST = "exec-server transport disconnected: connection closed"
+
+
+def chunk(seq: int, data: bytes) -> dict[str, object]:
+    return {"seq": seq, "stream": "stdout", "chunk": base64.b64encode(data).decode()}
+
+
+@pytest.mark.requirement("client.recovery.resumes", "client.recovery.in-flight")
+async def test_the_session_is_resumed_and_waiting_calls_go_on(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    peer.cut()
+    await peer.until(lambda: peer.lost_reason is not None)
+    async with meanwhile(client.info()) as asking:
+        again = await server.peer(1)
+        await again.notified("initialized")
+        assert again.requests("initialize")[0].params == {
+            "clientName": "holdfast",
+            "resumeSessionId": SESSION_ID,
+        }
+        request = await again.take("environment/info")
+        again.reply(request, {"shell": {"name": "sh", "path": "/bin/sh"}})
+    assert (await asking).shell.name == "sh"
+    assert request.id == 2  # numbers begin anew with each connection
+
+
+@pytest.mark.requirement("client.recovery.in-flight", "client.recovery.others-fail")
+async def test_calls_in_flight_fail(client: ExecServerClient, peer: ScriptedPeer) -> None:
+    process = await started(client, peer)
+    async with (
+        meanwhile(client.info()) as asking,
+        meanwhile(process.signal("interrupt")) as signalling,
+        meanwhile(process.resize(2, 3)) as resizing,
+    ):
+        for method in ("environment/info", "process/signal", "process/resize"):
+            await peer.take(method)
+        peer.cut()
+        for call in (asking, signalling, resizing):
+            with pytest.raises(ConnectionLost) as caught:
+                await call
+            assert str(caught.value) == "exec-server transport disconnected"
+
+
+async def test_the_status_does_not_wait_for_recovery(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    del server.answers["initialize"]
+    peer.cut()
+    await server.peer(1)
+    with pytest.raises(ConnectionLost) as caught:
+        await client.status()
+    assert str(caught.value) == "exec-server environment is recovering"
+
+
+@pytest.mark.requirement("client.recovery.retryable")
+async def test_a_server_that_cannot_be_reached_is_tried_again(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    server.refusing = 3
+    peer.cut()
+    await works(client, await server.peer(1))
+    assert server.refused == 3
+
+
+@pytest.mark.requirement("client.recovery.retryable")
+async def test_a_session_that_is_still_attached_is_tried_again(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    plain = server.answers["initialize"]
+
+    def attached(peer: ScriptedPeer, request: Request) -> None:
+        if len(server.peers) == 4:
+            server.answers["initialize"] = plain
+        peer.fail(request, -32010, f"session {SESSION_ID} is already attached")
+
+    server.answers["initialize"] = attached
+    peer.cut()
+    await works(client, await server.peer(4))
+    assert len(server.peers) == 5
+
+
+@pytest.mark.requirement("client.recovery.retryable")
+async def test_a_connection_that_breaks_again_is_tried_again(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    peer.cut()
+    second = await server.peer(1)
+    await second.take("process/read")
+    second.cut()
+    third = await server.peer(2)
+    third.reply(await third.take("process/read"), read_result(next_seq=3, exit_code=0, closed=True))
+    assert (await process.wait()).ok
+
+
+@pytest.mark.requirement("client.recovery.gives-up", "client.recovery.retryable", "client.texts")
+async def test_an_unknown_session_ends_it_for_all(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    peer.output("p1", 1, b"before")
+    await settled()
+    server.answers["initialize"] = lambda peer, request: peer.fail(
+        request, -32600, f"unknown session id {SESSION_ID}"
+    )
+    text = (
+        f"{LOST}; failed to resume exec-server session: exec-server rejected request (-32600):"
+        f" unknown session id {SESSION_ID}"
+    )
+    peer.cut()
+    stream = process.events()
+    assert await anext(stream) == OutputChunk(seq=1, stream="stdout", chunk=b"before")
+    for waiting in (anext(stream), process.wait(), client.start(start_params("p2"))):
+        with pytest.raises(ConnectionLost) as caught:
+            await waiting
+        assert str(caught.value) == text
+    with pytest.raises(ConnectionLost) as caught:
+        await client.status()
+    assert str(caught.value) == text
+    assert len(server.peers) == 2
+
+
+@pytest.mark.requirement("client.recovery.read-repeated", "client.recovery.gives-up")
+async def test_a_read_after_the_end_of_all_hope_has_a_made_up_answer(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    server.answers["initialize"] = lambda peer, request: peer.fail(request, -32600, "gone")
+    async with meanwhile(process.read(after_seq=4, wait=60.0)) as reading:
+        await peer.take("process/read")
+        peer.cut()
+    answer = await reading
+    assert answer.failure == (
+        f"{LOST}; failed to resume exec-server session: exec-server rejected request (-32600): gone"
+    )
+    assert (answer.chunks, answer.exited, answer.exit_code, answer.closed) == ([], True, None, True)
+    with pytest.raises(ConnectionLost):
+        await process.write(b"x")
+    with pytest.raises(ConnectionLost):
+        await process.terminate()
+
+
+@pytest.mark.requirement("client.unexpected-session", "client.texts")
+async def test_another_session_than_the_remembered_one_is_an_error(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    server.answers["initialize"] = lambda peer, request: peer.reply(request, {"sessionId": "new"})
+    peer.cut()
+    with pytest.raises(ConnectionLost) as caught:
+        await process.wait()
+    assert str(caught.value) == (
+        f"{LOST}; failed to resume exec-server session:"
+        " exec-server protocol error: exec-server initialized an unexpected session ID"
+    )
+    again = await server.peer(1)
+    await again.until(lambda: again.lost_reason is not None)
+
+
+@pytest.mark.requirement("client.recovery.resumes", "client.recovery.gives-up", "client.texts")
+async def test_recovery_has_an_end(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert recovery.RECOVERY_LIMIT == 25.0
+    monkeypatch.setattr(recovery, "RECOVERY_LIMIT", 0.01)
+    process = await started(client, peer)
+    del server.answers["initialize"]
+    peer.cut()
+    with pytest.raises(ConnectionLost) as caught:
+        await process.wait()
+    assert str(caught.value) == (
+        f"{LOST}; failed to resume exec-server session: recovery timed out after 0.01s"
+    )
+
+
+async def test_a_target_that_serves_once_is_not_connected_again(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    server.can_reconnect = False
+    process = await started(client, peer)
+    peer.cut()
+    with pytest.raises(ConnectionLost) as caught:
+        await process.wait()
+    assert str(caught.value) == LOST
+    assert len(server.peers) == 1
+
+
+@pytest.mark.requirement("client.recovery.reads", "client.recovery.missing-exit")
+async def test_what_was_missed_is_fetched_with_one_read(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    peer.output("p1", 1, b"one")
+    await settled()
+    peer.cut()
+    again = await server.peer(1)
+    request = await again.take("process/read")
+    assert request.params == {"processId": "p1", "afterSeq": 1, "maxBytes": None, "waitMs": 0}
+    # What happens now is told at once, and may overtake the answer.
+    again.output("p1", 5, b"five")
+    again.output("p1", 3, b"three")
+    missed = [chunk(2, b"two"), chunk(3, b"three")]
+    again.reply(request, read_result(next_seq=5, chunks=missed, exit_code=4))
+    again.closed("p1", 6)
+    events = await all_events(process)
+    assert [event.seq for event in events] == [1, 2, 3, 4, 5, 6]
+    assert b"".join(e.chunk for e in events if isinstance(e, OutputChunk)) == b"onetwothreefive"
+    assert isinstance(events[3], Exited)
+    assert events[3].verdict.exit_code == 4
+    assert events[5] == Closed(6)
+    assert len(again.requests("process/read")) == 1
+
+
+@pytest.mark.requirement("client.recovery.evicted", "client.texts")
+async def test_a_process_whose_output_is_gone_fails_and_is_terminated(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process, other = await started(client, peer), await started(client, peer, "p2")
+    peer.cut()
+    again = await server.peer(1)
+    for _ in range(2):
+        request = await again.take("process/read")
+        late = read_result(next_seq=9, chunks=[chunk(8, b"x")])
+        none = read_result(next_seq=1)
+        again.reply(request, late if param(request, "processId") == "p1" else none)
+    ending = await again.take("process/terminate")
+    assert ending.params == {"processId": "p1"}
+    again.reply(ending, {"running": True})
+    with pytest.raises(HoldfastError) as caught:
+        await process.wait()
+    assert str(caught.value) == (
+        "failed to recover process p1: exec-server protocol error:"
+        " process events are no longer retained while recovering through sequence 8"
+    )
+    again.exited("p2", 1)
+    again.closed("p2", 2)
+    assert (await other.wait()).ok
+
+
+async def test_a_process_that_the_server_forgot_fails(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    peer.cut()
+    again = await server.peer(1)
+    again.fail(await again.take("process/read"), -32600, "unknown process id p1")
+    again.reply(await again.take("process/terminate"), {"running": False})
+    with pytest.raises(HoldfastError) as caught:
+        await process.wait()
+    assert str(caught.value) == (
+        "failed to recover process p1: exec-server rejected request (-32600): unknown process id p1"
+    )
+    await works(client, again)
+
+
+@pytest.mark.requirement("client.start.abandoned", "client.recovery.others-fail")
+async def test_a_start_in_flight_is_not_repeated_but_terminated_after_recovery(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    async with meanwhile(client.start(start_params())) as starting:
+        await peer.take("process/start")
+        peer.cut()
+        with pytest.raises(ConnectionLost, match="exec-server transport disconnected"):
+            await starting
+    # The connection for the cleaning up breaks as well: that is no reason to forget it.
+    second = await server.peer(1)
+    await second.take("process/terminate")
+    second.cut()
+    third = await server.peer(2)
+    ending = await third.take("process/terminate")
+    assert ending.params == {"processId": "p1"}
+    third.reply(ending, {"running": True})
+    await works(client, third)
+    assert [again.requests("process/start") for again in (second, third)] == [[], []]
+    third.cut()
+    await works(client, await server.peer(3))
+    assert server.peers[3].requests("process/terminate") == []  # done is done
+
+
+@pytest.mark.requirement("client.recovery.write-repeated")
+async def test_writes_are_repeated_with_their_ids_and_in_their_order(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    server.answers["process/read"] = nothing_missed
+    async with (
+        meanwhile(process.write(b"a")) as first,
+        meanwhile(process.write(b"b")) as second,
+    ):
+        lost = [await peer.take("process/write") for _ in range(2)]
+        peer.reply(lost[1], {"status": "accepted"})  # the other answer is lost
+        await second
+        peer.cut()
+        async with meanwhile(process.write(b"c")) as third:  # made before the first one is back
+            again = await server.peer(1)
+            repeated = [await again.take("process/write") for _ in range(2)]
+            assert repeated[0].params == lost[0].params
+            assert [param(request, "writeId") for request in repeated] == ["1", "3"]
+            for request in repeated:
+                again.reply(request, {"status": "accepted"})
+    assert (await first, await third) == ("accepted", "accepted")
+
+
+@pytest.mark.requirement("client.recovery.read-repeated")
+async def test_a_read_is_repeated(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    async with meanwhile(process.read(after_seq=0, wait=30.0)) as reading:
+        await peer.take("process/read")
+        peer.cut()
+        again = await server.peer(1)
+        again.reply(await again.take("process/read"), read_result(next_seq=1))
+        repeated = await again.take("process/read")
+        assert param(repeated, "waitMs") == 30000
+        again.reply(repeated, read_result(next_seq=2, chunks=[chunk(1, b"x")]))
+    assert [found.chunk for found in (await reading).chunks] == [b"x"]
+
+
+@pytest.mark.requirement("client.recovery.terminate")
+async def test_a_terminate_waits_for_recovery(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    server.answers["process/read"] = nothing_missed
+    async with meanwhile(process.terminate()) as ending:
+        await peer.take("process/terminate")
+        peer.cut()
+        again = await server.peer(1)
+        again.reply(await again.take("process/terminate"), {"running": False})
+    assert await ending is False
+
+
+async def test_more_processes_than_places_for_calls_are_recovered(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    server.answers["process/start"] = lambda peer, request: peer.reply(
+        request, {"processId": param(request, "processId")}
+    )
+    processes = [await client.start(start_params(f"p{number}")) for number in range(1100)]
+    server.answers["process/read"] = lambda peer, request: peer.reply(
+        request, read_result(next_seq=3, exit_code=0, closed=True)
+    )
+    peer.cut()
+    for process in processes:
+        assert (await process.wait()).ok
+
+
+async def test_a_slow_reader_is_waited_for_on_the_new_connection_too(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    server.answers["process/read"] = nothing_missed
+    stream = process.events()
+    for seq in range(1, 33):
+        peer.output("p1", seq, bytes(128 << 10))
+    await peer.until(lambda: peer.sending_paused)
+    peer.cut()
+    again = await server.peer(1)
+    await works(client, again)
+    request = again.requests("process/read")[0]
+    seq = int(str(param(request, "afterSeq")))
+    for number in range(seq + 1, seq + 33):
+        again.output("p1", number, bytes(128 << 10))
+    await again.until(lambda: again.sending_paused)
+    assert [(await anext(stream)).seq for _ in range(seq + 32)] == list(range(1, seq + 33))
+    await again.until(lambda: not again.sending_paused)
+
+
+async def test_a_fault_of_our_own_does_not_make_callers_wait_for_ever(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    process = await started(client, peer)
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(server, "open", fail)
+    peer.cut()
+    with pytest.raises(ConnectionLost, match="failed to resume exec-server session: oops"):
+        await process.wait()
+    assert "recovery failed" in caplog.text
+
+
+async def test_a_refusal_after_recovery_is_the_callers(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    peer.cut()
+    async with meanwhile(client.list_processes()) as listing:
+        again = await server.peer(1)
+        again.fail(await again.take("process/list"), -32603, "no")
+        with pytest.raises(RemoteError, match="no"):
+            await listing
+
+
+async def works(client: ExecServerClient, peer: ScriptedPeer) -> None:
+    """Calls are answered over this connection."""
+    async with meanwhile(client.list_processes()) as listing:
+        peer.reply(await peer.take("process/list"), {"processes": []})
+    assert await listing == []

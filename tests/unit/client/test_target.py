@@ -1,0 +1,141 @@
+"""Where a client connects to, and what it says when that cannot be done."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from holdfast.client.client import ExecServerClient
+from holdfast.client.target import CommandTarget, Target, UnixTarget, WebSocketTarget
+from holdfast.errors import ConnectFailed
+from holdfast.server.app import Server
+from holdfast.server.listen import parse_listen_url
+from holdfast.transports.websocket import WebSocketTransport
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [
+        ("ws://127.0.0.1:1", WebSocketTarget),
+        ("wss://example.com", WebSocketTarget),
+        ("unix:///run/x.sock", UnixTarget),
+        (["holdfast", "serve", "--listen", "stdio"], CommandTarget),
+    ],
+)
+def test_a_target_is_known_by_its_looks(where: str | list[str], kind: type[Target]) -> None:
+    assert type(Target.of(where)) is kind
+
+
+@pytest.mark.parametrize("where", ["http://x", "unix://relative", "127.0.0.1:80", ""])
+def test_anything_else_is_no_target(where: str) -> None:
+    with pytest.raises(ConnectFailed) as caught:
+        Target.of(where)
+    assert str(caught.value) == (
+        f"`{where}` is no URL of an exec-server;"
+        " expected `ws://HOST:PORT`, `wss://HOST` or `unix:///PATH`"
+    )
+
+
+@pytest.mark.requirement("client.texts")
+async def test_a_port_where_nobody_listens_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: nobody else gets it
+        url = f"ws://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConnectFailed) as caught:
+            await ExecServerClient.connect(url)
+    assert str(caught.value).startswith(f"failed to connect to exec-server websocket `{url}`: ")
+
+
+@pytest.mark.parametrize("url", ["ws://", "ws://:0", "ws://127.0.0.1:99999", "ws://[::1"])
+async def test_a_url_that_is_none_is_named(url: str) -> None:
+    with pytest.raises(ConnectFailed, match="failed to connect to exec-server websocket"):
+        await ExecServerClient.connect(url)
+
+
+@asynccontextmanager
+async def listening(
+    connected: Callable[[asyncio.StreamReader, asyncio.StreamWriter], None],
+) -> AsyncIterator[str]:
+    """A port whose connections the test deals with; yields its URL."""
+    writers: list[asyncio.StreamWriter] = []
+
+    def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        connected(reader, writer)
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    try:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+
+
+@pytest.mark.requirement("client.timeouts", "client.texts")
+async def test_a_listener_that_never_answers_is_given_up() -> None:
+    async with listening(lambda reader, writer: None) as url:
+        with pytest.raises(ConnectFailed) as caught:
+            await ExecServerClient.connect(url, connect_timeout=0.01)
+    assert str(caught.value) == (
+        f"timed out connecting to exec-server websocket `{url}` after 0.01s"
+    )
+
+
+async def test_a_listener_that_hangs_up_is_an_error() -> None:
+    async with listening(lambda reader, writer: writer.transport.abort()) as url:
+        with pytest.raises(ConnectFailed, match="failed to connect to exec-server websocket"):
+            await ExecServerClient.connect(url)
+
+
+async def test_the_words_of_a_refusal_are_passed_on() -> None:
+    def refuse(authorization: str | None) -> str | None:
+        return None if authorization == "Bearer sesame" else "missing websocket bearer token"
+
+    async with Server() as server:
+        url = await server.listen(parse_listen_url("ws://127.0.0.1:0"), refuse)
+        with pytest.raises(ConnectFailed) as caught:
+            await ExecServerClient.connect(url)
+        assert str(caught.value) == (
+            f"failed to connect to exec-server websocket `{url}`:"
+            " HTTP error: 401: missing websocket bearer token"
+        )
+        async with await ExecServerClient.connect(url, bearer_token="sesame") as client:
+            assert (await client.status()).status == "ready"
+
+
+async def test_a_socket_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "none.sock"
+    with pytest.raises(ConnectFailed, match=f"failed to connect to unix socket `{path}`"):
+        await ExecServerClient.connect(f"unix://{path}")
+
+
+class Options:
+    """In place of a socket: remembers the options that were set."""
+
+    def __init__(self) -> None:
+        self.set: list[tuple[int, int, int]] = []
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        self.set.append((level, name, value))
+
+
+async def test_a_plain_websocket_acknowledges_at_once() -> None:
+    async with Server() as server:
+        url = await server.listen(parse_listen_url("ws://127.0.0.1:0"))
+        async with await ExecServerClient.connect(url) as client:
+            transport = (await client.connected()).connection.transport
+            assert isinstance(transport, WebSocketTransport)
+            quick = transport._quick_ack
+            assert quick is not None
+            assert quick.family == socket.AF_INET
+            options = Options()
+            transport._quick_ack = cast(socket.socket, options)
+            await client.status()
+            # Again after each message, for the kernel falls back by itself.
+            assert options.set == [(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)]
+            transport._quick_ack = quick

@@ -1,0 +1,96 @@
+"""What tests of the engine share: params of a start, and waiting for what a process does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from holdfast.events import Verdict
+from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import OutputStream, ReadResponse, StartParams
+
+LIMIT = 5.0
+"""Seconds any wait may take."""
+
+PATH = "/usr/bin:/bin"
+
+
+def program(
+    *argv: str,
+    process_id: str = "p",
+    cwd: str = "/",
+    env: Mapping[str, str] | None = None,
+    tty: bool = False,
+    **more: Any,
+) -> StartParams:
+    """A program to start."""
+    return StartParams(
+        process_id=process_id,
+        argv=list(argv),
+        cwd=PathUri.from_path(cwd),
+        env={"PATH": PATH} if env is None else dict(env),
+        tty=tty,
+        **more,
+    )
+
+
+def shell(script: str, **more: Any) -> StartParams:
+    """A script for `/bin/sh`."""
+    return program("/bin/sh", "-c", script, **more)
+
+
+def launch(processes: LocalProcesses, params: StartParams) -> LocalProcess:
+    """Start what needs no waiting."""
+    process = processes.launch(params)
+    assert isinstance(process, LocalProcess)
+    return process
+
+
+async def read(
+    process: LocalProcess, after_seq: int = 0, max_bytes: int | None = None, wait: float = LIMIT
+) -> ReadResponse:
+    async with asyncio.timeout(LIMIT):
+        found = process.read(after_seq, max_bytes, wait)
+        return await found if isinstance(found, Awaitable) else found
+
+
+async def closed(process: LocalProcess) -> Verdict:
+    """Wait until nothing more comes; how it ended."""
+    async with asyncio.timeout(LIMIT):
+        await process.wait_closed()
+    assert process.log.verdict is not None
+    return process.log.verdict
+
+
+async def exited(process: LocalProcess) -> Verdict:
+    """Wait for the exit, not for the close."""
+    async with asyncio.timeout(LIMIT):
+        while process.log.verdict is None:
+            changed = asyncio.Event()
+            process.log.wake_once(changed.set)
+            await changed.wait()
+    return process.log.verdict
+
+
+async def written(process: LocalProcess, text: bytes) -> bytes:
+    """Wait until a text is in the output; all of it so far."""
+    async with asyncio.timeout(LIMIT):
+        while text not in output(process):
+            assert not process.log.closed, output(process)
+            changed = asyncio.Event()
+            process.log.wake_once(changed.set)
+            await changed.wait()
+    return output(process)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait for what nothing tells of: a timer of the engine's own."""
+    async with asyncio.timeout(LIMIT):
+        while not condition():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0)
+
+
+def output(process: LocalProcess, stream: OutputStream | None = None) -> bytes:
+    """What is retained, of one stream or of all."""
+    chunks = process.log.read().chunks
+    return b"".join(c.chunk for c in chunks if stream is None or c.stream == stream)

@@ -1,0 +1,817 @@
+"""Real processes: output, input, signals, ends, and the table of those one owner has."""
+
+import asyncio
+import errno
+import os
+import signal
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.process.starting import (
+    LIMIT,
+    closed,
+    eventually,
+    exited,
+    launch,
+    output,
+    program,
+    read,
+    shell,
+    written,
+)
+
+from holdfast.errors import (
+    DuplicateProcess,
+    InvalidParams,
+    InvalidRequest,
+    OperationFailed,
+    Refused,
+    SpawnFailed,
+    StdinClosed,
+    UnknownProcess,
+)
+from holdfast.events import Reason, Verdict
+from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import (
+    EnvPolicy,
+    OutputChunk,
+    ProcessSummary,
+    ShellSnapshotParams,
+    ShellSnapshotShell,
+    StartMetadata,
+    TerminalSize,
+    WriteStatus,
+)
+
+ACCEPTED = WriteStatus.ACCEPTED
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def kill(pid: int) -> None:
+    """End what a test left in the background on purpose."""
+    os.kill(pid, signal.SIGKILL)
+
+
+def let_go(fifo: Path) -> None:
+    """Write the line that a script waits for."""
+    fifo.write_text("\n")
+
+
+def wait_for_exit(process: LocalProcess, flags: int = 0) -> None:
+    """Wait as another part of this process might, behind the back of the engine."""
+    os.waitid(os.P_PID, process.pid, os.WEXITED | flags)
+
+
+# Output and ends.
+
+
+@pytest.mark.requirement("output.exit-code", "output.seq", "output.one-end")
+async def test_a_process_writes_exits_and_is_closed(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("echo out; echo err >&2; exit 7"))
+    assert process.running
+    assert await closed(process) == Verdict(reason=Reason.EXITED, exit_code=7)
+    assert output(process, "stdout") == b"out\n"
+    assert output(process, "stderr") == b"err\n"
+    assert [entry.seq for entry in process.log.entries()] == [1, 2, 3, 4]
+    assert not process.running
+
+
+@pytest.mark.requirement("output.exit-code")
+async def test_an_exit_code_is_taken_modulo_256(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("exit 259"))
+    assert (await closed(process)).exit_code == 3
+
+
+@pytest.mark.requirement("output.exit-code.signal")
+@pytest.mark.parametrize(("tty", "code"), [(False, 128 + 9), (True, 1)])
+async def test_a_signal_has_its_code(processes: LocalProcesses, tty: bool, code: int) -> None:
+    process = launch(processes, shell("kill -9 $$", tty=tty))
+    assert await closed(process) == Verdict(reason=Reason.SIGNALED, exit_code=code, signal=9)
+
+
+@pytest.mark.requirement("output.late")
+async def test_what_is_left_in_the_background_writes_after_the_exit(
+    processes: LocalProcesses, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    script = "(read x < go; echo late) & echo early"
+    process = launch(processes, shell(script, cwd=str(tmp_path)))
+    await exited(process)
+    state = await read(process, wait=0)
+    assert (state.exited, state.closed) == (True, False)
+    let_go(tmp_path / "go")
+    await closed(process)
+    assert output(process) == b"early\nlate\n"
+    kinds = [type(entry).__name__ for entry in process.log.entries()]
+    assert kinds == ["OutputChunk", "Exited", "OutputChunk", "Closed"]
+
+
+@pytest.mark.requirement("output.streams-end-first")
+async def test_a_process_that_closes_its_streams_is_closed_by_its_exit(
+    processes: LocalProcesses,
+) -> None:
+    script = "echo last; exec >&- 2>&-; read x; exit 5"
+    process = launch(processes, shell(script, pipe_stdin=True))
+    await written(process, b"last\n")
+    assert process.running
+    process.write(b"\n", "1")
+    assert (await closed(process)).exit_code == 5
+    kinds = [type(entry).__name__ for entry in process.log.entries()]
+    assert kinds == ["OutputChunk", "Exited", "Closed"]
+
+
+async def test_output_written_before_the_exit_is_told_before_it(processes: LocalProcesses) -> None:
+    for number in range(20):
+        process = launch(processes, shell("echo done", process_id=str(number)))
+        await closed(process)
+        first, second, _ = process.log.entries()
+        assert isinstance(first, OutputChunk)
+        assert (first.seq, second.seq) == (1, 2)
+
+
+async def test_an_exit_status_that_was_taken_by_another_part_is_told(
+    processes: LocalProcesses,
+) -> None:
+    process = launch(processes, shell("exit 3"))
+    wait_for_exit(process)
+    verdict = await closed(process)
+    assert (verdict.reason, verdict.exit_code) == (Reason.LOST, -1)
+    assert "taken by another part" in str(verdict)
+
+
+# The terminal.
+
+
+@pytest.mark.requirement("pty.one-stream", "pty.size", "pty.pipe-stdin")
+async def test_a_terminal_has_one_stream_a_size_and_an_input(processes: LocalProcesses) -> None:
+    script = "stty size; read line; echo got $line >&2"
+    process = launch(processes, shell(script, tty=True, pipe_stdin=True))
+    assert process.write(b"this\r", "1") is ACCEPTED
+    assert (await closed(process)).exit_code == 0
+    assert output(process, "pty") == output(process)
+    text = output(process)
+    assert b"24 80\r\n" in text
+    assert b"got this\r\n" in text
+
+
+async def test_a_terminal_may_be_given_a_size_and_be_resized(processes: LocalProcesses) -> None:
+    script = "trap 'stty size; exit' WINCH; stty size; while :; do read x; done"
+    size = TerminalSize(rows=10, cols=20)
+    process = launch(processes, shell(script, tty=True, terminal_size=size))
+    await written(process, b"10 20\r\n")
+    process.resize(30, 40)
+    await closed(process)
+    assert b"30 40\r\n" in output(process)
+    process.resize(1, 1)  # harmless
+
+
+async def test_only_a_terminal_can_be_resized(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("read x", pipe_stdin=True))
+    with pytest.raises(InvalidRequest, match="process p has no terminal to resize"):
+        process.resize(24, 80)
+
+
+@pytest.mark.requirement("pty.interrupt", "pty.controlling")
+async def test_typing_control_c_interrupts_the_foreground_job(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("trap 'echo caught' INT; cat; echo after", tty=True))
+    process.write(b"x\r", "1")
+    await written(process, b"x\r\nx\r\n")  # the terminal's echo, then cat's: it runs
+    process.write(b"\x03", "2")
+    await closed(process)
+    assert b"caught\r\nafter" in output(process)
+
+
+@pytest.mark.requirement("pty.eof")
+async def test_typing_control_d_ends_the_input_of_a_terminal(processes: LocalProcesses) -> None:
+    process = launch(processes, program("/bin/cat", tty=True))
+    process.write(b"\x04", "1")
+    assert (await closed(process)).exit_code == 0
+
+
+@pytest.mark.requirement("pty.end")
+async def test_a_terminal_is_closed_when_its_last_holder_is_gone(
+    processes: LocalProcesses, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    script = "trap '' HUP; (read x < go; echo late) & echo early"
+    process = launch(processes, shell(script, tty=True, cwd=str(tmp_path)))
+    await exited(process)
+    assert not process.log.closed
+    let_go(tmp_path / "go")
+    await closed(process)
+    assert output(process) == b"early\r\nlate\r\n"
+
+
+async def test_a_process_that_lets_go_of_its_terminal_is_not_hung_up_on(
+    processes: LocalProcesses, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    script = "exec <&- >&- 2>&-; read x < go; echo back > /dev/tty; exit 5"
+    process = launch(processes, shell(script, tty=True, cwd=str(tmp_path)))
+    # Nobody has the terminal open now, and the engine has seen it.
+    (pump,) = process._pumps
+    await eventually(lambda: pump._deserted)
+    let_go(tmp_path / "go")
+    assert await closed(process) == Verdict(reason=Reason.EXITED, exit_code=5)
+    assert output(process) == b"back\r\n"
+
+
+@pytest.mark.requirement("pty.end")
+async def test_the_end_of_the_leader_hangs_up_on_its_group(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("sleep 60 & echo $!", tty=True))
+    await closed(process)  # and not in a minute
+
+
+# Reads.
+
+
+@pytest.mark.requirement("read.wait")
+async def test_a_read_waits_for_output(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("read x; echo $x", pipe_stdin=True))
+    later = process.read(0, None, LIMIT)
+    assert isinstance(later, Awaitable)
+    reading = asyncio.ensure_future(later)
+    await asyncio.sleep(0)
+    assert not reading.done()
+    process.write(b"hi\n", "1")
+    async with asyncio.timeout(LIMIT):
+        found = await reading
+    assert [chunk.chunk for chunk in found.chunks] == [b"hi\n"]
+
+
+@pytest.mark.requirement("read.wait")
+async def test_a_read_gives_up_after_its_time(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("read x", pipe_stdin=True))
+    found = await read(process, wait=0.001)
+    assert (found.chunks, found.next_seq, found.exited, found.closed) == ([], 1, False, False)
+
+
+async def test_a_read_without_time_answers_at_once(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("read x", pipe_stdin=True))
+    assert not isinstance(process.read(0, None, 0), Awaitable)
+
+
+@pytest.mark.requirement("read.wait.exit", "read.wait.closed")
+async def test_a_read_after_the_exit_waits_for_the_close_and_then_no_more(
+    processes: LocalProcesses,
+) -> None:
+    process = launch(processes, shell("exec sleep 60 & exec true"))
+    await exited(process)
+    assert not isinstance(process.read(0, None, LIMIT), Awaitable)  # the exit is news
+    later = process.read(1, None, LIMIT)
+    assert isinstance(later, Awaitable)
+    os.killpg(process.pid, signal.SIGKILL)
+    async with asyncio.timeout(LIMIT):
+        assert (await later).closed
+    assert not isinstance(process.read(1000, None, LIMIT), Awaitable)
+
+
+@pytest.mark.requirement("read.wait.huge")
+async def test_a_read_may_wait_for_half_a_billion_years(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("read x", pipe_stdin=True))
+    later = process.read(0, None, (2**64 - 1) / 1000)
+    assert isinstance(later, Awaitable)
+    reading = asyncio.ensure_future(later)
+    await asyncio.sleep(0)
+    process.terminate()
+    async with asyncio.timeout(LIMIT):
+        assert (await reading).exited
+
+
+async def test_many_readers_wait_at_once(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("read x; echo $x", pipe_stdin=True))
+    async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as tasks:
+        readers = [tasks.create_task(read(process)) for _ in range(5)]
+        await asyncio.sleep(0)
+        process.write(b"all\n", "1")
+    assert {reader.result().chunks[0].chunk for reader in readers} == {b"all\n"}
+
+
+async def test_output_is_held_until_nobody_holds_it(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("echo one; read x; echo two; read x", pipe_stdin=True))
+    await written(process, b"one")
+    first, second = object(), object()
+    process.hold_output(first)
+    process.hold_output(second)
+    process.write(b"\n", "1")
+    process.release_output(first)
+    assert (await read(process, after_seq=1, wait=0.001)).chunks == []
+    process.release_output(second)
+    await written(process, b"two")
+
+
+async def test_a_process_whose_output_is_held_exits_all_the_same(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("echo out"))
+    process.hold_output(processes)
+    await exited(process)
+    assert output(process) == b""
+    process.release_output(processes)
+    await closed(process)
+    assert output(process) == b"out\n"
+
+
+# Input.
+
+
+@pytest.mark.requirement("write.stdin-closed", "start.state.stdin")
+async def test_a_process_without_an_input_reads_nothing(processes: LocalProcesses) -> None:
+    process = launch(processes, program("/bin/cat"))
+    assert process.write(b"x", "1") is WriteStatus.STDIN_CLOSED
+    assert (await closed(process)).exit_code == 0
+    process.close_stdin()  # harmless
+
+
+@pytest.mark.requirement("write.accepted", "start.state.stdin")
+async def test_an_input_stays_open_until_it_is_closed(processes: LocalProcesses) -> None:
+    process = launch(processes, program("/bin/cat", pipe_stdin=True))
+    process.write(b"one", "1")
+    await written(process, b"one")
+    process.write(b"two", "2")
+    process.close_stdin()
+    assert process.write(b"three", "3") is WriteStatus.STDIN_CLOSED
+    await closed(process)
+    assert output(process) == b"onetwo"
+
+
+async def test_the_input_of_a_terminal_cannot_be_closed(processes: LocalProcesses) -> None:
+    process = launch(processes, program("/bin/cat", tty=True))
+    with pytest.raises(InvalidRequest, match="write the byte 0x04"):
+        process.close_stdin()
+
+
+@pytest.mark.requirement("write.vanishes")
+@pytest.mark.parametrize("tty", [False, True])
+async def test_writes_after_the_end_are_accepted_and_vanish(
+    processes: LocalProcesses, tty: bool
+) -> None:
+    process = launch(processes, shell("exit 0", tty=tty, pipe_stdin=True))
+    await closed(process)
+    assert process.write(b"x", "1") is ACCEPTED
+
+
+@pytest.mark.requirement("write.terminated")
+@pytest.mark.parametrize("tty", [False, True])
+async def test_writes_after_a_termination_are_refused(processes: LocalProcesses, tty: bool) -> None:
+    process = launch(processes, program("/bin/cat", tty=tty, pipe_stdin=True))
+    process.terminate()
+    with pytest.raises(StdinClosed, match="failed to write to process stdin"):
+        process.write(b"x", "1")
+    await closed(process)
+    with pytest.raises(StdinClosed):
+        process.write(b"x", "2")
+
+
+# Signals and termination.
+
+
+@pytest.mark.requirement("signal.interrupt")
+@pytest.mark.parametrize(("tty", "code"), [(False, 130), (True, 1)])
+async def test_a_signal_ends_what_does_not_catch_it(
+    processes: LocalProcesses, tty: bool, code: int
+) -> None:
+    process = launch(processes, shell("echo ready; exec sleep 60", tty=tty))
+    await written(process, b"ready")
+    process.signal(signal.SIGINT)
+    assert await closed(process) == Verdict(reason=Reason.SIGNALED, exit_code=code, signal=2)
+
+
+@pytest.mark.requirement("signal.interrupt")
+async def test_a_signal_reaches_the_children_in_the_group_too(processes: LocalProcesses) -> None:
+    # Between its fork and its exec a child of a shell may still catch what the shell catches.
+    script = "trap : TERM; sh -c 'echo ready; exec sleep 60' & wait; wait; exit 4"
+    process = launch(processes, shell(script))
+    await written(process, b"ready")
+    process.signal(signal.SIGTERM)
+    assert (await closed(process)).exit_code == 4  # and not in a minute
+
+
+@pytest.mark.requirement("signal.gone")
+async def test_a_signal_to_what_has_exited_does_nothing(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("sleep 60 & echo $!"))
+    await exited(process)
+    process.signal(signal.SIGKILL)
+    assert not gone(int(output(process)))
+    process.kill_group(Reason.TERMINATED)
+
+
+async def test_a_signal_to_what_has_exited_unnoticed_does_nothing(
+    processes: LocalProcesses,
+) -> None:
+    process = launch(processes, shell("exit 0"))
+    wait_for_exit(process, os.WNOWAIT)
+    process.signal(signal.SIGTERM)
+    assert (await closed(process)).reason is Reason.EXITED
+
+
+async def test_a_signal_the_system_refuses_is_told(
+    processes: LocalProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(group: int, number: int) -> None:
+        raise PermissionError(errno.EPERM, "no")
+
+    process = launch(processes, shell("read x", pipe_stdin=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", refuse)
+        with pytest.raises(OperationFailed) as caught:
+            process.signal(signal.SIGTERM)
+    assert str(caught.value) == "failed to signal process: Operation not permitted (os error 1)"
+
+
+@pytest.mark.requirement("terminate.kills")
+@pytest.mark.parametrize(("tty", "code"), [(False, 137), (True, 1)])
+async def test_termination_kills_the_group_without_grace(
+    processes: LocalProcesses, tty: bool, code: int
+) -> None:
+    script = "trap 'echo no' TERM INT; sleep 60 & echo ready; wait"
+    process = launch(processes, shell(script, tty=tty))
+    await written(process, b"ready")
+    assert process.terminate()
+    assert await closed(process) == Verdict(reason=Reason.TERMINATED, exit_code=code, signal=9)
+    assert b"no" not in output(process)
+
+
+@pytest.mark.requirement("terminate.twice", "terminate.exited")
+async def test_termination_says_whether_it_was_running(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("read x", pipe_stdin=True))
+    assert process.terminate()
+    assert process.terminate()  # its end was not noticed yet
+    await exited(process)
+    assert not process.terminate()
+    await closed(process)
+    assert not process.terminate()
+
+
+@pytest.mark.requirement("terminate.exited")
+async def test_termination_of_what_has_exited_spares_what_it_left(
+    processes: LocalProcesses,
+) -> None:
+    process = launch(processes, shell("sleep 60 & echo $!"))
+    await exited(process)
+    assert not process.terminate()
+    assert not gone(int(output(process)))
+    assert not process.log.closed
+    process.kill_group(Reason.TERMINATED)
+
+
+@pytest.mark.requirement("terminate.closes-pipes")
+async def test_termination_closes_the_pipes_that_a_child_elsewhere_holds(
+    processes: LocalProcesses,
+) -> None:
+    process = launch(processes, shell("setsid sleep 60 & echo $!; wait"))
+    pid = int(await written(process, b"\n"))
+    process.terminate()
+    await closed(process)
+    assert not gone(pid)
+    kill(pid)
+
+
+async def test_the_first_reason_for_a_kill_is_the_one_that_counts(
+    processes: LocalProcesses,
+) -> None:
+    process = launch(processes, shell("read x", pipe_stdin=True))
+    process.terminate(Reason.SESSION_EXPIRED)
+    process.terminate(Reason.SERVER_STOPPING)
+    assert (await closed(process)).reason is Reason.SESSION_EXPIRED
+
+
+@pytest.mark.parametrize("tty", [False, True])
+async def test_an_owner_that_goes_away_kills_what_is_left_of_a_group(
+    processes: LocalProcesses, tty: bool
+) -> None:
+    process = launch(processes, shell("trap '' HUP; sleep 60 & echo $!", tty=tty))
+    await exited(process)
+    process.kill_group(Reason.SERVER_STOPPING)
+    assert process.log.closed
+    process.kill_group(Reason.SERVER_STOPPING)  # harmless
+
+
+# Starting.
+
+
+@pytest.mark.requirement("start.state.descriptors", "start.state.session")
+async def test_a_process_has_a_session_of_its_own_and_no_descriptors_of_ours(
+    processes: LocalProcesses,
+) -> None:
+    others = [
+        launch(processes, program("/bin/cat", process_id=f"o{n}", pipe_stdin=True)) for n in (1, 2)
+    ]
+    script = "cat /proc/$$/stat; ls /proc/$$/fd"
+    process = launch(processes, shell(script, pipe_stdin=True))
+    await closed(process)
+    stat, *descriptors = output(process).decode().splitlines()
+    fields = stat.split()
+    assert fields[0] == fields[4] == fields[5] == str(process.pid)
+    assert set(descriptors) == {"0", "1", "2"}
+    assert all(other.running for other in others)
+
+
+@pytest.mark.requirement("env.exact", "env.shell-on-terminal")
+async def test_a_terminal_without_a_shell_variable_gets_the_users(
+    processes: LocalProcesses,
+) -> None:
+    env = {"A": "1"}
+    plain = launch(processes, program("/usr/bin/env", env=env, process_id="plain"))
+    terminal = launch(processes, program("/usr/bin/env", env=env, process_id="tty", tty=True))
+    given = {"SHELL": "mine"}
+    with_own = launch(processes, program("/usr/bin/env", env=given, process_id="own", tty=True))
+    for process in (plain, terminal, with_own):
+        await closed(process)
+    assert output(plain) == b"A=1\n"
+    assert output(terminal) == b"A=1\r\nSHELL=/bin/login-shell\r\n"
+    assert output(with_own) == b"SHELL=mine\r\n"
+
+
+async def test_a_policy_inherits_from_the_server(processes: LocalProcesses) -> None:
+    policy = EnvPolicy(
+        inherit="all", ignore_default_excludes=False, exclude=[], set={"S": "1"}, include_only=[]
+    )
+    metadata = StartMetadata(tool_call_id="call")
+    params = program("/usr/bin/env", env={"E": "2"}, env_policy=policy, metadata=metadata)
+    process = launch(processes, params)
+    await closed(process)
+    assert sorted(output(process).split()) == [
+        b"CODEX_TOOL_CALL_ID=call",
+        b"E=2",
+        b"INHERITED=yes",
+        b"S=1",
+    ]
+
+
+@pytest.mark.requirement("start.cwd.fallback-on-terminal", "start.cwd.missing-folder-on-pipes")
+async def test_a_missing_folder_is_refused_on_pipes_and_replaced_on_a_terminal(
+    processes: LocalProcesses,
+) -> None:
+    with pytest.raises(SpawnFailed, match=r"^No such file or directory \(os error 2\)$"):
+        processes.launch(program("/bin/pwd", cwd="/no/such"))
+    env = {"HOME": "/usr"}
+    process = launch(processes, program("/bin/pwd", cwd="/no/such", env=env, tty=True))
+    await closed(process)
+    assert output(process) == b"/usr\r\n"
+    with pytest.raises(SpawnFailed, match=r"^No such file or directory \(os error 2\)$"):
+        processes.launch(
+            program("/bin/pwd", process_id="q", cwd="/no/such", env={"HOME": ""}, tty=True)
+        )
+
+
+@pytest.mark.requirement("start.program.dot-slash-argv0")
+@pytest.mark.parametrize("tty", [False, True])
+async def test_a_script_sees_how_it_was_found(
+    processes: LocalProcesses, tmp_path: Path, tty: bool
+) -> None:
+    (tmp_path / "tool").write_text('#!/bin/sh\necho "$0"\n')
+    (tmp_path / "tool").chmod(0o755)
+    process = launch(processes, program("./tool", cwd=str(tmp_path), tty=tty))
+    await closed(process)
+    assert output(process).strip().decode() == (f"{tmp_path}/./tool" if tty else "./tool")
+
+
+@pytest.mark.requirement("start.program.nul")
+async def test_a_nul_in_a_bare_name_is_refused(processes: LocalProcesses) -> None:
+    with pytest.raises(SpawnFailed, match=r"^nul byte found in provided data$"):
+        processes.launch(program("x\0"))
+
+
+async def test_no_descriptors_left_is_a_refusal_and_not_the_end(
+    processes: LocalProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pipe", refuse)
+        patch.setattr(os, "openpty", refuse)
+        for tty in (False, True):
+            with pytest.raises(SpawnFailed, match=r"^Too many open files \(os error 24\)$"):
+                processes.launch(program("/bin/true", tty=tty))
+    await closed(launch(processes, program("/bin/true")))
+
+
+# The order of the checks, and what is refused.
+
+PROXY: dict[str, Any] = {"network_proxy": {"proxy": {"enabled": True}}}
+
+
+@pytest.mark.requirement("start.sandbox-refused")
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        (PROXY, "network proxies are not supported by this exec-server"),
+        ({"sandbox": {}}, "missing field `permissions`"),
+        (
+            {"sandbox": {"permissions": {"type": "workspaceWrite"}}},
+            "sandboxed processes are not supported by this exec-server",
+        ),
+        (
+            {"sandbox": {"permissions": "disabled"}},
+            "sandboxed processes are not supported by this exec-server",
+        ),
+        ({"managed_network": {}}, "managed networking is not supported by this exec-server"),
+    ],
+    ids=repr,
+)
+async def test_a_protection_that_is_not_there_is_refused_and_never_ignored(
+    processes: LocalProcesses, option: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        processes.launch(program("/bin/true", **option))
+    assert str(caught.value) == text
+    assert len(processes) == 0
+
+
+@pytest.mark.requirement("start.sandbox-refused", "start.managed-network-alone")
+async def test_a_sandbox_that_is_disabled_asks_for_nothing(processes: LocalProcesses) -> None:
+    sandbox = {"permissions": {"type": "disabled"}}
+    params = program("/bin/true", sandbox=sandbox, enforce_managed_network=True)
+    await closed(launch(processes, params))
+
+
+@pytest.mark.requirement("start.cwd.foreign")
+@pytest.mark.parametrize("uri", ["file:///C:/x", "file://server/share"])
+async def test_a_folder_of_another_machine_is_refused(processes: LocalProcesses, uri: str) -> None:
+    params = msgspec.structs.replace(program("/bin/true"), cwd=PathUri.parse(uri))
+    with pytest.raises(InvalidParams) as caught:
+        processes.launch(params)
+    assert str(caught.value) == (
+        f"cwd URI `{uri}` is not valid on this exec-server host: '{uri}' is invalid on 'linux'"
+    )
+
+
+@pytest.mark.requirement("start.check-order", "start.program.empty")
+async def test_the_checks_have_an_order(processes: LocalProcesses) -> None:
+    def refusal(**changes: object) -> Refused:
+        params = msgspec.structs.replace(
+            program(
+                "/no/such",
+                cwd="/",
+                shell_snapshot=ShellSnapshotParams(
+                    scope_id="", shell=ShellSnapshotShell(name="sh", path="/bin/sh")
+                ),
+                **PROXY,
+            ),
+            cwd=PathUri.parse("file:///C:/x"),
+            argv=[],
+        )
+        with pytest.raises(Refused) as caught:
+            processes.launch(msgspec.structs.replace(params, **changes))
+        return caught.value
+
+    launch(processes, program("/bin/cat", pipe_stdin=True))
+    changes: dict[str, object] = {}
+    assert str(refusal(**changes)).startswith("network proxies")
+    changes["network_proxy"] = None
+    assert str(refusal(**changes)).startswith("cwd URI")
+    changes["cwd"] = PathUri.parse("file:///no/such")
+    assert str(refusal(**changes)).startswith("shell snapshot scope")
+    changes["shell_snapshot"] = None
+    assert str(refusal(**changes)) == "argv must not be empty"
+    changes["argv"] = ["/no/such"]
+    assert isinstance(refusal(**changes), DuplicateProcess)
+    changes["process_id"] = "other"
+    assert isinstance(refusal(**changes), SpawnFailed)
+
+
+# The table.
+
+
+@pytest.mark.requirement("start.duplicate")
+async def test_an_id_is_taken_once(processes: LocalProcesses) -> None:
+    process = launch(processes, program("/bin/cat", pipe_stdin=True))
+    with pytest.raises(DuplicateProcess, match=r"^process p already exists$"):
+        processes.launch(program("/bin/true"))
+    assert processes.get("p") is processes.find("p") is process
+    assert list(processes) == [process]
+    process.close_stdin()
+    await closed(process)
+    with pytest.raises(DuplicateProcess):  # it is still kept
+        processes.launch(program("/bin/true"))
+
+
+@pytest.mark.requirement("start.failure-leaves-no-trace")
+async def test_a_failed_start_leaves_no_trace(processes: LocalProcesses) -> None:
+    with pytest.raises(SpawnFailed):
+        processes.launch(program("/no/such"))
+    assert processes.find("p") is None
+    assert len(processes) == 0
+    await closed(launch(processes, program("/bin/true")))
+
+
+@pytest.mark.requirement("read.unknown", "terminate.unknown")
+async def test_an_unknown_process_is_unknown(processes: LocalProcesses) -> None:
+    with pytest.raises(UnknownProcess, match=r"^unknown process id nope$"):
+        processes.get("nope")
+    assert processes.find("nope") is None
+    assert not processes.terminate("nope")
+    assert not processes.is_starting("nope")
+
+
+@pytest.mark.requirement("terminate.kills")
+async def test_a_process_can_be_terminated_by_its_id(processes: LocalProcesses) -> None:
+    process = launch(processes, program("/bin/cat", pipe_stdin=True))
+    assert processes.terminate("p")
+    await closed(process)
+    assert not processes.terminate("p")
+
+
+@pytest.mark.requirement("limits.closed-process")
+async def test_a_closed_process_is_kept_for_a_while_and_then_its_id_is_free() -> None:
+    processes = LocalProcesses(retention=0.001)
+    first = launch(processes, program("/bin/echo", "first"))
+    await closed(first)
+    assert processes.find("p") is first
+    await eventually(lambda: processes.find("p") is None)
+    second = launch(processes, program("/bin/echo", "second"))
+    assert processes.get("p") is second
+    await closed(second)
+
+
+@pytest.mark.requirement("limits.closed-process")
+async def test_each_closed_process_is_kept_for_its_own_time() -> None:
+    processes = LocalProcesses(retention=0.001)
+    for number in range(5):
+        await closed(launch(processes, program("/bin/true", process_id=str(number))))
+    lasting = launch(processes, program("/bin/cat", process_id="lasting", pipe_stdin=True))
+    await eventually(lambda: len(processes) == 1)
+    assert list(processes) == [lasting]
+    processes.end(Reason.SERVER_STOPPING)
+    assert await processes.wait_all_closed(LIMIT)
+
+
+async def test_the_owner_is_told_of_starts_and_ends() -> None:
+    told: list[tuple[str, str, int]] = []
+
+    def started(process: LocalProcess) -> None:
+        told.append(("started", process.process_id, process.log.next_seq))
+
+    def ended(process: LocalProcess) -> None:
+        assert process.log.closed
+        told.append(("ended", process.process_id, process.log.next_seq))
+
+    processes = LocalProcesses(started=started, ended=ended)
+    await closed(launch(processes, program("/bin/true")))
+    assert told == [("started", "p", 1), ("ended", "p", 3)]
+
+
+async def test_an_owner_that_ends_leaves_nothing_running(processes: LocalProcesses) -> None:
+    on_pipes = launch(processes, shell("trap '' TERM; sleep 60 & wait", process_id="1"))
+    on_terminal = launch(processes, shell("trap '' HUP; sleep 60", process_id="2", tty=True))
+    over = launch(processes, program("/bin/true", process_id="3"))
+    await closed(over)
+    processes.end(Reason.SERVER_STOPPING)
+    assert await processes.wait_all_closed(LIMIT)
+    assert over.log.verdict == Verdict(reason=Reason.EXITED, exit_code=0)
+    for process in (on_pipes, on_terminal):
+        assert process.log.verdict is not None
+        assert process.log.verdict.reason is Reason.SERVER_STOPPING
+
+
+async def test_waiting_for_all_can_run_out_of_time(processes: LocalProcesses) -> None:
+    launch(processes, program("/bin/cat", pipe_stdin=True))
+    assert not await processes.wait_all_closed(0.001)
+
+
+async def test_a_summary_tells_how_a_process_stands(processes: LocalProcesses) -> None:
+    process = launch(processes, program("/bin/cat", pipe_stdin=True))
+    expected = ProcessSummary(
+        process_id="p",
+        pid=process.pid,
+        argv=["/bin/cat"],
+        tty=False,
+        running=True,
+        closed=False,
+        exit_code=None,
+        reason=None,
+        next_seq=1,
+    )
+    assert process.summary() == expected
+    process.terminate()
+    await closed(process)
+    ended = process.summary()
+    assert (ended.running, ended.closed, ended.exit_code, ended.reason, ended.next_seq) == (
+        False,
+        True,
+        137,
+        "terminated",
+        3,
+    )
+
+
+async def test_many_processes_at_once_each_have_their_own_output(
+    processes: LocalProcesses,
+) -> None:
+    started = [
+        launch(processes, program("/bin/echo", str(n), process_id=str(n))) for n in range(50)
+    ]
+    for number, process in enumerate(started):
+        await closed(process)
+        assert output(process) == f"{number}\n".encode()

@@ -1,0 +1,336 @@
+"""Writes that are accepted once, in order, and wait when there is no room."""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import StdinClosed
+from holdfast.process import stdin as module
+from holdfast.process.stdin import MAX_QUEUED_WRITES, MAX_REMEMBERED_IDS, StdinQueue
+from holdfast.protocol.process import WriteStatus
+
+ACCEPTED = WriteStatus.ACCEPTED
+PAGE = 4096
+
+
+class Pipe:
+    """A queue in front of a pipe of one page, and the end a process would read from."""
+
+    def __init__(self) -> None:
+        self.reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PAGE)
+        os.set_blocking(writer, False)
+        os.set_blocking(self.reader, False)
+        self.writer = writer
+        self.queue = StdinQueue(asyncio.get_running_loop(), writer)
+        self._reading = True
+
+    def read(self) -> bytes | None:
+        """What can be read at once; `None` if there is nothing, empty at the end."""
+        try:
+            return os.read(self.reader, 1 << 20)
+        except BlockingIOError:
+            return None
+
+    async def wait_readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(self.reader, readable.set)
+        try:
+            async with asyncio.timeout(5):
+                await readable.wait()
+        finally:
+            loop.remove_reader(self.reader)
+
+    async def read_all(self, size: int) -> bytes:
+        """So many bytes, making room until they are there."""
+        found = b""
+        while len(found) < size:
+            await self.wait_readable()
+            data = self.read()
+            assert data, "the end came first"
+            found += data
+        return found
+
+    async def read_to_end(self) -> bytes:
+        found = b""
+        while True:
+            await self.wait_readable()
+            data = self.read()
+            if not data:
+                return found
+            found += data
+
+    def fill(self) -> int:
+        """Queue writes until one has to wait; how many were accepted."""
+        count = 0
+        while self.queue.write(bytes(PAGE), f"fill-{count}") is ACCEPTED:
+            count += 1
+        return count
+
+    def stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            os.close(self.reader)
+
+    def finish(self) -> None:
+        self.stop_reading()
+        self.queue.discard()
+
+
+@pytest.fixture
+async def pipe() -> AsyncIterator[Pipe]:
+    pipe = Pipe()
+    yield pipe
+    pipe.finish()
+
+
+def waiting(status: object) -> "asyncio.Future[None]":
+    assert isinstance(status, asyncio.Future)
+    assert not status.done()
+    return status
+
+
+@pytest.mark.requirement("write.accepted")
+async def test_a_write_reaches_the_pipe_at_once_if_there_is_room(pipe: Pipe) -> None:
+    assert pipe.queue.write(b"one", "1") is ACCEPTED
+    assert pipe.queue.write(b"two", "2") is ACCEPTED
+    assert pipe.read() == b"onetwo"
+
+
+@pytest.mark.requirement("write.once")
+async def test_an_id_that_was_accepted_is_not_written_again_even_with_other_bytes(
+    pipe: Pipe,
+) -> None:
+    assert pipe.queue.write(b"one", "1") is ACCEPTED
+    assert pipe.queue.write(b"one", "1") is ACCEPTED
+    assert pipe.queue.write(b"other", "1") is ACCEPTED
+    assert pipe.queue.write(b"two", "2") is ACCEPTED
+    assert pipe.read() == b"onetwo"
+
+
+@pytest.mark.requirement("write.empty-chunk")
+async def test_an_empty_write_is_accepted_and_remembered(pipe: Pipe) -> None:
+    assert pipe.queue.write(b"", "1") is ACCEPTED
+    assert pipe.queue.write(b"x", "1") is ACCEPTED
+    assert pipe.read() is None
+
+
+@pytest.mark.requirement("write.id-memory")
+async def test_4096_ids_are_remembered_and_one_more_forgets_the_oldest(pipe: Pipe) -> None:
+    assert MAX_REMEMBERED_IDS == 4096
+    pipe.queue.write(b"first", "first")
+    for number in range(MAX_REMEMBERED_IDS - 1):
+        pipe.queue.write(b"", str(number))
+    pipe.queue.write(b"first", "first")
+    assert pipe.read() == b"first"
+    pipe.queue.write(b"", "one more")
+    pipe.queue.write(b"first", "first")
+    assert pipe.read() == b"first"
+
+
+# No room.
+
+
+@pytest.mark.requirement("write.back-pressure")
+async def test_128_writes_are_queued_beyond_the_pipe_and_the_next_one_waits(pipe: Pipe) -> None:
+    assert pipe.fill() == MAX_QUEUED_WRITES + 1 == 129  # one is in the pipe
+    held = waiting(pipe.queue.write(b"held", "held"))
+    await pipe.read_all(2 * PAGE)
+    async with asyncio.timeout(5):
+        await held
+
+
+@pytest.mark.requirement("write.back-pressure")
+async def test_a_write_that_waits_is_written_once_there_is_room_and_in_its_turn(pipe: Pipe) -> None:
+    accepted = pipe.fill()
+    # The one that found no room has the next id, and a page of zeros.
+    first = waiting(pipe.queue.write(b"other bytes", f"fill-{accepted}"))
+    second = waiting(pipe.queue.write(b"second", "second"))
+    third = waiting(pipe.queue.write(b"third", "third"))
+    data = await pipe.read_all((accepted + 1) * PAGE + 11)
+    async with asyncio.timeout(5):
+        await asyncio.gather(first, second, third)
+    assert data == bytes((accepted + 1) * PAGE) + b"secondthird"
+
+
+@pytest.mark.requirement("write.once", "write.back-pressure")
+async def test_a_write_that_is_repeated_while_it_waits_is_written_once(pipe: Pipe) -> None:
+    accepted = pipe.fill()
+    held = waiting(pipe.queue.write(b"again", "again"))
+    assert pipe.queue.write(b"again", "again") is held
+    data = await pipe.read_all((accepted + 1) * PAGE + 5)
+    assert data.endswith(b"again")
+    assert pipe.queue.write(b"again", "again") is ACCEPTED
+    assert pipe.read() is None
+
+
+async def test_a_write_whose_caller_went_away_is_not_written(pipe: Pipe) -> None:
+    accepted = pipe.fill()
+    gone = waiting(pipe.queue.write(b"gone", "gone"))
+    stays = waiting(pipe.queue.write(b"stays", "stays"))
+    gone.cancel()
+    data = await pipe.read_all((accepted + 1) * PAGE + 5)
+    assert data.endswith(b"\0stays")
+    assert stays.done()
+
+
+@pytest.mark.requirement("write.once")
+async def test_a_caller_that_comes_back_takes_its_place_again(pipe: Pipe) -> None:
+    accepted = pipe.fill()
+    gone = waiting(pipe.queue.write(b"back", "back"))
+    last = waiting(pipe.queue.write(b"last", "last"))
+    gone.cancel()
+    again = waiting(pipe.queue.write(b"back", "back"))
+    data = await pipe.read_all((accepted + 1) * PAGE + 8)
+    async with asyncio.timeout(5):
+        await asyncio.gather(again, last)
+    assert data.endswith(b"\0backlast")
+
+
+# The end of the input.
+
+
+async def test_the_end_comes_after_what_was_written_before(pipe: Pipe) -> None:
+    accepted = pipe.fill()
+    held = waiting(pipe.queue.write(b"held", "held"))
+    pipe.queue.end()
+    assert pipe.queue.write(b"late", "late") is WriteStatus.STDIN_CLOSED
+    assert pipe.queue.write(b"held", "held") is held
+    assert pipe.queue.write(b"x", "fill-0") is ACCEPTED  # accepted before
+    data = await pipe.read_to_end()
+    assert data == bytes((accepted + 1) * PAGE) + b"held"
+    assert held.done()
+
+
+async def test_the_end_of_an_idle_queue_comes_at_once(pipe: Pipe) -> None:
+    pipe.queue.end()
+    assert pipe.read() == b""
+    pipe.queue.end()  # harmless
+    assert pipe.queue.write(b"late", "late") is WriteStatus.STDIN_CLOSED
+
+
+# A process that has gone.
+
+
+@pytest.mark.requirement("write.vanishes")
+async def test_writes_to_a_process_that_has_gone_are_accepted_and_vanish(pipe: Pipe) -> None:
+    pipe.fill()
+    held = waiting(pipe.queue.write(b"held", "held"))
+    pipe.queue.discard()
+    assert held.done()
+    assert pipe.queue.write(b"more", "more") is ACCEPTED
+    pipe.queue.discard()  # harmless
+
+
+@pytest.mark.requirement("write.vanishes")
+async def test_writes_to_a_process_that_closed_its_input_are_accepted_and_vanish(
+    pipe: Pipe,
+) -> None:
+    pipe.stop_reading()
+    assert pipe.queue.write(b"one", "1") is ACCEPTED
+    assert pipe.queue.write(b"two", "2") is ACCEPTED
+
+
+@pytest.mark.requirement("write.vanishes")
+async def test_a_process_that_closes_its_input_lets_those_that_wait_go_on(pipe: Pipe) -> None:
+    pipe.fill()
+    held = waiting(pipe.queue.write(b"held", "held"))
+    pipe.stop_reading()
+    async with asyncio.timeout(5):
+        await held
+
+
+@pytest.mark.requirement("write.terminated")
+async def test_a_process_that_was_terminated_refuses_writes(pipe: Pipe) -> None:
+    pipe.fill()
+    held = waiting(pipe.queue.write(b"held", "held"))
+    gone = waiting(pipe.queue.write(b"gone", "gone"))
+    gone.cancel()
+    pipe.queue.refuse()
+    with pytest.raises(StdinClosed, match=r"^failed to write to process stdin$"):
+        await held
+    with pytest.raises(StdinClosed, match=r"^failed to write to process stdin$"):
+        pipe.queue.write(b"x", "x")
+    with pytest.raises(StdinClosed):
+        pipe.queue.write(b"x", "fill-0")  # also one that was accepted before
+
+
+async def test_a_descriptor_that_is_shared_is_left_open() -> None:
+    reader, writer = os.pipe()
+    queue = StdinQueue(asyncio.get_running_loop(), writer, shared=True)
+    queue.write(b"x", "1")
+    queue.discard()
+    os.write(writer, b"y")
+    assert os.read(reader, 10) == b"xy"
+    os.close(writer)
+    os.close(reader)
+
+
+# Any writes, repeats and pauses, against a model.
+
+QUEUED = 3
+REMEMBERED = 4
+
+writes = st.tuples(st.integers(0, 7), st.sampled_from([0, 1, 3000, 6000]))
+steps = st.lists(writes | st.none(), max_size=40)
+"""Writes of an id and a size; and in between, reads of all there is."""
+
+
+class Model:
+    """What a queue should have accepted: each id once while it is remembered, in order."""
+
+    def __init__(self) -> None:
+        self.text = b""
+        self.remembered: list[str] = []
+
+    def accept(self, write_id: str, data: bytes) -> None:
+        assert write_id not in self.remembered
+        self.text += data
+        self.remembered = [*self.remembered, write_id][-REMEMBERED:]
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("write.once", "write.accepted", "write.id-memory")
+@given(steps)
+async def test_accepted_writes_arrive_once_and_in_order(
+    steps: list[tuple[int, int] | None],
+) -> None:
+    pipe = Pipe()
+    model = Model()
+    held: dict[str, tuple[asyncio.Future[None], bytes]] = {}
+    arrived = b""
+
+    def settle() -> None:
+        """Tell the model of writes that waited and were accepted since."""
+        for write_id in [write_id for write_id, (future, _) in held.items() if future.done()]:
+            model.accept(write_id, held.pop(write_id)[1])
+
+    with patch.multiple(module, MAX_QUEUED_WRITES=QUEUED, MAX_REMEMBERED_IDS=REMEMBERED):
+        for number, step in enumerate(steps):
+            if step is None:
+                arrived += pipe.read() or b""
+                await asyncio.sleep(0)  # the queue may see that there is room
+                settle()
+                continue
+            write_id, data = str(step[0]), bytes([number]) * step[1]
+            status = pipe.queue.write(data, write_id)
+            if write_id in held:
+                assert status is held[write_id][0]
+            elif isinstance(status, asyncio.Future):
+                held[write_id] = (status, data)
+            elif write_id not in model.remembered:
+                assert not held  # nothing overtakes a write that waits
+                model.accept(write_id, data)
+        pipe.queue.end()
+        arrived += await pipe.read_to_end()
+        settle()
+    pipe.finish()
+    assert not held
+    assert arrived == model.text
