@@ -13,32 +13,44 @@ from holdfast._version import __version__
 if TYPE_CHECKING:
     from holdfast.backends import ExecBackend, ExecProcess
     from holdfast.client import ExecServerClient
+    from holdfast.client.target import MemoryTarget
     from holdfast.errors import (
         ConnectFailed,
         ConnectionLost,
+        DuplicateProcess,
         HoldfastError,
         ProtocolError,
         Refused,
         RemoteError,
         SpawnFailed,
+        StdinClosed,
         Unsupported,
     )
     from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
     from holdfast.process.backend import LocalBackend
     from holdfast.protocol.paths import PathUri
-    from holdfast.protocol.process import OutputChunk, StartParams, WriteStatus
+    from holdfast.protocol.process import (
+        EnvPolicy,
+        OutputChunk,
+        StartParams,
+        TerminalSize,
+        WriteStatus,
+    )
     from holdfast.server.app import Server
 
 __all__ = [
     "Closed",
     "ConnectFailed",
     "ConnectionLost",
+    "DuplicateProcess",
+    "EnvPolicy",
     "ExecBackend",
     "ExecProcess",
     "ExecServerClient",
     "Exited",
     "HoldfastError",
     "LocalBackend",
+    "MemoryTarget",
     "OutputChunk",
     "PathUri",
     "ProcessEvent",
@@ -49,6 +61,8 @@ __all__ = [
     "Server",
     "SpawnFailed",
     "StartParams",
+    "StdinClosed",
+    "TerminalSize",
     "Unsupported",
     "Verdict",
     "WriteStatus",
@@ -58,20 +72,29 @@ __all__ = [
 _HOMES = {
     "holdfast.backends": ("ExecBackend", "ExecProcess"),
     "holdfast.client": ("ExecServerClient",),
+    "holdfast.client.target": ("MemoryTarget",),
     "holdfast.errors": (
         "ConnectFailed",
         "ConnectionLost",
+        "DuplicateProcess",
         "HoldfastError",
         "ProtocolError",
         "Refused",
         "RemoteError",
         "SpawnFailed",
+        "StdinClosed",
         "Unsupported",
     ),
     "holdfast.events": ("Closed", "Exited", "ProcessEvent", "Reason", "Verdict"),
     "holdfast.process.backend": ("LocalBackend",),
     "holdfast.protocol.paths": ("PathUri",),
-    "holdfast.protocol.process": ("OutputChunk", "StartParams", "WriteStatus"),
+    "holdfast.protocol.process": (
+        "EnvPolicy",
+        "OutputChunk",
+        "StartParams",
+        "TerminalSize",
+        "WriteStatus",
+    ),
     "holdfast.server.app": ("Server",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

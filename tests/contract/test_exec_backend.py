@@ -305,7 +305,7 @@ async def test_a_bad_start_is_refused_and_leaves_no_trace(
 
 async def test_an_id_is_taken_while_its_process_is_known(place: Place) -> None:
     process = await place.backend.start(program("cat", pipe_stdin=True))
-    with pytest.raises(HoldfastError, match="process p\\b"):
+    with pytest.raises(HoldfastError, match=r"process p\b"):
         await place.backend.start(program("true"))
     await process.terminate()
     await finish(process)

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.e2e.terminals import CTRL_C, CTRL_D, CTRL_Z, terminal
 from tests.e2e.test_run import assert_gone, until, worker_of
 from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess
@@ -195,7 +194,9 @@ def test_ctrl_z_stops_the_command_and_fg_continues_it() -> None:
 def test_a_run_that_is_stopped_from_outside_lends_the_terminal_and_takes_it_back() -> None:
     with terminal(*BASH) as screen:
         screen.expect("$ ")
-        screen.type(shlex.join([*RUN, "--tty", "--", "sh", "-c", "echo $((1+1))ready; exec cat"]) + "\r")
+        screen.type(
+            shlex.join([*RUN, "--tty", "--", "sh", "-c", "echo $((1+1))ready; exec cat"]) + "\r"
+        )
         screen.expect("2ready")
         assert screen.is_raw
         os.kill(worker_of(screen.process), signal.SIGTSTP)

@@ -172,11 +172,10 @@ async def test_who_ignores_the_hang_up_keeps_the_terminal_open(
 async def test_a_hang_up_ends_an_interactive_shell_and_its_jobs(client: Client) -> None:
     await _bash(client)
     await client.write("p", b"sleep 600 &\n")
-    await client.write("p", b"echo pid=$!=\n")
-    text = await client.output("p", b"=\r\n")
-    while not (found := [part for part in text.split(b"=") if part.isdigit()]):
-        text = await client.output("p", text + b"\n")
-    (pid,) = map(int, found)
+    # Written so that what the terminal echoes is not yet the answer.
+    await client.write("p", b"echo pid $! en''d\n")
+    text = await client.output("p", b" end\r\n")
+    pid = int(text.split()[-2 if text.endswith(b"\n") else -3])
     assert is_alive(pid)
     await client.call("process/signal", {"processId": "p", "signal": "SIGHUP"})
     await client.finish("p")
@@ -215,8 +214,13 @@ async def test_a_size_means_nothing_on_pipes(client: Client) -> None:
 
 
 async def test_a_new_size_is_told_to_the_foreground(client: Client) -> None:
-    script = "trap 'stty size' WINCH; echo ready; while :; do read x && exit; done"
-    await client.start("p", ["/bin/bash", "-c", script], tty=True)
+    code = (
+        "import os, signal\n"
+        "def tell(*_): print(*reversed(os.get_terminal_size()), flush=True)\n"
+        "signal.signal(signal.SIGWINCH, tell)\n"
+        "input('ready\\n')\n"
+    )
+    await client.start("p", [sys.executable, "-I", "-c", code], tty=True)
     await client.output("p", b"ready\r\n")
     await _resize(client, 30, 100)
     await client.output("p", b"30 100\r\n")

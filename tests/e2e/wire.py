@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -360,7 +361,8 @@ class Client:
         self._events: dict[str, list[Event]] = {}
         # The output of each process in the order in which it came.
         self._output: dict[str, bytearray] = {}
-        self._write_id = 0
+        # Unique also among the connections of one session, whose processes remember them.
+        self._write_ids = (f"{id(self):x}-{number}" for number in count(1))
 
     # messages
 
@@ -514,10 +516,11 @@ class Client:
     def write_params(
         self, process_id: str, data: bytes, write_id: str | None = None
     ) -> dict[str, str]:
-        if write_id is None:
-            self._write_id += 1
-            write_id = f"w{self._write_id}"
-        return {"processId": process_id, "chunk": to_base64(data), "writeId": write_id}
+        return {
+            "processId": process_id,
+            "chunk": to_base64(data),
+            "writeId": next(self._write_ids) if write_id is None else write_id,
+        }
 
     async def read(self, process_id: str, **options: object) -> dict[str, Any]:
         result: dict[str, Any] = await self.call(

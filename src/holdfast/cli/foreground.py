@@ -32,6 +32,9 @@ _TWICE = 2.0
 _ASK_LIMIT = 2.0
 """Seconds a server may take over a request that this process must not wait for."""
 
+_LAST_OUTPUT = 0.5
+"""Seconds after the exit within which most of what a process wrote has arrived."""
+
 _END_OF_INPUT = b"\x04"
 """Ctrl-D, which is all the end that input of a terminal has."""
 
@@ -107,18 +110,17 @@ class Foreground:
             self.start_task(self._watch(err, "stderr")),
         ]
         try:
-            with ExitStack() as until_exit:
-                self._give_input(process, until_exit)
+            with ExitStack() as input_given:
+                self._give_input(process, input_given)
                 async for event in process.events():
                     if type(event) is OutputChunk:
                         await (err if event.stream == "stderr" else out).write(event.chunk)
                     elif type(event) is Exited:
                         self._verdict = event.verdict
-                        # Its children may go on writing, but keys have nowhere to go.
-                        until_exit.close()
-            out.close()
-            err.close()
-            await asyncio.gather(*watching)
+                        self.start_task(self._take_back(input_given))
+                out.close()
+                err.close()
+                await asyncio.gather(*watching)
         except BaseException:
             if not self._killed:  # else that was tried, and this is not the time to try again
                 await self._terminate(process)
@@ -129,15 +131,23 @@ class Foreground:
         assert self._verdict is not None  # it exits before it is closed
         return of_verdict(self._verdict)
 
-    def _give_input(self, process: ExecProcess, until_exit: ExitStack) -> None:
+    def _give_input(self, process: ExecProcess, input_given: ExitStack) -> None:
+        """Let it have our input; the stack takes that back."""
         if self._tty:
             if os.isatty(self._stdin):
-                self._terminal = until_exit.enter_context(RawTerminal(self._stdin))
+                self._terminal = input_given.enter_context(RawTerminal(self._stdin))
             self.start_task(self._resize())  # it may have changed since the start was sent
         self._loop.add_signal_handler(signal.SIGCONT, self._continued)
-        until_exit.callback(self._loop.remove_signal_handler, signal.SIGCONT)
+        input_given.callback(self._loop.remove_signal_handler, signal.SIGCONT)
         feeding = self.start_task(self._feed(process))
-        until_exit.callback(feeding.cancel)
+        input_given.callback(feeding.cancel)
+
+    async def _take_back(self, input_given: ExitStack) -> None:
+        # Its last output is still on the way, and on a terminal that must look as it
+        # would have. Children that go on writing are no reason to take keys, though:
+        # Ctrl-C is to end this.
+        await asyncio.sleep(_LAST_OUTPUT)
+        input_given.close()
 
     # -- streams
 

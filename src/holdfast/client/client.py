@@ -17,6 +17,7 @@ from holdfast.client.recovery import recover
 from holdfast.client.target import Target
 from holdfast.errors import (
     ConnectionLost,
+    DuplicateProcess,
     HoldfastError,
     RemoteProtocolError,
 )
@@ -148,14 +149,16 @@ class ExecServerClient:
 
         Raises:
             RemoteError: The server refused.
-            RemoteProtocolError: This client uses the id already, or waits for too many answers.
+            DuplicateProcess: This client uses the id already.
+            TooManyCalls: It waits for too many answers already.
             ConnectionLost: There is no connection, or it broke.
         """
         link = await self.connected()
         process_id = params.process_id
         if process_id in self._processes:
-            raise RemoteProtocolError(
-                f"exec-server protocol error: session already registered for process {process_id}"
+            raise DuplicateProcess(
+                process_id,
+                f"exec-server protocol error: session already registered for process {process_id}",
             )
         # Its first events may come before the answer.
         process = self._processes[process_id] = RemoteProcess(self, process_id)

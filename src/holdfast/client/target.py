@@ -10,7 +10,7 @@ from holdfast.transports.base import Receiver, Transport
 if TYPE_CHECKING:
     from holdfast.client.command import ServingCommand
 
-__all__ = ["CommandTarget", "Target", "UnixTarget", "WebSocketTarget"]
+__all__ = ["CommandTarget", "MemoryTarget", "Target", "UnixTarget", "WebSocketTarget"]
 
 
 class Target(ABC):
@@ -80,6 +80,18 @@ class UnixTarget(Target):
         from holdfast.transports.unix import connect_unix
 
         return await connect_unix(self._path, accept, timeout=self._timeout)
+
+
+class MemoryTarget(Target):
+    """A server in this process: `MemoryTarget(server.accept)`."""
+
+    def __init__(self, serve: Callable[[Transport], Receiver]) -> None:
+        self._serve = serve
+
+    async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        from holdfast.transports.memory import connect_memory
+
+        return connect_memory(accept, self._serve)
 
 
 class CommandTarget(Target):

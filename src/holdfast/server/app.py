@@ -18,7 +18,7 @@ from holdfast.server.auth import Check
 from holdfast.server.connection import ServerConnection
 from holdfast.server.environment import add_environment_methods
 from holdfast.server.info import environment_info, login_shell
-from holdfast.server.listen import ListenUrl, make_gate
+from holdfast.server.listen import ListenUrl, make_gate, parse_listen_url
 from holdfast.server.process import add_process_methods
 from holdfast.server.sessions import Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
@@ -89,16 +89,23 @@ class Server:
         self.state.connections.add(client)
         return client.connection
 
-    async def listen(self, where: ListenUrl, check: Check | None = None) -> str:
+    async def listen(self, where: str | ListenUrl, check: Check | None = None) -> str:
         """
         Accept connections there, until the end.
+
+        Args:
+            where: `ws://IP:PORT` (port 0: any that is free) or `unix:///path`.
+            check: Who may connect; everybody who can reach it unless given.
 
         Returns:
             The URL with the port that was really taken.
 
         Raises:
+            BadListenUrl: It is no such place.
             OSError: The address cannot be had.
         """
+        if isinstance(where, str):
+            where = parse_listen_url(where)
         if where.kind == "unix":
             from holdfast.transports.unix import listen_unix
 

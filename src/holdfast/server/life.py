@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import os
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -12,7 +11,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.process.child import owned_pids
-from holdfast.process.guardian import children_of_this_process, kill_all_children
+from holdfast.process.guardian import kill_all_children, reap_children
 from holdfast.process.spawn import raise_descriptor_limit, system_text
 from holdfast.server.app import Server
 from holdfast.server.auth import AuthOptions, BadAuthOptions, make_check
@@ -181,12 +180,7 @@ class _StopAtEnd:
 
 
 def _reap_orphans(loop: asyncio.AbstractEventLoop) -> None:
-    """Take note of the end of processes that came to us when their parents ended."""
-    ours = owned_pids()
-    for pid in children_of_this_process():
-        if pid not in ours:
-            with suppress(ChildProcessError):  # reaped since the list was made
-                os.waitpid(pid, os.WNOHANG)
+    reap_children(spare=owned_pids())
     loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
 
 

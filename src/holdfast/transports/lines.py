@@ -69,8 +69,11 @@ class LineTransport(asyncio.Protocol):
 
     def abort(self) -> None:
         self._end("closed here")
-        if self._writer is not None:
-            self._writer.abort()
+        writer = self._writer
+        # One that is closing with nothing left to send needs no more; asyncio's
+        # pipes tell of their end twice if they are told twice.
+        if writer is not None and (not writer.is_closing() or writer.get_write_buffer_size()):
+            writer.abort()
 
     # -- asyncio
 

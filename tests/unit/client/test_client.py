@@ -10,6 +10,7 @@ from holdfast.client.client import ExecServerClient
 from holdfast.errors import (
     ConnectFailed,
     ConnectionLost,
+    DuplicateProcess,
     RemoteError,
     RemoteProtocolError,
     Unsupported,
@@ -106,7 +107,7 @@ async def test_an_id_in_use_is_refused_without_asking(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
     await started(client, peer)
-    with pytest.raises(RemoteProtocolError) as caught:
+    with pytest.raises(DuplicateProcess) as caught:
         await client.start(start_params())
     assert str(caught.value) == (
         "exec-server protocol error: session already registered for process p1"
@@ -122,7 +123,7 @@ async def test_an_id_is_in_use_until_its_close_is_published(
     peer.closed("p1", 3)  # came first: two events are still missing
     peer.output("p1", 1, b"x")
     await settled()
-    with pytest.raises(RemoteProtocolError, match="already registered"):
+    with pytest.raises(DuplicateProcess, match="already registered"):
         await client.start(start_params())
     peer.exited("p1", 2, 0)
     await process.wait()

@@ -1,0 +1,132 @@
+"""The seam on this machine; what every implementation promises is in the contract tests."""
+
+import asyncio
+import signal
+
+import pytest
+from tests.unit.process.starting import LIMIT, program, shell
+
+from holdfast.errors import InvalidParams, StdinClosed
+from holdfast.events import Closed, Exited, Reason
+from holdfast.process.backend import LocalBackend, LocalExecProcess, signal_number
+from holdfast.process.local import LocalProcesses
+from holdfast.protocol.process import OutputChunk, WriteStatus
+
+
+@pytest.mark.requirement("signal.interrupt", "signal.unknown-name")
+def test_a_signal_has_the_name_of_the_protocol_or_of_the_system() -> None:
+    assert signal_number("interrupt") == signal.SIGINT
+    assert signal_number("SIGTERM") == signal.SIGTERM
+    assert signal_number("SIGRTMIN") == signal.SIGRTMIN
+
+
+@pytest.mark.requirement("signal.unknown-name")
+@pytest.mark.parametrize("name", ["kill", "Interrupt", "", "SIG", "SIGNOPE", "SIG_IGN", "9", "INT"])
+def test_any_other_name_is_an_unknown_variant(name: str) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        signal_number(name)
+    assert str(caught.value) == f"unknown variant `{name}`, expected `interrupt`"
+
+
+@pytest.fixture
+def backend(processes: LocalProcesses) -> LocalBackend:
+    return LocalBackend(processes)
+
+
+async def events(process: LocalExecProcess) -> list[object]:
+    async with asyncio.timeout(LIMIT):
+        return [event async for event in process.events()]
+
+
+async def test_a_process_has_events_a_verdict_and_a_pid(backend: LocalBackend) -> None:
+    process = await backend.start(shell("echo hi; exit 3"))
+    output, exited, closed = await events(process)
+    assert isinstance(output, OutputChunk)
+    assert output.chunk == b"hi\n"
+    assert isinstance(exited, Exited)
+    assert closed == Closed(3)
+    assert await process.wait() == exited.verdict
+    assert process.process_id == "p"
+    assert process.pid > 0
+
+
+async def test_the_events_of_a_process_that_is_over_are_still_there(backend: LocalBackend) -> None:
+    process = await backend.start(shell("echo hi"))
+    await process.wait()
+    assert await events(process) == await events(process)
+
+
+async def test_a_reader_that_is_slow_makes_the_process_wait_and_loses_nothing(
+    backend: LocalBackend,
+) -> None:
+    size = 6 << 20
+    process = await backend.start(program("/usr/bin/head", "-c", str(size), "/dev/zero"))
+    stream = process.events()
+    first = await anext(stream)
+    assert isinstance(first, OutputChunk)
+    # Far more than what is kept: the process can only end while it is read.
+    state = await process.read(wait=0.0)
+    assert not state.exited
+    total = len(first.chunk)
+    async with asyncio.timeout(LIMIT):
+        async for event in stream:
+            if isinstance(event, OutputChunk):
+                total += len(event.chunk)
+    assert total == size
+
+
+async def test_a_write_without_an_id_is_never_taken_for_a_repeat(backend: LocalBackend) -> None:
+    process = await backend.start(program("/bin/cat", pipe_stdin=True))
+    for _ in range(3):
+        assert await process.write(b"x") is WriteStatus.ACCEPTED
+    assert await process.write(b"y", "mine") is WriteStatus.ACCEPTED
+    assert await process.write(b"y", "mine") is WriteStatus.ACCEPTED
+    await process.close_stdin()
+    await process.wait()
+    read = await process.read()
+    assert b"".join(chunk.chunk for chunk in read.chunks) == b"xxxy"
+
+
+async def test_a_write_waits_for_room(backend: LocalBackend) -> None:
+    process = await backend.start(shell("read x < /dev/tty; exec cat > /dev/null", tty=True))
+    await process.terminate()
+    process = await backend.start(
+        shell("kill -STOP $$; exec wc -c", process_id="q", pipe_stdin=True)
+    )
+
+    async def write_much() -> None:
+        for _ in range(200):
+            await process.write(bytes(65536))
+        await process.close_stdin()
+
+    async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(write_much())
+        await asyncio.sleep(0)
+        assert not writing.done()
+        # It may not have stopped yet: go on until it has read everything.
+        while not writing.done():
+            await process.signal("SIGCONT")
+            await asyncio.sleep(0)
+    while not (read := await process.read(wait=LIMIT)).chunks:
+        await process.signal("SIGCONT")
+    assert int(read.chunks[0].chunk) == 200 * 65536
+
+
+async def test_signals_sizes_and_terminations_reach_the_process(backend: LocalBackend) -> None:
+    process = await backend.start(program("/bin/cat", tty=True))
+    await process.resize(10, 20)
+    assert await process.terminate()
+    verdict = await process.wait()
+    assert (verdict.reason, verdict.signal) == (Reason.TERMINATED, signal.SIGKILL)
+    assert not await process.terminate()
+    await process.signal("interrupt")  # harmless
+    with pytest.raises(StdinClosed):
+        await process.write(b"x")
+
+
+async def test_everything_ends_with_the_backend() -> None:
+    async with LocalBackend() as backend:
+        process = await backend.start(shell("trap '' TERM HUP; sleep 60", tty=True))
+        other = await backend.start(shell("sleep 60 & echo", process_id="q"))
+    assert (await process.wait()).reason is Reason.SERVER_STOPPING
+    await other.wait()

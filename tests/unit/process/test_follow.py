@@ -1,0 +1,184 @@
+"""Readers that lose nothing, and the writer that waits for them."""
+
+import asyncio
+import gc
+
+import pytest
+
+from holdfast.errors import ConnectionLost
+from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+from holdfast.process.follow import HIGH_WATER, LOW_WATER, EventStream, Followers
+from holdfast.process.output import OutputLog
+from holdfast.protocol.process import OutputChunk
+
+EXIT = Verdict(reason=Reason.EXITED, exit_code=0)
+PIECE = 64 << 10
+
+
+class Writer:
+    """A log, its readers, and who holds it up at the moment."""
+
+    def __init__(self, log: OutputLog | None = None) -> None:
+        self.log = log or OutputLog()
+        self.holders: set[object] = set()
+        self.released = asyncio.Event()
+        self.followers = Followers(self.log, self.holders.add, self._release)
+
+    def _release(self, holder: object) -> None:
+        self.holders.discard(holder)
+        self.released.set()
+
+    def write(self, *texts: bytes) -> None:
+        for text in texts:
+            self.log.append("stdout", text)
+
+    def write_until_held(self) -> int:
+        """Write without a pause; how many pieces it took to be held."""
+        count = 0
+        while not self.holders:
+            self.write(bytes(PIECE))
+            count += 1
+        return count
+
+    def end(self) -> None:
+        self.log.exit(EXIT)
+        self.log.close()
+
+
+async def take(stream: EventStream, count: int) -> list[ProcessEvent]:
+    async with asyncio.timeout(5):
+        return [await anext(stream) for _ in range(count)]
+
+
+async def all_of(stream: EventStream) -> list[ProcessEvent]:
+    async with asyncio.timeout(5):
+        return [event async for event in stream]
+
+
+async def test_a_reader_gets_everything_in_order_and_then_its_end() -> None:
+    writer = Writer()
+    stream = writer.followers.stream()
+    writer.write(b"a", b"b")
+    writer.end()
+    assert await all_of(stream) == [
+        OutputChunk(seq=1, stream="stdout", chunk=b"a"),
+        OutputChunk(seq=2, stream="stdout", chunk=b"b"),
+        Exited(3, EXIT),
+        Closed(4),
+    ]
+    assert await all_of(stream) == []
+
+
+async def test_a_reader_waits_for_what_is_not_written_yet() -> None:
+    writer = Writer()
+    stream = writer.followers.stream()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(take(stream, 1))
+        await asyncio.sleep(0)
+        assert not reading.done()
+        writer.write(b"now")
+    assert reading.result()[0].seq == 1
+
+
+async def test_the_first_reader_misses_nothing_that_was_written_before_it_came() -> None:
+    writer = Writer(OutputLog(max_bytes=10))
+    writer.write(b"gone from the log", b"kept")
+    writer.end()
+    assert [event.seq for event in await all_of(writer.followers.stream())] == [1, 2, 3, 4]
+
+
+async def test_a_later_reader_begins_with_what_is_retained() -> None:
+    writer = Writer(OutputLog(max_bytes=10))
+    first = writer.followers.stream()
+    writer.write(b"gone from the log", b"kept")
+    second = writer.followers.stream()
+    writer.end()
+    assert [event.seq for event in await all_of(first)] == [1, 2, 3, 4]
+    assert [event.seq for event in await all_of(second)] == [2, 3, 4]
+    assert [event.seq for event in await all_of(writer.followers.stream())] == [2, 3, 4]
+
+
+async def test_a_reader_that_falls_behind_makes_the_writer_wait_until_it_has_caught_up() -> None:
+    writer = Writer()
+    stream = writer.followers.stream()
+    written = writer.write_until_held()
+    assert written == HIGH_WATER // PIECE + 1
+    left = written
+    while writer.holders:
+        await take(stream, 1)
+        left -= 1
+    assert left * PIECE <= LOW_WATER < (left + 1) * PIECE
+    assert writer.write_until_held() == written - left
+
+
+async def test_what_was_retained_before_counts_as_being_behind() -> None:
+    writer = Writer()
+    writer.followers.stream().close()
+    for _ in range(HIGH_WATER // PIECE):
+        writer.write(bytes(PIECE))
+    stream = writer.followers.stream()
+    assert not writer.holders
+    assert writer.write_until_held() == 1
+    stream.close()
+
+
+async def test_a_reader_that_leaves_holds_nobody_up() -> None:
+    writer = Writer()
+    stream = writer.followers.stream()
+    writer.write_until_held()
+    stream.close()
+    assert not writer.holders
+    assert await all_of(stream) == []
+    stream.close()  # harmless
+
+
+async def test_a_reader_that_is_dropped_holds_nobody_up() -> None:
+    writer = Writer()
+    stream = writer.followers.stream()
+    writer.write_until_held()
+    del stream
+    gc.collect()
+    assert not writer.holders
+
+
+async def test_a_first_reader_that_nobody_asks_for_holds_the_writer_only_for_a_moment() -> None:
+    writer = Writer()
+    writer.write_until_held()
+    async with asyncio.timeout(5):
+        await writer.released.wait()
+    assert not writer.holders
+    # It is too late for the beginning, but not for what is retained.
+    assert (await take(writer.followers.stream(), 1))[0].seq > 1
+
+
+async def test_each_reader_holds_the_writer_on_its_own() -> None:
+    writer = Writer()
+    slow, quick = writer.followers.stream(), writer.followers.stream()
+    written = writer.write_until_held()
+    await take(quick, written)
+    assert len(writer.holders) == 1
+    await take(slow, written)
+    assert not writer.holders
+
+
+async def test_a_failure_comes_after_everything_that_was_read_before_it() -> None:
+    writer = Writer()
+    stream = writer.followers.stream()
+    writer.write(b"a")
+    writer.followers.fail(ConnectionLost("gone"))
+    assert len(await take(stream, 1)) == 1
+    with pytest.raises(ConnectionLost, match="gone"):
+        await take(stream, 1)
+    assert await all_of(stream) == []
+
+
+async def test_a_failure_wakes_a_reader_that_waits_and_is_told_to_those_that_come() -> None:
+    writer = Writer()
+    stream = writer.followers.stream()
+    reading = asyncio.ensure_future(take(stream, 1))
+    await asyncio.sleep(0)
+    writer.followers.fail(ConnectionLost("gone"))
+    with pytest.raises(ConnectionLost):
+        await reading
+    with pytest.raises(ConnectionLost):
+        await take(writer.followers.stream(), 1)
