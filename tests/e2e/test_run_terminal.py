@@ -1,4 +1,4 @@
-"""`holdfast run` in front of a real terminal: interactive programs, job control, raw mode undone."""
+"""`holdfast run` in front of a real terminal: programs for people, job control, raw mode."""
 
 import os
 import shlex
@@ -115,7 +115,7 @@ def test_the_terminal_is_restored_when_the_command_cannot_start(place: list[str]
 def test_a_shell_inside_has_job_control(place: list[str]) -> None:
     with terminal(*RUN, *place, "--tty", "--", *BASH) as screen:
         screen.expect("$ ")
-        screen.type("sh -c 'echo pid $$; exec sleep 1000'\r")
+        screen.type("sh -c 'echo pid $$; exec cat'\r")
         screen.expect("\r\n")
         screen.expect("pid ")
         pid = int(screen.expect("\r\n"))
@@ -124,7 +124,10 @@ def test_a_shell_inside_has_job_control(place: list[str]) -> None:
         screen.expect("$ ")
         screen.type("fg\r")
         screen.expect("fg\r\n")
-        screen.expect("sleep 1000'\r\n")
+        screen.expect("exec cat'\r\n")
+        screen.type("back\n")
+        screen.expect("back\r\n")
+        screen.expect("back\r\n")  # its echo, then the answer of one that is in the foreground
         screen.type(CTRL_C)
         screen.expect("$ ")
         screen.type("echo status $?\r")

@@ -1,10 +1,15 @@
 """Processes on a terminal of their own (exec-server spec 7.6, 8.3, 11)."""
 
+import asyncio
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
+from tests.e2e.in_process import serving_here
 from tests.e2e.wire import (
+    LIMIT,
     Client,
     Fifo,
     Run,
@@ -40,9 +45,9 @@ async def test_a_terminal_is_the_controlling_one(client: Client) -> None:
 @pytest.mark.requirement("pty.controlling")
 async def test_a_child_is_in_the_foreground_of_its_terminal(client: Client) -> None:
     code = (
-        "import os, termios\n"
+        "import os\n"
         "tty = os.open('/dev/tty', os.O_RDWR)\n"
-        "print(os.tcgetpgrp(tty) == os.getpgrp() == os.getpid() == termios.tcgetsid(tty))\n"
+        "print(os.tcgetpgrp(tty) == os.getpgrp() == os.getpid())\n"
         "print(os.ttyname(0) == os.ttyname(1) == os.ttyname(2))"
     )
     run = await client.run([sys.executable, "-I", "-c", code], tty=True)
@@ -187,6 +192,18 @@ async def test_a_terminal_that_its_leader_lets_go_of_can_be_closed(client: Clien
     assert (await client.finish("p")).exit_code == 0
 
 
+async def test_the_end_of_a_server_does_not_wait_for_who_holds_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.server.app._END_GRACE", 3600.0)
+    async with asyncio.timeout(LIMIT):
+        async with serving_here() as url, connect(url) as client:
+            script = "setsid sh -c 'trap \"\" HUP; echo $$; exec sleep 600' & exec sleep 600"
+            await client.shell("p", script, tty=True)
+            pid = int(await client.output("p", b"\n"))
+    os.kill(pid, signal.SIGKILL)
+
+
 # -- the size: an extension
 
 
@@ -216,9 +233,10 @@ async def test_a_size_means_nothing_on_pipes(client: Client) -> None:
 async def test_a_new_size_is_told_to_the_foreground(client: Client) -> None:
     code = (
         "import os, signal\n"
-        "def tell(*_): print(*reversed(os.get_terminal_size()), flush=True)\n"
-        "signal.signal(signal.SIGWINCH, tell)\n"
-        "input('ready\\n')\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])\n"
+        "print('ready', flush=True)\n"
+        "while signal.sigwait([signal.SIGWINCH]):\n"
+        "    print(*reversed(os.get_terminal_size()), flush=True)\n"
     )
     await client.start("p", [sys.executable, "-I", "-c", code], tty=True)
     await client.output("p", b"ready\r\n")
@@ -226,7 +244,7 @@ async def test_a_new_size_is_told_to_the_foreground(client: Client) -> None:
     await client.output("p", b"30 100\r\n")
     await _resize(client, 10, 20)
     await client.output("p", b"10 20\r\n")
-    await client.write("p", b"\n")
+    await client.terminate("p")
     await client.finish("p")
     # There is no terminal left to resize, and no harm in asking.
     await _resize(client, 10, 20)

@@ -11,7 +11,15 @@ import logging
 import os
 import signal
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from time import monotonic
 from weakref import WeakValueDictionary
 
@@ -76,6 +84,8 @@ class LocalProcess:
         self._terminal = child.terminal
         # Why we killed it, if we did; becomes the reason in the verdict.
         self._killed: Reason | None = None
+        # Whether its owner is gone, so that nobody will read what is still to come.
+        self._abandoned = False
         # Readers that cannot keep up.
         self._holders: set[object] = set()
         self._stdin: StdinQueue | None = None
@@ -219,6 +229,7 @@ class LocalProcess:
 
     def kill_group(self, reason: Reason) -> None:
         """Kill it and what it left in its group, exited or not; for an owner that goes away."""
+        self._abandoned = True
         if not self.terminate(reason) and not self.log.closed:
             self._child.kill_group()
             for pump in self._pumps:
@@ -247,9 +258,10 @@ class LocalProcess:
             pump.drain()
         logger.info("process %s %s", self.process_id, verdict)
         self.log.exit(verdict)
-        if self._killed is not None and not self.tty:
+        if self._abandoned or (self._killed is not None and not self.tty):
             # A child that left the group may hold the pipe for ever: it was not
-            # asked for any more (exec-server spec 12).
+            # asked for any more (exec-server spec 12). On a terminal its output
+            # still counts, as long as there is somebody to read it.
             for pump in self._pumps:
                 pump.close()
         self._close_if_done()
@@ -293,6 +305,19 @@ class LocalProcess:
         )
 
 
+class _SlowStart:
+    """A start that has to wait for something. Nothing of it runs before it is awaited."""
+
+    def __init__(
+        self, run: Callable[["_SlowStart"], Coroutine[object, None, LocalProcess]]
+    ) -> None:
+        self._run = run
+        self.called_off = False
+
+    def __await__(self) -> Generator[object, None, LocalProcess]:
+        return self._run(self).__await__()
+
+
 class LocalProcesses:
     """
     The processes of one owner, by the owner's ids.
@@ -328,8 +353,8 @@ class LocalProcesses:
         self._closed: deque[tuple[float, LocalProcess]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         # Starts that have to wait for something before the process is there, as long
-        # as somebody awaits them: one that was dropped before it ran frees its id.
-        self._starting: WeakValueDictionary[str, asyncio.Future[None]] = WeakValueDictionary()
+        # as somebody holds them: one that is dropped before it runs frees its id.
+        self._starting: WeakValueDictionary[str, _SlowStart] = WeakValueDictionary()
         self._snapshots = Snapshots(self._loop)
 
     def __iter__(self) -> Iterator[LocalProcess]:
@@ -365,7 +390,7 @@ class LocalProcesses:
         """Kill a process, or call off its start; whether there was anything to end."""
         starting = self._starting.get(process_id)
         if starting is not None:
-            starting.cancel()
+            starting.called_off = True
             return True
         process = self._processes.get(process_id)
         return process is not None and process.terminate()
@@ -391,9 +416,9 @@ class LocalProcesses:
         if params.process_id in self._processes or params.process_id in self._starting:
             raise DuplicateProcess(params.process_id)
         if snapshot is not None and applies(params.argv, snapshot):
-            cancelled: asyncio.Future[None] = self._loop.create_future()
-            self._starting[params.process_id] = cancelled
-            return self._launch_from_snapshot(params, snapshot, cancelled)
+            start = _SlowStart(lambda start: self._launch_from_snapshot(params, snapshot, start))
+            self._starting[params.process_id] = start
+            return start
         return self._launch(params, params.argv, self._environment(params))
 
     def _launch(
@@ -411,12 +436,12 @@ class LocalProcesses:
         return process
 
     async def _launch_from_snapshot(
-        self, params: StartParams, request: ShellSnapshotParams, cancelled: asyncio.Future[None]
+        self, params: StartParams, request: ShellSnapshotParams, start: "_SlowStart"
     ) -> LocalProcess:
         try:
             env = self._environment(params)
             snapshot = await self._snapshots.get(params, request, env)
-            if cancelled.cancelled():
+            if start.called_off:
                 raise InvalidRequest(f"process {params.process_id} start was cancelled")
         finally:
             del self._starting[params.process_id]
@@ -430,7 +455,7 @@ class LocalProcesses:
         """Kill every process and what is left of its group; nothing is kept after its close."""
         self._retention = 0.0
         for starting in list(self._starting.values()):
-            starting.cancel()
+            starting.called_off = True
         for process in list(self._processes.values()):
             process.kill_group(reason)
 

@@ -182,6 +182,9 @@ class WebSocketTransport(WSListener):
         if kind is WSMsgType.TEXT or kind is WSMsgType.BINARY:
             if self._fragments:
                 self._violated("a new message inside a fragmented one")
+            elif frame.payload_size > MAX_FRAME:
+                # picows has seen it as well, but takes a moment to end the connection.
+                self._violated(f"a frame of more than {MAX_FRAME} bytes")
             elif frame.fin:
                 self._receiver.received(frame.get_payload_as_bytes())
             else:

@@ -200,17 +200,22 @@ async def test_a_start_that_waits_can_be_called_off(processes: LocalProcesses, h
 async def test_a_start_that_was_dropped_before_it_ran_frees_its_id(
     processes: LocalProcesses, home: Home
 ) -> None:
-    async def wait_for(waiting: Awaitable[LocalProcess]) -> None:
-        await waiting
-
     waiting = processes.launch(home.command("echo never"))
-    assert isinstance(waiting, Awaitable)
-    task = asyncio.ensure_future(waiting)
+    assert processes.is_starting("p")
     del waiting
-    task.cancel()
+    assert not processes.is_starting("p")
+    assert await run(processes, home.command("echo now")) == b"now\n"
+
+
+async def test_a_start_that_was_cancelled_frees_its_id(
+    processes: LocalProcesses, home: Home
+) -> None:
+    starting = asyncio.ensure_future(start(processes, home.command("echo never")))
+    await asyncio.sleep(0)
+    assert processes.is_starting("p")
+    starting.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await task
-    del task
+        await starting
     assert not processes.is_starting("p")
     assert await run(processes, home.command("echo now")) == b"now\n"
 

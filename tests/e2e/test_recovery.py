@@ -1,0 +1,193 @@
+"""Connections cut at random under load: no byte is lost, doubled, reordered or written twice."""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.cutting import CuttingProxy, cutting
+from tests.e2e.wire import LIMIT, PATH, ServerProcess
+from tests.real.codex import codex_serving
+
+from holdfast.client.client import ExecServerClient
+from holdfast.events import Exited
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import OutputChunk, StartParams, WriteStatus
+
+STREAMS, ECHOES = 4, 4
+"""Processes that write by themselves, and processes that repeat what is written to them."""
+
+
+def params(process_id: str, script: str, **options: Any) -> StartParams:
+    return StartParams(
+        process_id=process_id,
+        argv=["/bin/bash", "-c", script],
+        cwd=PathUri.parse("file:///"),
+        env={"PATH": PATH},
+        tty=False,
+        **options,
+    )
+
+
+class Load:
+    """Work that can be checked byte for byte, and that goes on until it is told to end."""
+
+    def __init__(self, client: ExecServerClient, folder: Path) -> None:
+        self._client = client
+        self._stop = folder / "stop"
+        self._writing = True
+        self.done = 0
+        """Lines that came as they should."""
+        self._moved = asyncio.Event()
+
+    async def progress(self) -> None:
+        """Wait until something has come since the last call."""
+        self._moved.clear()
+        async with asyncio.timeout(2 * LIMIT):
+            await self._moved.wait()
+
+    def stop(self) -> None:
+        self._writing = False
+        self._stop.touch()
+
+    async def stream(self, number: int) -> None:
+        """Numbered lines at a pace: what a server retains has to outlast a cut."""
+        script = (
+            f"n=0; while [ ! -e {self._stop} ]; do"
+            f" for i in {{1..50}}; do echo $n {'x' * (40 * number + 1)}; n=$((n+1)); done;"
+            " sleep 0.01; done; exit 9"
+        )
+        process = await self._client.start(params(f"stream-{number}", script))
+        expected, rest = 0, b""
+        code = None
+        async for event in process.events():
+            if isinstance(event, OutputChunk):
+                *lines, rest = (rest + event.chunk).split(b"\n")
+                for line in lines:
+                    assert line == b"%d %s" % (expected, b"x" * (40 * number + 1))
+                    expected += 1
+                self._moves(len(lines))
+            elif isinstance(event, Exited):
+                code = event.verdict.exit_code
+        assert (rest, code) == (b"", 9)
+        assert expected % 50 == 0
+
+    async def echo(self, number: int) -> None:
+        """Numbered writes, several on the way at once, that come back once each and in order."""
+        process = await self._client.start(params(f"echo-{number}", "cat", pipe_stdin=True))
+        written = 0
+
+        async def write() -> None:
+            nonlocal written
+            on_the_way: list[asyncio.Task[WriteStatus]] = []
+            async with asyncio.TaskGroup() as tasks:
+                while self._writing:
+                    for _ in range(8):
+                        line = b"%d of %d\n" % (written, number)
+                        on_the_way.append(tasks.create_task(process.write(line)))
+                        written += 1
+                    for task in on_the_way:
+                        assert await task is WriteStatus.ACCEPTED
+                    on_the_way.clear()
+            await process.write(b"end\n")
+
+        async def read() -> None:
+            expected, rest = 0, b""
+            async for event in process.events():
+                if not isinstance(event, OutputChunk):
+                    continue
+                *lines, rest = (rest + event.chunk).split(b"\n")
+                for line in lines:
+                    if line == b"end":
+                        assert expected == written
+                        await process.terminate()
+                        return
+                    assert line == b"%d of %d" % (expected, number)
+                    expected += 1
+                self._moves(len(lines))
+            raise AssertionError("it ended too early")
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(write())
+            tasks.create_task(read())
+
+    def _moves(self, lines: int) -> None:
+        self.done += lines
+        self._moved.set()
+
+
+async def survives(url: str, folder: Path, *, cuts: int) -> None:
+    """Cut the connection so many times under load."""
+    chance = random.Random(2026)
+    async with cutting(url) as proxy, await ExecServerClient.connect(proxy.url) as client:
+        load = Load(client, folder)
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(STREAMS):
+                tasks.create_task(load.stream(number))
+            for number in range(ECHOES):
+                tasks.create_task(load.echo(number))
+            await load.progress()
+            for _ in range(cuts):
+                await cut_once(proxy, load, chance)
+            await load.progress()
+            load.stop()
+        assert proxy.accepted > cuts
+        assert load.done > 10 * cuts
+
+
+async def cut_once(proxy: CuttingProxy, load: Load, chance: random.Random) -> None:
+    if chance.random() < 0.3:
+        # In the middle of the handshake or of the catching up.
+        await proxy.connected(2 * LIMIT)
+        for _ in range(chance.randrange(30)):
+            await asyncio.sleep(0)
+    else:
+        for _ in range(chance.randrange(1, 6)):
+            await load.progress()
+        await proxy.connected(2 * LIMIT)
+    assert proxy.cut()
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> AsyncIterator[Path]:
+    yield tmp_path
+    (tmp_path / "stop").touch()  # however the test went, nothing goes on
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.requirement("client.recovery.reads", "client.recovery.write-repeated")
+async def test_a_few_cuts_under_load_lose_double_and_reorder_nothing(
+    server: ServerProcess, folder: Path
+) -> None:
+    await survives(server.url, folder, cuts=10)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(240)
+async def test_200_cuts_under_load_lose_double_and_reorder_nothing(
+    server: ServerProcess, folder: Path
+) -> None:
+    await survives(server.url, folder, cuts=200)
+
+
+@pytest.fixture(scope="module")
+def codex_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | None]:
+    if not os.environ.get("CODEX_BIN"):
+        yield None  # the test that wants it is skipped
+        return
+    with codex_serving(tmp_path_factory.mktemp("codex")) as url:
+        yield url
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_cuts_before_the_real_server_lose_double_and_reorder_nothing(
+    codex_url: str | None, folder: Path
+) -> None:
+    assert codex_url is not None  # the mark sees to it
+    await survives(codex_url, folder, cuts=20)
