@@ -20,7 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.protocol import codes
 from holdfast.protocol.base import Method, NotificationMethod
-from holdfast.protocol.envelope import ErrorReply, Notification, Reply, Request, RequestId
+from holdfast.protocol.envelope import ErrorReply, Notification, Reply, Request, RequestId, Trace
 from holdfast.rpc.encode import encode_error, encode_notification, encode_result
 from holdfast.rpc.params import decode_result
 from holdfast.rpc.peer import Peer
@@ -96,9 +96,14 @@ class Connection:
         """Tell the peer something."""
         self.send(encode_notification(method.name, params))
 
-    async def call(self, method: Method[P, R], params: P) -> R:
+    async def call(self, method: Method[P, R], params: P, trace: Trace | None = None) -> R:
         """
         Ask the peer and wait for its answer.
+
+        Args:
+            method: What to ask.
+            params: With what.
+            trace: What the call is a part of, to be sent along.
 
         Raises:
             RemoteError: It refused; `Unsupported` if it does not know the method.
@@ -107,7 +112,7 @@ class Connection:
         """
         if self._ended is not None:
             raise ConnectionLost("exec-server transport closed")
-        request_id, message = self._peer.request(method.name, params)
+        request_id, message = self._peer.request(method.name, params, trace)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._calls[request_id] = future
         self.send(message)

@@ -362,6 +362,7 @@ async def process_is_read(reading: "asyncio.Task[Any]") -> None:
 # -- much at once
 
 
+@pytest.mark.slow
 async def test_a_slow_reader_loses_nothing(place: Place) -> None:
     size = 8 << 20
     process = await place.backend.start(shell(f"seq 1 2000000 | head -c {size}"))
@@ -380,6 +381,7 @@ async def test_a_slow_reader_loses_nothing(place: Place) -> None:
     assert done.stdout == expected
 
 
+@pytest.mark.slow
 async def test_many_run_at_once(place: Place) -> None:
     async def one(number: int) -> None:
         name = f"p{number}"

@@ -9,14 +9,13 @@ from urllib.parse import urlsplit
 class CuttingProxy:
     """Passes bytes on in both directions, until it cuts."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._upstream = (host, port)
+    def __init__(self, upstream: str) -> None:
+        self.upstream = upstream
+        """The URL that new connections lead to."""
         self._open: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self.url = ""
         self.accepted = 0
         """Connections so far."""
-        self.refusing = False
-        """Whether new connections are cut at once."""
         self._changed = asyncio.Event()
 
     def cut(self) -> int:
@@ -38,11 +37,9 @@ class CuttingProxy:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on what one connection carries, both ways, until either side ends."""
         self.accepted += 1
-        if self.refusing:
-            writer.transport.abort()
-            return
+        parts = urlsplit(self.upstream)
         try:
-            far_reader, far_writer = await asyncio.open_connection(*self._upstream)
+            far_reader, far_writer = await asyncio.open_connection(parts.hostname, parts.port)
         except OSError:
             writer.transport.abort()
             return
@@ -72,10 +69,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 @asynccontextmanager
 async def cutting(url: str) -> AsyncIterator[CuttingProxy]:
     """A proxy in front of a server."""
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    proxy = CuttingProxy(parts.hostname, parts.port)
+    proxy = CuttingProxy(url)
     async with asyncio.TaskGroup() as tasks:
         serving = []
 

@@ -13,6 +13,7 @@ from tests.e2e.wire import LIMIT, PATH, ServerProcess
 from tests.real.codex import codex_serving
 
 from holdfast.client.client import ExecServerClient
+from holdfast.client.process import RemoteProcess
 from holdfast.events import Exited
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputChunk, StartParams, WriteStatus
@@ -53,14 +54,20 @@ class Load:
         self._writing = False
         self._stop.touch()
 
-    async def stream(self, number: int) -> None:
+    async def start_stream(self, number: int) -> RemoteProcess:
         """Numbered lines at a pace: what a server retains has to outlast a cut."""
         script = (
             f"n=0; while [ ! -e {self._stop} ]; do"
             f" for i in {{1..50}}; do echo $n {'x' * (40 * number + 1)}; n=$((n+1)); done;"
             " sleep 0.01; done; exit 9"
         )
-        process = await self._client.start(params(f"stream-{number}", script))
+        return await self._client.start(params(f"stream-{number}", script))
+
+    async def start_echo(self, number: int) -> RemoteProcess:
+        return await self._client.start(params(f"echo-{number}", "cat", pipe_stdin=True))
+
+    async def stream(self, number: int, process: RemoteProcess) -> None:
+        """Each line comes once and in its turn."""
         expected, rest = 0, b""
         code = None
         async for event in process.events():
@@ -75,9 +82,8 @@ class Load:
         assert (rest, code) == (b"", 9)
         assert expected % 50 == 0
 
-    async def echo(self, number: int) -> None:
+    async def echo(self, number: int, process: RemoteProcess) -> None:
         """Numbered writes, several on the way at once, that come back once each and in order."""
-        process = await self._client.start(params(f"echo-{number}", "cat", pipe_stdin=True))
         written = 0
 
         async def write() -> None:
@@ -124,11 +130,14 @@ async def survives(url: str, folder: Path, *, cuts: int) -> None:
     chance = random.Random(2026)
     async with cutting(url) as proxy, await ExecServerClient.connect(proxy.url) as client:
         load = Load(client, folder)
+        # A start is not repeated, so the cuts begin when all are there.
+        streams = [await load.start_stream(number) for number in range(STREAMS)]
+        echoes = [await load.start_echo(number) for number in range(ECHOES)]
         async with asyncio.TaskGroup() as tasks:
-            for number in range(STREAMS):
-                tasks.create_task(load.stream(number))
-            for number in range(ECHOES):
-                tasks.create_task(load.echo(number))
+            for number, process in enumerate(streams):
+                tasks.create_task(load.stream(number, process))
+            for number, process in enumerate(echoes):
+                tasks.create_task(load.echo(number, process))
             await load.progress()
             for _ in range(cuts):
                 await cut_once(proxy, load, chance)

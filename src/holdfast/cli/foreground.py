@@ -199,7 +199,8 @@ class Foreground:
             if number in _ENDING:
                 raise Ended(of_signal(number))
         elif number == signal.SIGWINCH:
-            self.start_task(self._resize())
+            if self._tty:
+                self.start_task(self._resize())
         elif number == signal.SIGINT and self._is_interrupted_again():
             if self._killed:
                 raise Ended(of_signal(number))  # even that has not ended it

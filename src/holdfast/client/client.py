@@ -33,6 +33,7 @@ from holdfast.protocol.methods import (
 )
 from holdfast.protocol.process import ProcessSummary, StartParams, TerminateParams
 from holdfast.tasks import OwnedTasks
+from holdfast.telemetry import ClientTelemetry
 from holdfast.transports.base import Receiver, Transport
 
 __all__ = ["ExecServerClient"]
@@ -56,13 +57,21 @@ class ExecServerClient:
     were terminated.
     """
 
-    def __init__(self, target: Target, *, client_name: str, initialize_timeout: float) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        client_name: str,
+        initialize_timeout: float,
+        telemetry: ClientTelemetry | None = None,
+    ) -> None:
         self.environment: EnvironmentInfo | None = None
         """What the server told about its machine."""
         self.session_id: str | None = None
         self.target = target
         self.client_name = client_name
         self.initialize_timeout = initialize_timeout
+        self._telemetry = telemetry
         self._tasks = OwnedTasks()
         self._processes: dict[str, RemoteProcess] = {}
         # The connection in use. While it is lost, the future that tells how recovery ended.
@@ -87,6 +96,7 @@ class ExecServerClient:
         client_name: str = "holdfast",
         connect_timeout: float = 10.0,
         initialize_timeout: float = 10.0,
+        telemetry: ClientTelemetry | None = None,
     ) -> Self:
         """
         Connect and open a session.
@@ -98,6 +108,7 @@ class ExecServerClient:
             client_name: Told to the server.
             connect_timeout: Seconds.
             initialize_timeout: Seconds.
+            telemetry: Told of every request, if there is any.
 
         Raises:
             ConnectFailed: With the reason.
@@ -105,7 +116,12 @@ class ExecServerClient:
         """
         if not isinstance(target, Target):
             target = Target.of(target, bearer_token=bearer_token, timeout=connect_timeout)
-        client = cls(target, client_name=client_name, initialize_timeout=initialize_timeout)
+        client = cls(
+            target,
+            client_name=client_name,
+            initialize_timeout=initialize_timeout,
+            telemetry=telemetry,
+        )
         try:
             link, answer = await client.open_link(None)
             client.session_id = answer.session_id
@@ -295,7 +311,7 @@ class ExecServerClient:
 
     async def open_link(self, resume: str | None) -> tuple[Link, InitializeResponse]:
         """Make a connection and shake hands on it; nothing is left open if that fails."""
-        link = Link(self)
+        link = Link(self, self._telemetry)
 
         def accept(transport: Transport) -> Receiver:
             return link.attach(transport)

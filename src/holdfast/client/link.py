@@ -30,6 +30,7 @@ from holdfast.protocol.process import (
     OutputEvent,
     OutputStream,
 )
+from holdfast.telemetry import ClientTelemetry
 from holdfast.transports.base import Transport
 
 __all__ = ["MAX_CALLS", "Link", "LinkOwner", "TooManyCalls"]
@@ -84,8 +85,9 @@ _decode_head = msgspec.json.Decoder(_OutputHead).decode
 class Link:
     """A connection and its calls. It handles what comes in."""
 
-    def __init__(self, owner: LinkOwner) -> None:
+    def __init__(self, owner: LinkOwner, telemetry: ClientTelemetry | None = None) -> None:
         self._owner = owner
+        self._telemetry = telemetry
         self.connection: Connection
         # Calls that a caller waits for without delay: while there are any, the
         # connection is read, however slow the readers of output are.
@@ -141,13 +143,15 @@ class Link:
             # Something would be left behind: better to begin anew.
             self.connection.abandon("too many pending requests")
             raise ConnectionLost("exec-server transport disconnected")
+        telemetry = self._telemetry
+        trace = None if telemetry is None else telemetry.client_request(method.name)
         if patience > 0:
             with self._hurry_after(patience):
-                return await self.connection.call(method, params)
+                return await self.connection.call(method, params, trace)
         self._urgent += 1
         self._weigh()
         try:
-            return await self.connection.call(method, params)
+            return await self.connection.call(method, params, trace)
         finally:
             self._urgent -= 1
             self._weigh()

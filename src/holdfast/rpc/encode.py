@@ -3,7 +3,7 @@
 import msgspec
 import pybase64
 
-from holdfast.protocol.envelope import RequestId
+from holdfast.protocol.envelope import RequestId, Trace
 
 __all__ = [
     "encode_error",
@@ -17,8 +17,13 @@ __all__ = [
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-def encode_request(request_id: RequestId, method: str, params: object) -> bytes:
-    return _encode({"id": request_id, "method": method, "params": params})
+def encode_request(
+    request_id: RequestId, method: str, params: object, trace: Trace | None = None
+) -> bytes:
+    request = {"id": request_id, "method": method, "params": params}
+    if trace is not None:
+        request["trace"] = trace
+    return _encode(request)
 
 
 def encode_notification(method: str, params: object) -> bytes:

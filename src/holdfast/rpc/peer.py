@@ -7,7 +7,7 @@ caller, so a test needs none of them.
 """
 
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
-from holdfast.protocol.envelope import ErrorReply, Message, Reply, RequestId
+from holdfast.protocol.envelope import ErrorReply, Message, Reply, RequestId, Trace
 from holdfast.rpc.decode import decode_message
 from holdfast.rpc.encode import encode_request
 
@@ -27,12 +27,12 @@ class Peer:
         """How many of our requests are unanswered."""
         return len(self._pending)
 
-    def request(self, method: str, params: object) -> tuple[int, bytes]:
+    def request(self, method: str, params: object, trace: Trace | None = None) -> tuple[int, bytes]:
         """Make a request: its id, and the bytes to send."""
         request_id = self._next_id
         self._next_id += 1
         self._pending.add(request_id)
-        return request_id, encode_request(request_id, method, params)
+        return request_id, encode_request(request_id, method, params, trace)
 
     def forget(self, request_id: int) -> None:
         """Stop waiting for an answer, which may still come and is then ignored."""

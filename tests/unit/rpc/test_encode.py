@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.protocol.base import Empty
+from holdfast.protocol.envelope import Trace
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import (
     ClosedEvent,
@@ -38,6 +39,11 @@ def test_replies_have_their_members_in_the_order_of_the_real_server() -> None:
 def test_requests_and_notifications_always_have_params() -> None:
     assert encode_request(1, "m", None) == b'{"id":1,"method":"m","params":null}'
     assert encode_notification("m", {"a": 1}) == b'{"method":"m","params":{"a":1}}'
+
+
+def test_a_request_carries_the_trace_it_is_a_part_of() -> None:
+    message = json.loads(encode_request(1, "m", None, Trace(traceparent="00-a-b-01")))
+    assert message["trace"] == {"traceparent": "00-a-b-01", "tracestate": None}
 
 
 @pytest.mark.requirement("output.notifications")

@@ -1,0 +1,52 @@
+"""Completion scripts, read by the shells they are for."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from holdfast.cli.parser import make_parser
+
+
+def _script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+    options = make_parser().parse_args(["completion", shell])
+    assert options.run(options) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_a_script_knows_the_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script = _script(shell, capsys)
+    for word in ("serve", "run", "completion", "listen", "token-file", "cwd"):
+        assert word in script
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_shell_can_read_it(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    done = subprocess.run(
+        [shell, "-n"],
+        input=_script(shell, capsys),
+        capture_output=True,
+        text=True,
+        timeout=5,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_bash_completes_an_option_and_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    script = _script("bash", capsys)
+    ask = """
+        COMP_WORDS=(holdfast run --tok) COMP_CWORD=2; _shtab_holdfast; echo "${COMPREPLY[@]}"
+        COMP_WORDS=(holdfast run --cwd /pro) COMP_CWORD=3; _shtab_holdfast; echo "${COMPREPLY[@]}"
+    """
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script + ask],
+        capture_output=True,
+        text=True,
+        timeout=5,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["--token-file", "/proc"]

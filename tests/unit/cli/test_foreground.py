@@ -1,0 +1,478 @@
+"""A command in the foreground, with a process that does as it is told."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.cli.foreground import Foreground
+from holdfast.cli.status import Ended
+from holdfast.cli.streams import read_chunks
+from holdfast.errors import (
+    ConnectionLost,
+    HoldfastError,
+    OperationFailed,
+    RemoteError,
+    StdinClosed,
+    Unsupported,
+)
+from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+from holdfast.protocol.process import (
+    OutputChunk,
+    OutputStream,
+    ReadResponse,
+    TerminalSize,
+    WriteStatus,
+)
+
+OK = Verdict(reason=Reason.EXITED, exit_code=0)
+KILLED = Verdict(reason=Reason.TERMINATED, exit_code=137, signal=9)
+
+
+class ObedientProcess:
+    """An `ExecProcess` that notes what is asked of it, and ends when it is told to."""
+
+    process_id = "p1"
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        """Every call, in words."""
+        self.refusal: HoldfastError | None = None
+        """What all signals but interrupts, and extensions, meet with."""
+        self.written = b""
+        self.write_status: WriteStatus | HoldfastError = WriteStatus.ACCEPTED
+        self._events: asyncio.Queue[ProcessEvent | HoldfastError] = asyncio.Queue()
+        self._seq = 0
+
+    # -- for tests
+
+    def say(self, chunk: bytes, stream: OutputStream = "stdout") -> None:
+        self._events.put_nowait(OutputChunk(seq=self._next(), stream=stream, chunk=chunk))
+
+    def exit(self, verdict: Verdict = OK) -> None:
+        self._events.put_nowait(Exited(self._next(), verdict))
+
+    def close(self) -> None:
+        self._events.put_nowait(Closed(self._next()))
+
+    def end(self, verdict: Verdict = OK) -> None:
+        self.exit(verdict)
+        self.close()
+
+    def fail(self, error: HoldfastError) -> None:
+        self._events.put_nowait(error)
+
+    def _next(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def _extension(self, words: str) -> None:
+        self.asked.put_nowait(words)
+        if self.refusal is not None:
+            raise self.refusal
+
+    # -- the seam
+
+    async def read(
+        self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
+    ) -> ReadResponse:
+        raise NotImplementedError
+
+    async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
+        self.asked.put_nowait(f"write {data!r}")
+        if isinstance(self.write_status, HoldfastError):
+            raise self.write_status
+        return self.write_status
+
+    async def close_stdin(self) -> None:
+        self._extension("close_stdin")
+
+    async def resize(self, rows: int, cols: int) -> None:
+        self._extension(f"resize {rows} {cols}")
+
+    async def signal(self, name: str) -> None:
+        if name == "interrupt":
+            self.asked.put_nowait("signal interrupt")
+        else:
+            self._extension(f"signal {name}")
+
+    async def terminate(self) -> bool:
+        self.asked.put_nowait("terminate")
+        self.end(KILLED)
+        return True
+
+    async def events(self) -> AsyncIterator[ProcessEvent]:
+        while True:
+            event = await self._events.get()
+            if isinstance(event, HoldfastError):
+                raise event
+            yield event
+            if type(event) is Closed:
+                return
+
+    async def wait(self) -> Verdict:
+        raise NotImplementedError
+
+
+class Stage:
+    """A process in the foreground of four pipes."""
+
+    def __init__(self, *, tty: bool = False) -> None:
+        self.process = ObedientProcess()
+        self._tty = tty
+        self._stdin, self._type = os.pipe()
+        self._stdout_read, self._stdout = os.pipe()
+        self._stderr_read, self._stderr = os.pipe()
+        self._lifeline, self._guardian = os.pipe()
+        self._open = {
+            self._stdin,
+            self._type,
+            self._stdout_read,
+            self._stdout,
+            self._stderr_read,
+            self._stderr,
+            self._lifeline,
+            self._guardian,
+        }
+
+    async def run(self, *, attend: bool = True) -> int:
+        """The status it ends with; what it is ended by is raised."""
+        status = -1
+        try:
+            async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+                streams = (self._stdin, self._stdout, self._stderr)
+                foreground = Foreground(tasks, self._lifeline, tty=self._tty, streams=streams)
+                if attend:
+                    status = await foreground.attend(self.process)
+                else:
+                    await asyncio.Event().wait()
+                foreground.close()
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        return status
+
+    async def outcome(self) -> int | Ended:
+        """The same, with an end of our own as a result."""
+        try:
+            return await self.run()
+        except Ended as end:
+            return end
+
+    async def expect(self, words: str) -> None:
+        """Wait for the next thing that is asked of the process."""
+        assert await self.process.asked.get() == words
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._type, keys)
+
+    def end_input(self) -> None:
+        self._close(self._type)
+
+    def stop_reading(self) -> None:
+        self._close(self._stdout_read)
+
+    def kill_guardian(self) -> None:
+        self._close(self._guardian)
+
+    def signal(self, *numbers: int) -> None:
+        os.write(self._guardian, bytes(numbers))
+
+    def output(self) -> tuple[bytes, bytes]:
+        """What has come out of stdout and stderr."""
+        self._close(self._stdout)
+        self._close(self._stderr)
+        return os.read(self._stdout_read, 1 << 20), os.read(self._stderr_read, 1 << 20)
+
+    async def first_output(self) -> bytes:
+        """Wait for something on stdout."""
+        async with asyncio.timeout(5):
+            return await anext(read_chunks(self._stdout_read))
+
+    def _close(self, fd: int) -> None:
+        self._open.discard(fd)
+        os.close(fd)
+
+    def close(self) -> None:
+        for fd in list(self._open):
+            self._close(fd)
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    found = Stage()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+async def tty_stage() -> AsyncIterator[Stage]:
+    found = Stage(tty=True)
+    yield found
+    found.close()
+
+
+# -- streams
+
+
+async def test_output_goes_where_it_belongs(stage: Stage) -> None:
+    stage.process.say(b"out ")
+    stage.process.say(b"err", "stderr")
+    stage.process.say(b"terminal", "pty")
+    stage.process.end(Verdict(reason=Reason.EXITED, exit_code=3))
+    assert await stage.run() == 3
+    assert stage.output() == (b"out terminal", b"err")
+
+
+async def test_output_after_the_exit_is_output(stage: Stage) -> None:
+    stage.process.exit()
+    stage.process.say(b"late")
+    stage.process.close()
+    assert await stage.run() == 0
+    assert stage.output()[0] == b"late"
+
+
+async def test_input_and_its_end_are_forwarded(stage: Stage) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.run())
+        stage.type(b"hello")
+        await stage.expect("write b'hello'")
+        stage.end_input()
+        await stage.expect("close_stdin")
+        stage.process.end()
+    assert running.result() == 0
+
+
+@pytest.mark.parametrize(
+    "status", [WriteStatus.STDIN_CLOSED, WriteStatus.UNKNOWN_PROCESS, StdinClosed("gone")]
+)
+async def test_input_that_is_not_taken_is_left_alone(
+    stage: Stage, status: WriteStatus | HoldfastError
+) -> None:
+    stage.process.write_status = status
+    stage.type(b"hello")
+    stage.end_input()
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.run())
+        await stage.expect("write b'hello'")
+        stage.process.end()
+    assert running.result() == 0
+    assert stage.process.asked.empty()
+
+
+async def test_a_server_that_cannot_end_input_leaves_it_open(stage: Stage) -> None:
+    stage.process.refusal = Unsupported(-32601, "unknown method")
+    stage.end_input()
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.run())
+        await stage.expect("close_stdin")
+        stage.process.say(b"still here")
+        stage.process.end()
+    assert running.result() == 0
+    assert stage.output() == (b"still here", b"")
+
+
+@pytest.mark.parametrize(("typed", "ends"), [(b"line\n", 1), (b"half a line", 2), (b"", 1)])
+async def test_the_end_of_input_of_a_terminal_is_a_key(
+    tty_stage: Stage, typed: bytes, ends: int
+) -> None:
+    tty_stage.type(typed)
+    tty_stage.end_input()
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(tty_stage.run())
+        if typed:
+            await tty_stage.expect(f"write {typed!r}")
+        for _ in range(ends):
+            await tty_stage.expect("write b'\\x04'")
+        assert tty_stage.process.asked.empty()
+        tty_stage.process.end()
+    assert running.result() == 0
+
+
+async def test_a_reader_that_left_ends_the_command(stage: Stage) -> None:
+    stage.stop_reading()
+    stage.process.say(b"more")
+    with pytest.raises(Ended) as end:
+        await stage.run()
+    assert (end.value.status, end.value.text) == (141, None)
+    await stage.expect("terminate")
+
+
+async def test_a_reader_that_left_after_the_exit_does_not_change_the_status(stage: Stage) -> None:
+    stage.stop_reading()
+    stage.process.exit(Verdict(reason=Reason.EXITED, exit_code=4))
+    stage.process.say(b"more")
+    stage.process.close()
+    with pytest.raises(Ended) as end:
+        await stage.run()
+    assert (end.value.status, end.value.text) == (4, None)
+
+
+async def test_a_lost_connection_is_the_callers_to_hear(stage: Stage) -> None:
+    stage.process.fail(ConnectionLost("gone"))
+    with pytest.raises(ConnectionLost):
+        await stage.run()
+
+
+# -- signals
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (signal.SIGINT, "interrupt"),
+        (signal.SIGTERM, "SIGTERM"),
+        (signal.SIGHUP, "SIGHUP"),
+        (signal.SIGQUIT, "SIGQUIT"),
+        (signal.SIGUSR1, "SIGUSR1"),
+        (signal.SIGUSR2, "SIGUSR2"),
+    ],
+)
+async def test_a_signal_goes_to_the_command(stage: Stage, number: int, name: str) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.run())
+        await asyncio.sleep(0)  # it attends the process
+        stage.signal(number)
+        await stage.expect(f"signal {name}")
+        stage.process.end()
+    assert running.result() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+async def test_a_server_without_that_signal_terminates_instead(stage: Stage, number: int) -> None:
+    stage.process.refusal = RemoteError(-32602, "unknown variant, expected `interrupt`")
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.run())
+        await asyncio.sleep(0)
+        stage.signal(number)
+        await stage.expect(f"signal {signal.Signals(number).name}")
+        await stage.expect("terminate")
+    assert running.result() == 137
+
+
+async def test_a_server_without_a_harmless_signal_is_only_told_of(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.process.refusal = RemoteError(-32602, "unknown variant, expected `interrupt`")
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.run())
+        await asyncio.sleep(0)
+        stage.signal(signal.SIGUSR1)
+        await stage.expect("signal SIGUSR1")
+        stage.process.end()
+    assert running.result() == 0
+    assert capsys.readouterr().err == "holdfast: the server cannot send SIGUSR1\n"
+
+
+async def test_a_signal_that_the_system_refuses_is_told_of(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.process.refusal = OperationFailed("failed to signal process: Operation not permitted")
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.run())
+        await asyncio.sleep(0)
+        stage.signal(signal.SIGTERM)
+        await stage.expect("signal SIGTERM")
+        stage.process.end()
+    assert running.result() == 0
+    assert capsys.readouterr().err == (
+        "holdfast: failed to signal process: Operation not permitted\n"
+    )
+
+
+async def test_a_signal_into_a_lost_connection_is_no_error_of_its_own(stage: Stage) -> None:
+    stage.process.refusal = ConnectionLost("for now")
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.run())
+        await asyncio.sleep(0)
+        stage.signal(signal.SIGTERM)
+        await stage.expect("signal SIGTERM")
+        stage.process.end()
+    assert running.result() == 0
+
+
+async def test_two_interrupts_in_a_row_terminate(stage: Stage) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.run())
+        await asyncio.sleep(0)
+        stage.signal(signal.SIGINT, signal.SIGINT)
+        await stage.expect("signal interrupt")
+        await stage.expect("terminate")
+    assert running.result() == 137
+
+
+async def test_a_third_interrupt_leaves_a_command_that_nothing_ends(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never() -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    monkeypatch.setattr(stage.process, "terminate", never)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.outcome())
+        await asyncio.sleep(0)
+        stage.signal(signal.SIGINT, signal.SIGINT, signal.SIGINT)
+    end = running.result()
+    assert isinstance(end, Ended)
+    assert end.status == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+async def test_without_a_command_a_signal_ends_the_run(stage: Stage, number: int) -> None:
+    stage.signal(signal.SIGUSR1, signal.SIGWINCH, number)
+    with pytest.raises(Ended) as end:
+        await stage.run(attend=False)
+    assert (end.value.status, end.value.text) == (128 + number, None)
+
+
+async def test_after_the_exit_a_signal_ends_the_wait(stage: Stage) -> None:
+    stage.process.exit()
+    stage.process.say(b"seen")
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.outcome())
+        # Once that is out, the exit before it was seen.
+        assert await stage.first_output() == b"seen"
+        stage.signal(signal.SIGTERM)
+    end = running.result()
+    assert isinstance(end, Ended)
+    assert end.status == 143
+
+
+async def test_a_guardian_that_is_gone_ends_the_command(stage: Stage) -> None:
+    stage.kill_guardian()
+    with pytest.raises(Ended) as end:
+        await stage.run()
+    assert end.value.status == 137
+    await stage.expect("terminate")
+
+
+# -- sizes
+
+
+async def test_a_new_size_is_passed_on(tty_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = iter([TerminalSize(rows=1, cols=2), TerminalSize(rows=3, cols=4)])
+    monkeypatch.setattr("holdfast.cli.foreground.terminal_size", lambda: next(sizes))
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(tty_stage.run())
+        await tty_stage.expect("resize 1 2")
+        tty_stage.process.refusal = Unsupported(-32601, "unknown method")
+        tty_stage.signal(signal.SIGWINCH)
+        await tty_stage.expect("resize 3 4")
+        tty_stage.process.end()
+    assert running.result() == 0
+
+
+async def test_without_a_terminal_of_its_own_a_command_has_no_size(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = TerminalSize(rows=1, cols=2)
+    monkeypatch.setattr("holdfast.cli.foreground.terminal_size", lambda: size)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stage.run())
+        await asyncio.sleep(0)
+        stage.signal(signal.SIGWINCH, signal.SIGUSR1)
+        await stage.expect("signal SIGUSR1")
+        stage.process.end()
+    assert running.result() == 0

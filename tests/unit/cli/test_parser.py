@@ -1,0 +1,107 @@
+"""The options of the command line."""
+
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.cli.parser import make_parser
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
+    """The options that `holdfast run` was called with."""
+    calls: list[argparse.Namespace] = []
+
+    def run(options: argparse.Namespace) -> int:
+        calls.append(options)
+        return 42
+
+    monkeypatch.setattr("holdfast.cli.run.run", run)
+    return calls
+
+
+def _run(*arguments: str) -> int:
+    options = make_parser().parse_args(["run", *arguments])
+    status: int = options.run(options)
+    return status
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["echo", "hi"], ["echo", "hi"]),
+        (["--", "echo", "hi"], ["echo", "hi"]),
+        (["--tty", "echo", "--tty", "-e"], ["echo", "--tty", "-e"]),
+        (["--tty", "--", "-x", "--url"], ["-x", "--url"]),
+        (["echo", "--", "-x"], ["echo", "--", "-x"]),
+        (["--", "sh", "-c", "x", "--"], ["sh", "-c", "x", "--"]),
+    ],
+)
+def test_the_command_is_what_follows_the_options(
+    ran: list[argparse.Namespace], arguments: list[str], command: list[str]
+) -> None:
+    assert _run(*arguments) == 42
+    assert ran[0].argv == command
+
+
+def test_the_options_of_run(ran: list[argparse.Namespace]) -> None:
+    _run("--url", "ws://h:1", "-t", "--cwd", "/x", "-e", "A=1", "--env", "B=", "-e", "C=d=e", "cmd")
+    (options,) = ran
+    assert options.url == "ws://h:1"
+    assert options.cmd is None
+    assert options.tty
+    assert options.cwd == "/x"
+    assert options.env == [("A", "1"), ("B", ""), ("C", "d=e")]
+    assert options.token_file is None
+
+
+def test_variables_are_not_kept_for_the_next_run(ran: list[argparse.Namespace]) -> None:
+    parser = make_parser()
+    parser.parse_args(["run", "-e", "A=1", "cmd"])
+    assert parser.parse_args(["run", "cmd"]).env == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "there is no command to run"),
+        (["--"], "there is no command to run"),
+        (["--tty"], "there is no command to run"),
+        (["--url", "ws://h:1", "--cmd", "c", "x"], "not allowed with argument"),
+        (["-e", "A", "x"], "expected NAME=VALUE, not 'A'"),
+        (["-e", "=1", "x"], "expected NAME=VALUE, not '=1'"),
+        (["--ur", "ws://h:1", "x"], "unrecognized arguments"),
+        (["-x"], "unrecognized arguments"),
+    ],
+)
+def test_mistakes_are_told(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        _run(*arguments)
+    assert exit_.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["exec-server"], ["run"], ["completion"]])
+def test_every_command_explains_itself(
+    capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        make_parser().parse_args([*command, "--help"])
+    assert exit_.value.code == 0
+    assert "usage: holdfast" in capsys.readouterr().out
+
+
+def test_the_parser_imports_no_more_than_it_needs() -> None:
+    program = (
+        "import sys; from holdfast.cli.parser import make_parser; make_parser();"
+        " heavy = {'asyncio', 'msgspec', 'shtab', 'holdfast.process', 'holdfast.errors'};"
+        " print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=5, check=True
+    )
+    assert done.stdout == "[]\n"

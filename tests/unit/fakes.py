@@ -1,0 +1,66 @@
+"""A transport that goes nowhere, for what is driven by hand."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+LIMIT = 5.0
+"""Seconds any wait may take."""
+
+
+class FakeTransport:
+    """Writes down what is sent and asked for."""
+
+    def __init__(self, *, kind: str = "memory", label: str = "exec-server memory") -> None:
+        self.kind = kind
+        self.label = label
+        self.sent: list[bytes] = []
+        self.calls: list[str] = []
+        self._changed = asyncio.Event()
+
+    def send(self, message: bytes) -> None:
+        self.sent.append(message)
+        self._changed.set()
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        self.send(b"".join(parts))
+
+    def pause_receiving(self) -> None:
+        self.calls.append("pause")
+
+    def resume_receiving(self) -> None:
+        self.calls.append("resume")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What was sent, decoded."""
+        return [json.loads(message) for message in self.sent]
+
+    @property
+    def answers(self) -> dict[object, object]:
+        """What was answered to each id: the result, or the code and text of an error."""
+        return {m["id"]: _outcome(m) for m in self.messages if "id" in m}
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until what was sent is enough."""
+        async with asyncio.timeout(LIMIT):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def answer(self, request_id: object) -> object:
+        """Wait for the answer to a request."""
+        await self.until(lambda: request_id in self.answers)
+        return self.answers[request_id]
+
+
+def _outcome(message: dict[str, Any]) -> object:
+    error = message.get("error")
+    return message.get("result") if error is None else (error["code"], error["message"])
