@@ -6,6 +6,7 @@ and notifications, and what happens to a message that cannot be read.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -75,6 +76,9 @@ class Connection:
         """Send a message in parts: output, whose writer has to wait, so it is not counted."""
         # Bytes sent to a peer that does not read, since it stopped.
         self._unread = 0
+        # Messages that came together with one whose answer was one too many.
+        self._choked = False
+        self._postponed: deque[bytes] = deque()
         self._holding: set[str] = set()
 
     @property
@@ -146,6 +150,12 @@ class Connection:
     # -- what the transport says
 
     def received(self, message: bytes) -> None:
+        if self._choked:
+            self._postponed.append(message)
+        else:
+            self._receive(message)
+
+    def _receive(self, message: bytes) -> None:
         handler = self._handler
         if handler.raw_notification(message):
             return
@@ -169,6 +179,7 @@ class Connection:
         if self._ended is not None:
             return
         self._ended = reason
+        self._postponed.clear()
         calls, self._calls = self._calls, {}
         for future in calls.values():
             if not future.done():
@@ -182,8 +193,12 @@ class Connection:
 
     def resume_sending(self) -> None:
         self.send = self.transport.send
-        self.release_receiving("unread")
+        self._choked = False
         self._handler.resume_sending()
+        while self._postponed and not self._choked:
+            self._receive(self._postponed.popleft())
+        if not self._choked:
+            self.release_receiving("unread")
 
     def hold_receiving(self, why: str) -> None:
         """Take no more messages until every reason to wait is gone."""
@@ -203,7 +218,8 @@ class Connection:
         self._unread += len(message)
         # It may still say something that matters, such as to end a process. But
         # one that asks and asks and never reads would fill our memory with answers.
-        if self._unread > MAX_UNREAD:
+        if self._unread > MAX_UNREAD and not self._choked:
+            self._choked = True
             self.hold_receiving("unread")
 
     def _settle(self, event: Reply | ErrorReply) -> None:

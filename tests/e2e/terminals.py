@@ -91,6 +91,11 @@ class Terminal:
         lflag = termios.tcgetattr(self._slave)[3]
         return not lflag & (termios.ICANON | termios.ECHO | termios.ISIG)
 
+    @property
+    def is_blocking(self) -> bool:
+        """Whether its streams, which its programs share, are as they were found."""
+        return os.get_blocking(self._slave)
+
     def close(self) -> None:
         """End the program and take the terminal away."""
         if self.process.poll() is None:

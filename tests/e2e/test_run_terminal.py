@@ -61,6 +61,7 @@ def test_keys_go_to_the_command_as_they_are_and_the_terminal_is_restored(
         screen.expect("03 1a 04")
         assert screen.wait() == 0
         assert screen.modes == before
+        assert screen.is_blocking
 
 
 def test_ctrl_c_interrupts_the_command(place: list[str]) -> None:
@@ -166,6 +167,18 @@ def test_an_editor_can_be_used(place: list[str], tmp_path: Path) -> None:
         screen.type(":wq\r")
         assert screen.wait() == 0
     assert file.read_text() == "hold fast\n"
+
+
+def test_keys_are_ours_again_while_only_children_of_the_command_go_on() -> None:
+    script = "trap '' HUP; sleep 1000 & echo left $!"
+    with terminal(*RUN, "--tty", "--", "sh", "-c", script) as screen:
+        before = screen.modes
+        screen.expect("left ")
+        left = int(screen.expect("\r\n"))
+        until(lambda: screen.modes == before)
+        screen.type(CTRL_C)
+        assert screen.wait() == 130
+        assert_gone(left)
 
 
 # -- stopped and continued

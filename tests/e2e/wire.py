@@ -190,6 +190,10 @@ class Fifo:
         """Let a script go on that waits in `read`."""
         os.write(self._descriptor, text.encode())
 
+    def has_something(self) -> bool:
+        """Whether a script has written what was not read yet."""
+        return bool(select.select([self._descriptor], [], [], 0)[0])
+
     async def line(self) -> str:
         """The next line a script writes."""
         text = b""

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.cutting import cutting
 from tests.e2e.wire import HOLDFAST, LIMIT, Fifo, ServerProcess, gone, serving
 from tests.real.codex import codex, codex_env
-from tests.real.model import Model, Turn, playing, run, type_in
+from tests.real.model import Item, Model, Turn, playing, run, type_in
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -173,42 +173,39 @@ async def test_a_bearer_token_opens_the_door(tmp_path: Path) -> None:
 
 
 async def test_a_cut_connection_is_not_noticed(server: ServerProcess, tmp_path: Path) -> None:
-    with Fifo(tmp_path / "said") as said, Fifo(tmp_path / "go") as go:
-        script = f"echo before; echo > {said.path}; read x < {go.path}; echo after; exit 5"
-        async with cutting(server.url) as proxy, asyncio.TaskGroup() as tasks:
-            playing = tasks.create_task(
-                play(tmp_path, [[run("c", script, yield_time_ms=20000)]], url=proxy.url)
-            )
-            await hears(said)
-            assert proxy.cut()
-            go.write()
-            model = await playing
-            assert proxy.accepted == 2
-    assert model.body("c") == "before\nafter\n"
-    assert model.exit_code("c") == 5
+    with Fifo(tmp_path / "go") as go:
+        async with cutting(server.url) as proxy:
+
+            def cut_and_ask(model: Model) -> list[Item]:
+                assert proxy.cut()
+                go.write()
+                return [type_in("c2", model.session("c1"), "", yield_time_ms=20000)]
+
+            script = f"echo before; read x < {go.path}; echo after; exit 5"
+            turns: list[Turn] = [[run("c1", script, yield_time_ms=500)], cut_and_ask]
+            model = await play(tmp_path, turns, url=proxy.url)
+            assert proxy.accepted >= 2
+    assert model.body("c1") + model.body("c2") == "before\nafter\n"
+    assert model.exit_code("c2") == 5
 
 
 async def test_a_lost_session_costs_its_process_and_no_more(
     server: ServerProcess, tmp_path: Path
 ) -> None:
-    with serving() as other, Fifo(tmp_path / "said") as said, Fifo(tmp_path / "go") as go:
-        script = f"echo before; echo > {said.path}; read x < {go.path}"
-        turns = [[run("c1", script, yield_time_ms=20000)], [run("c2", "echo anew")]]
-        async with cutting(server.url) as proxy, asyncio.TaskGroup() as tasks:
-            playing = tasks.create_task(play(tmp_path, turns, url=proxy.url))
-            await hears(said)
-            proxy.upstream = other.url  # it knows nothing of the session
-            assert proxy.cut()
-            model = await playing
+    with serving() as other, Fifo(tmp_path / "go") as go:
+        async with cutting(server.url) as proxy:
+
+            def cut_and_ask(model: Model) -> list[Item]:
+                proxy.upstream = other.url  # it knows nothing of the session
+                assert proxy.cut()
+                return [type_in("c2", model.session("c1"), "", yield_time_ms=20000)]
+
+            turns: list[Turn] = [
+                [run("c1", f"echo before; read x < {go.path}", yield_time_ms=500)],
+                cut_and_ask,
+                [run("c3", "echo anew")],
+            ]
+            model = await play(tmp_path, turns, url=proxy.url)
         go.write()  # nobody hears the end of it
-    assert "unknown session id" in model.outputs["c1"]
-    assert model.body("c2") == "anew\n"
-
-
-async def hears(said: Fifo) -> None:
-    """Wait for a command to speak; the real client takes its time to start."""
-    async with asyncio.timeout(4 * LIMIT):
-        while True:
-            with suppress(TimeoutError):
-                await said.line()
-                return
+    assert "unknown session id" in model.outputs["c2"]
+    assert model.body("c3") == "anew\n"

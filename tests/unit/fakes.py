@@ -16,11 +16,19 @@ class FakeTransport:
         self.kind = kind
         self.label = label
         self.sent: list[bytes] = []
+        self.messages: list[dict[str, Any]] = []
+        """What was sent, decoded."""
+        self.answers: dict[object, object] = {}
+        """What was answered to each id: the result, or the code and text of an error."""
         self.calls: list[str] = []
         self._changed = asyncio.Event()
 
     def send(self, message: bytes) -> None:
         self.sent.append(message)
+        decoded = json.loads(message)
+        self.messages.append(decoded)
+        if "id" in decoded:
+            self.answers[decoded["id"]] = _outcome(decoded)
         self._changed.set()
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
@@ -37,16 +45,6 @@ class FakeTransport:
 
     def abort(self) -> None:
         self.calls.append("abort")
-
-    @property
-    def messages(self) -> list[dict[str, Any]]:
-        """What was sent, decoded."""
-        return [json.loads(message) for message in self.sent]
-
-    @property
-    def answers(self) -> dict[object, object]:
-        """What was answered to each id: the result, or the code and text of an error."""
-        return {m["id"]: _outcome(m) for m in self.messages if "id" in m}
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until what was sent is enough."""

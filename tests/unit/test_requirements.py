@@ -26,7 +26,9 @@ def entries(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict
 def claims(text: str, name: str) -> Iterator[tuple[str, str]]:
     """Each id a file claims, with the place; from its text, so whatever was selected to run."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.requirement":
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if node.func.attr == "requirement" and ast.unparse(node.func.value) == "pytest.mark":
             for argument in node.args:
                 place = f"{name}:{argument.lineno}"
                 assert isinstance(argument, ast.Constant), f"{place}: an id is a plain text"

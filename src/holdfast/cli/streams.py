@@ -7,6 +7,7 @@ open too: they are never made non-blocking, since that would change them for all
 
 import asyncio
 import os
+import select
 import stat
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -36,34 +37,42 @@ def is_null(fd: int) -> bool:
 
 async def read_chunks(fd: int) -> AsyncIterator[bytes]:
     """What can be read from a descriptor, piece by piece, up to its end."""
-    while True:
-        await _readable(fd)
-        if _in_background(fd):
-            # To read now would stop this process, and with it a command that may
-            # not want any input at all.
-            await asyncio.sleep(_BACKGROUND_INTERVAL)
-            continue
+    with select.epoll() as watched:
         try:
-            data = os.read(fd, _CHUNK)
-        except OSError:
-            return  # a terminal that was hung up
-        if not data:
-            return
-        yield data
+            watched.register(fd, select.EPOLLIN)
+            can_wait = True
+        except PermissionError:
+            can_wait = False  # a file: it can always be read
+        while True:
+            if can_wait:
+                await _readable(watched.fileno())
+            else:
+                await asyncio.sleep(0)
+            if _in_background(fd):
+                # To read now would stop this process, and with it a command that may
+                # not want any input at all.
+                await asyncio.sleep(_BACKGROUND_INTERVAL)
+                continue
+            try:
+                data = os.read(fd, _CHUNK)
+            except BlockingIOError:
+                continue  # somebody else has read it
+            except OSError:
+                return  # a terminal that was hung up
+            if not data:
+                return
+            yield data
 
 
-async def _readable(fd: int) -> None:
+async def _readable(watched: int) -> None:
+    # Not the descriptor itself: uvloop makes those it watches non-blocking.
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
-    try:
-        loop.add_reader(fd, readable.set)
-    except PermissionError:
-        await asyncio.sleep(0)  # a file: it can always be read
-        return
+    loop.add_reader(watched, readable.set)
     try:
         await readable.wait()
     finally:
-        loop.remove_reader(fd)
+        loop.remove_reader(watched)
 
 
 def _in_background(fd: int) -> bool:
@@ -162,4 +171,8 @@ class OutputWriter:
 def _write_all(fd: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
-        rest = rest[os.write(fd, rest) :]
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:
+            # Somebody else made it non-blocking.
+            select.select([], [fd], [])

@@ -35,6 +35,8 @@ def encode_result(request_id: RequestId, result: object) -> bytes:
 
 
 def encode_error(request_id: RequestId, code: int, message: str) -> bytes:
+    # A text may quote a path of this machine, and those need not be Unicode.
+    message = message.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return _encode({"error": {"code": code, "message": message}, "id": request_id})
 
 

@@ -13,6 +13,9 @@ from holdfast.transports.base import HIGH_WATER, LOW_WATER, Receiver, Transport
 
 __all__ = ["LineTransport", "WriteSide"]
 
+_SMALL = 8192
+"""Bytes of a message that may wait for others, to go out together with them."""
+
 
 class LineTransport(asyncio.Protocol):
     """
@@ -42,8 +45,13 @@ class LineTransport(asyncio.Protocol):
     def send(self, message: bytes) -> None:
         if self._lost or self._writer is None:
             return
-        if self._corked is not None:
+        if self._corked is not None and len(message) <= _SMALL:
             self._corked.append(message)
+        elif self._corked is not None:
+            # Not kept back: if the other side does not read such a one, the sender is to know.
+            self._uncork()
+            self.send(message)
+            self._corked = []
         else:
             self._writer.write(message + b"\n")
 

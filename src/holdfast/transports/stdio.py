@@ -62,9 +62,15 @@ async def connect_pipes(
     """Speak lines over two descriptors, which belong to the transport from here on."""
     loop = asyncio.get_running_loop()
     lines = LineTransport("stdio", accept)
+    # asyncio closes the file. uvloop closes the descriptor, and the file only if the pipe
+    # did not end while it was being connected: a file left over would close it again
+    # later, when the number may be somebody else's.
+    closefd = not type(loop).__module__.startswith("uvloop")
     writer, _ = await loop.connect_write_pipe(
-        lambda: WriteSide(lines), os.fdopen(outgoing, "wb", buffering=0)
+        lambda: WriteSide(lines), os.fdopen(outgoing, "wb", buffering=0, closefd=closefd)
     )
     lines.write_to(writer)
-    await loop.connect_read_pipe(lambda: lines, os.fdopen(incoming, "rb", buffering=0))
+    await loop.connect_read_pipe(
+        lambda: lines, os.fdopen(incoming, "rb", buffering=0, closefd=closefd)
+    )
     return lines

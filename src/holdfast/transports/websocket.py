@@ -99,8 +99,13 @@ class WebSocketTransport(WSListener):
     # -- Transport
 
     def send(self, message: bytes) -> None:
-        if self._corked is not None:
+        if self._corked is not None and len(message) <= _COPIED:
             self._corked.append(message)
+        elif self._corked is not None:
+            # Not kept back: if the other side does not read such a one, the sender is to know.
+            self._uncork()
+            self.send(message)
+            self._corked = []
         elif len(message) <= _COPIED or self._ws.is_client_side:
             self._ws.send(WSMsgType.TEXT, message)
         elif not self._lost:

@@ -105,6 +105,32 @@ def test_no_input_is_told_from_input(pipe: tuple[int, int]) -> None:
     assert is_null(pipe[0])
 
 
+async def test_a_descriptor_that_is_shared_stays_as_it_is(pipe: tuple[int, int]) -> None:
+    reader, fd = pipe
+    writer = OutputWriter(fd)
+    await writer.write(b"hello")
+    async with asyncio.timeout(5):
+        assert await anext(read_chunks(reader)) == b"hello"
+    writer.close()
+    assert await writer.wait() is None
+    assert os.get_blocking(reader)
+    assert os.get_blocking(fd)
+
+
+async def test_a_descriptor_that_others_made_non_blocking_works_too(pipe: tuple[int, int]) -> None:
+    reader, fd = pipe
+    os.set_blocking(reader, False)
+    os.set_blocking(fd, False)
+    writer = OutputWriter(fd)
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(_all(reader))
+        await writer.write(MUCH)
+        writer.close()
+        assert await writer.wait() is None
+        os.close(fd)
+    assert reading.result() == MUCH
+
+
 # -- writing
 
 

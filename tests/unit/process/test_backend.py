@@ -6,13 +6,18 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.unit.process.starting import LIMIT, program, shell
+from tests.unit.process.starting import LIMIT, PATH, program, shell
 
 from holdfast.errors import InvalidParams, StdinClosed
 from holdfast.events import Closed, Exited, Reason
 from holdfast.process.backend import LocalBackend, LocalExecProcess, signal_number
 from holdfast.process.local import LocalProcesses
-from holdfast.protocol.process import OutputChunk, WriteStatus
+from holdfast.protocol.process import (
+    OutputChunk,
+    ShellSnapshotParams,
+    ShellSnapshotShell,
+    WriteStatus,
+)
 
 
 @pytest.mark.requirement("signal.interrupt", "signal.unknown-name")
@@ -50,6 +55,20 @@ async def test_a_process_has_events_a_verdict_and_a_pid(backend: LocalBackend) -
     assert await process.wait() == exited.verdict
     assert process.process_id == "p"
     assert process.pid > 0
+
+
+async def test_a_start_may_have_to_wait(backend: LocalBackend, tmp_path: Path) -> None:
+    bash = ShellSnapshotShell(name="bash", path="/bin/bash")
+    params = program(
+        "/bin/bash",
+        "-lc",
+        "exit 3",
+        env={"HOME": str(tmp_path), "PATH": PATH},
+        shell_snapshot=ShellSnapshotParams(scope_id="s", shell=bash),
+    )
+    async with asyncio.timeout(LIMIT):
+        process = await backend.start(params)
+        assert (await process.wait()).exit_code == 3
 
 
 async def test_the_events_of_a_process_that_is_over_are_still_there(backend: LocalBackend) -> None:

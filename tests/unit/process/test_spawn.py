@@ -139,6 +139,17 @@ def test_a_child_has_three_descriptors_whatever_the_server_has_open(tmp_path: Pa
         assert run_on_terminal(*listing).split() == ["0", "1", "2", "3"]
 
 
+@pytest.mark.requirement("start.state.descriptors")
+def test_an_older_libc_closes_what_the_server_has_open_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_add_close_from", None)
+    with open(tmp_path / "file", "w") as file:
+        os.set_inheritable(file.fileno(), True)
+        assert run("/bin/ls", "/proc/self/fd").split() == ["0", "1", "2", "3"]
+        assert run_on_terminal("/bin/ls", "/proc/self/fd").split() == ["0", "1", "2", "3"]
+
+
 @pytest.mark.requirement("start.state.stdin")
 def test_a_stream_that_is_not_wanted_is_the_null_device() -> None:
     assert run("/usr/bin/readlink", "/proc/self/fd/0") == "/dev/null\n"

@@ -278,6 +278,7 @@ def test_brackets_in_a_text_do_not_nest(text: str) -> None:
     assert decode_message(data) == Request(1, "m", {"a": text})
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("envelope.limit.values")
 @pytest.mark.parametrize(
     "filler",
@@ -300,6 +301,7 @@ def test_262144_values_are_fine_and_one_more_is_too_many(filler: bytes) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("envelope.limit.values")
 def test_keys_are_no_values_but_nested_containers_are() -> None:
     def data(pairs: int) -> bytes:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,12 @@ def test_replies_have_their_members_in_the_order_of_the_real_server() -> None:
     assert encode_result(1, Empty()) == b'{"id":1,"result":{}}'
     assert encode_result("x", None) == b'{"id":"x","result":null}'
     assert encode_error(-1, -32600, "no") == b'{"error":{"code":-32600,"message":"no"},"id":-1}'
+
+
+def test_an_error_may_quote_a_path_that_is_not_unicode() -> None:
+    path = os.fsdecode(b"/tmp/\xff\xc3\xa9")
+    error = json.loads(encode_error(1, -32603, f"no {path}"))["error"]
+    assert error["message"] == "no /tmp/\N{REPLACEMENT CHARACTER}é"
 
 
 def test_requests_and_notifications_always_have_params() -> None:

@@ -279,7 +279,8 @@ def test_an_audience_that_is_expected_must_be_among_those_there(secret_file: str
     for audience in ("us", ["them", "us"]):
         assert check(signed(exp=soon(), aud=audience)) is None
     assert check(signed(exp=soon())) == "websocket jwt audience mismatch"
-    for other in ("them", [], {"us": 1}, None):
+    others: tuple[object, ...] = ("them", [], {"us": 1}, None)
+    for other in others:
         header = signed(exp=soon(), aud=other)
         assert check(header) == "websocket jwt audience mismatch"
     assert check_of(**mode, audience="")(signed(exp=soon())) is None

@@ -1,0 +1,57 @@
+"""
+A server that tells what it holds: run as a program by the soak tests, and never imported.
+
+Takes the seconds for which closed processes are kept. Prints its URL, then one line of JSON
+for each line it reads; the end of its input ends it.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import sys
+
+from holdfast.server.app import Server
+from holdfast.server.life import raise_descriptor_limit
+from holdfast.server.listen import parse_listen_url
+
+
+def _measure(server: Server) -> dict[str, int]:
+    gc.collect()
+    with open("/proc/self/status") as status:
+        (resident,) = [line.split()[1] for line in status if line.startswith("VmRSS")]
+    with open(f"/proc/self/task/{os.getpid()}/children") as children:
+        alive = children.read().split()
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "children": len(alive),
+        "tasks": len(asyncio.all_tasks()),
+        "kilobytes": int(resident),
+        "sessions": len(server.state.sessions),
+        "processes": len(server.state.sessions.processes()),
+    }
+
+
+async def _main(retention: float) -> None:
+    stopped = asyncio.Event()
+
+    def asked() -> None:
+        if os.read(0, 1):
+            print(json.dumps(_measure(server)), flush=True)
+        else:
+            stopped.set()
+
+    raise_descriptor_limit()
+    async with Server(process_retention=retention, session_expiry=retention) as server:
+        print(await server.listen(parse_listen_url("ws://127.0.0.1:0")), flush=True)
+        asyncio.get_running_loop().add_reader(0, asked)
+        await stopped.wait()
+
+
+if __name__ == "__main__":
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_main(float(sys.argv[1])))
+    else:
+        uvloop.run(_main(float(sys.argv[1])))

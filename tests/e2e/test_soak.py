@@ -1,0 +1,299 @@
+"""Thousands of processes, slow clients and floods: nothing is lost, and nothing is left behind."""
+
+import asyncio
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.e2e.wire import (
+    INITIALIZE,
+    INITIALIZED,
+    LIMIT,
+    Client,
+    Fifo,
+    Run,
+    ServerProcess,
+    connect,
+    first_line,
+    frame,
+    frames,
+    from_base64,
+    readable,
+    serving,
+    start_params,
+)
+
+pytestmark = pytest.mark.soak
+
+MIB = 1 << 20
+
+
+# -- a server that tells what it holds
+
+
+class Measured:
+    """A server with short memory for closed processes, and a way to look inside."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.url = first_line(process)
+
+    async def measure(self) -> dict[str, int]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+        async with asyncio.timeout(LIMIT):
+            await readable(self._process.stdout.fileno())
+        measured = json.loads(self._process.stdout.readline())
+        assert isinstance(measured, dict)
+        return measured
+
+    async def settled(self) -> dict[str, int]:
+        """What it holds when no process is kept any more."""
+        async with asyncio.timeout(2 * LIMIT):
+            while (measured := await self.measure())["processes"]:
+                pass
+        return measured
+
+
+@contextmanager
+def measured(retention: float) -> Iterator[Measured]:
+    script = Path(__file__).with_name("measured_server.py")
+    with subprocess.Popen(
+        [sys.executable, str(script), str(retention)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        try:
+            yield Measured(process)
+            process.stdin.close()
+            assert process.wait(2 * LIMIT) == 0
+            assert process.stderr.read() == b""
+        finally:
+            process.kill()
+
+
+# -- many, one after the other
+
+
+@pytest.mark.timeout(90)
+async def test_ten_thousand_processes_leave_nothing_behind() -> None:
+    with measured(0.1) as server:
+        async with connect(server.url, max_queue=None) as client:
+            # What is made once, such as caches, is made by these.
+            await _short_processes(client, 1_000)
+            before = await server.settled()
+            await _short_processes(client, 10_000)
+            after = await server.settled()
+            assert after["children"] == 0
+            assert after["descriptors"] == before["descriptors"]
+            assert after["tasks"] == before["tasks"]
+            # Ten thousand times anything would be more: a process takes kilobytes while it is kept.
+            assert after["kilobytes"] - before["kilobytes"] < 8 * 1024
+        assert client.session_id
+
+
+async def _short_processes(client: Client, count: int, *, at_once: int = 50) -> None:
+    """Run short processes of all kinds, so many at a time, to their ends."""
+    kinds: list[dict[str, object]] = [
+        {"argv": ["/bin/true"]},
+        {"argv": ["/bin/echo", "hi"]},
+        {"argv": ["/bin/cat"], "tty": True},
+        {"argv": ["/bin/cat"], "pipeStdin": True},
+        {"argv": ["/bin/false"]},
+        {"argv": ["/no/such/program"]},
+    ]
+
+    async def run(number: int) -> None:
+        params = {**start_params("", []), **kinds[number % len(kinds)], "processId": str(number)}
+        await client.request("process/start", params, request_id=number)
+        if params["argv"] == ["/bin/cat"]:
+            await client.request("process/terminate", {"processId": str(number)}, request_id="t")
+
+    finished = started = 0
+    while finished < count:
+        while started < count and started - finished < at_once:
+            await run(started)
+            started += 1
+        message = await client.receive()
+        if message.get("method") == "process/closed" or "error" in message:
+            finished += 1
+
+
+@pytest.mark.timeout(60)
+async def test_a_thousand_connections_leave_nothing_behind() -> None:
+    with measured(0.05) as server:
+        await _short_sessions(server, 100)
+        before = await _without_sessions(server)
+        await _short_sessions(server, 1_000)
+        after = await _without_sessions(server)
+        assert after["children"] == 0
+        assert after["descriptors"] == before["descriptors"]
+        assert after["tasks"] == before["tasks"]
+        assert after["kilobytes"] - before["kilobytes"] < 8 * 1024
+
+
+async def _short_sessions(server: Measured, count: int) -> None:
+    """Connections that start something, wait for something, and vanish."""
+    read = {"processId": "p", "afterSeq": 9, "waitMs": 60_000}
+    said = b"".join(
+        (
+            INITIALIZE,
+            INITIALIZED,
+            frame(
+                {
+                    "id": 1,
+                    "method": "process/start",
+                    "params": start_params("p", ["/bin/cat"], tty=True),
+                }
+            ),
+            frame({"id": 2, "method": "process/read", "params": read}) * 3,
+            frame({"id": 3, "method": "environment/status"}),
+        )
+    )
+    for _ in range(count):
+        async with frames(server.url) as connection:
+            await connection.send(said)
+            await connection.receive()
+
+
+async def _without_sessions(server: Measured) -> dict[str, int]:
+    async with asyncio.timeout(2 * LIMIT):
+        while (found := await server.measure())["sessions"] or found["children"]:
+            pass
+    return found
+
+
+# -- many at once
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.requirement("limits.processes")
+async def test_a_thousand_processes_at_once_all_answer() -> None:
+    names = [f"p{number}" for number in range(1_000)]
+    with serving() as server:
+        descriptors = Path(f"/proc/{server.serving_pid}/fd")
+        async with connect(server.url, max_queue=None) as client:
+            before = len(list(descriptors.iterdir()))
+            for name in names:
+                await client.request(
+                    "process/start", start_params(name, ["/bin/cat"], pipeStdin=True)
+                )
+            for name in names:
+                await client.request("process/write", client.write_params(name, name.encode()))
+            for name in names:
+                assert await client.output(name, name.encode()) == name.encode()
+            listed = (await client.call("process/list"))["processes"]
+            assert sum(process["running"] for process in listed) == 1_000
+            for name in names:
+                await client.request("process/closeStdin", {"processId": name})
+            for name in names:
+                assert await client.finish(name) == Run(0, stdout=name.encode())
+            assert len(list(descriptors.iterdir())) == before
+        assert server.stop() == 0
+        assert server.errors == ""
+
+
+@pytest.mark.timeout(60)
+async def test_a_flood_of_requests_is_answered_completely() -> None:
+    count = 20_000
+    with serving() as server:
+        async with connect(server.url) as client:
+            await client.start("p", ["/bin/cat"], pipeStdin=True)
+            requests = (
+                ("environment/status", None),
+                ("process/read", {"processId": "p"}),
+                ("nope", {}),
+                ("process/list", {}),
+            )
+
+            async def ask() -> None:
+                for number in range(count):
+                    method, params = requests[number % len(requests)]
+                    await client.request(method, params, request_id=number)
+
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(ask())
+                answered = [(await client.receive())["id"] for _ in range(count)]
+            assert answered == list(range(count))
+        assert server.stop() == 0
+        assert server.errors == ""
+
+
+# -- clients that do not read
+
+
+def _peak(server: ServerProcess) -> int:
+    """Kilobytes the server has ever held."""
+    status = Path(f"/proc/{server.serving_pid}/status").read_text()
+    (peak,) = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(peak)
+
+
+def _numbers(count: int) -> bytes:
+    """What `seq` writes."""
+    return b"".join(b"%d\n" % number for number in range(1, count + 1))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.requirement("output.slow-client")
+async def test_clients_that_stop_reading_lose_nothing_and_cost_little(tmp_path: Path) -> None:
+    slow, count = 4, 5_000_000
+    expected = _numbers(count)
+    with serving() as server, Fifo(tmp_path / "done") as done:
+        async with AsyncExitStack() as stack:
+            idle = _peak(server)
+            stopped = [await stack.enter_async_context(connect(server.url)) for _ in range(slow)]
+            for client in stopped:
+                await client.shell("p", f"seq 1 {count}; echo >{done.path}")
+            # They do not read. Another one does, and gets all of its stream meanwhile.
+            async with connect(server.url) as quick:
+                run = await quick.run_shell(f"seq 1 {count}")
+                assert hashlib.sha256(run.stdout).digest() == hashlib.sha256(expected).digest()
+                assert not done.has_something(), "a process was not held up"
+            # Each of them wrote 38 MB, or would have.
+            assert _peak(server) - idle < 40 * 1024
+            for client in stopped:
+                run = await client.finish("p")
+                assert hashlib.sha256(run.stdout).digest() == hashlib.sha256(expected).digest()
+            for _ in stopped:
+                await done.line()
+            assert _peak(server) - idle < 40 * 1024
+        assert server.stop() == 0
+        assert server.errors == ""
+
+
+@pytest.mark.timeout(60)
+async def test_a_client_that_asks_and_never_reads_costs_little() -> None:
+    read = frame({"id": 2, "method": "process/read", "params": {"processId": "p"}})
+    script = f"head -c {MIB} /dev/zero; exec sleep 600"
+    start = {"id": 1, "method": "process/start", "params": start_params("p", ["sh", "-c", script])}
+    with serving() as server:
+        async with frames(server.url) as connection, connect(server.url) as other:
+            await connection.send(INITIALIZE + INITIALIZED + frame(start))
+            received = 0
+            while received < MIB:
+                _, payload = await connection.receive()
+                chunk = json.loads(payload).get("params", {}).get("chunk", "")
+                received += len(from_base64(chunk))
+            idle = _peak(server)
+            # One packet that asks for a gibibyte.
+            await connection.send(read * 700)
+            for _ in range(100):
+                assert await other.is_ready()
+            assert _peak(server) - idle < 40 * 1024
+            for _ in range(700):
+                _, payload = await connection.receive()
+                assert len(payload) > MIB
+            assert _peak(server) - idle < 40 * 1024
+        assert server.stop() == 0
+        assert server.errors == ""

@@ -1,0 +1,391 @@
+"""Who may run now, who waits, and who steps aside."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.unit.fakes import FakeTransport
+
+from holdfast.connection import Connection
+from holdfast.errors import InvalidRequest, MalformedMessage
+from holdfast.protocol.base import Empty, Method
+from holdfast.protocol.envelope import Notification, Request
+from holdfast.protocol.handshake import EnvironmentStatus
+from holdfast.rpc.router import Route, Router
+from holdfast.server.dispatch import CONTROL, MAX_QUEUED, Dispatcher
+
+WAIT = Method("wait", Empty, Empty)
+QUICK = Method("quick", Empty, Empty)
+BREAK = Method("break", Empty, Empty)
+BREAK_LATER = Method("break/later", Empty, Empty)
+STATUS = Method("environment/status", Empty, EnvironmentStatus)
+
+
+class Nobody:
+    """Hears nothing."""
+
+    def request(self, request: Request) -> None: ...
+
+    def notification(self, notification: Notification) -> None: ...
+
+    def raw_notification(self, message: bytes) -> bool:
+        return False
+
+    def malformed(self, error: MalformedMessage) -> None: ...
+
+    def lost(self, reason: str) -> None: ...
+
+    def pause_sending(self) -> None: ...
+
+    def resume_sending(self) -> None: ...
+
+
+class Desk:
+    """A dispatcher, the requests that wait in it, and what it answered."""
+
+    def __init__(self, tasks: asyncio.TaskGroup, limit: int, label: str) -> None:
+        self.transport = FakeTransport(label=label)
+        self.waiting: list[asyncio.Future[Empty]] = []
+        self.cancelled = 0
+        self.admitted = True
+        router: Router[Desk] = Router({})
+        router.add(WAIT, Desk.wait)
+        router.add(QUICK, Desk.quick)
+        router.add(BREAK, Desk.break_now)
+        router.add(BREAK_LATER, Desk.break_later)
+        router.add(STATUS, Desk.status)
+        self.dispatcher = Dispatcher(
+            Connection(self.transport, Nobody()),
+            router,
+            self,
+            limit=limit,
+            tasks=tasks,
+            admit=self.admit,
+            telemetry=None,
+        )
+
+    def admit(self, route: Route["Desk"]) -> None:
+        if not self.admitted:
+            raise InvalidRequest(f"not yet: {route.name}")
+
+    # -- handlers
+
+    def wait(self, params: Empty) -> Awaitable[Empty]:
+        future: asyncio.Future[Empty] = asyncio.get_running_loop().create_future()
+        self.waiting.append(future)
+        return self._wait(future)
+
+    async def _wait(self, future: asyncio.Future[Empty]) -> Empty:
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    def quick(self, params: Empty) -> Empty:
+        return params
+
+    def status(self, params: Empty) -> EnvironmentStatus:
+        return EnvironmentStatus(status="ready")
+
+    def break_now(self, params: Empty) -> Empty:
+        raise KeyError("secret")
+
+    def break_later(self, params: Empty) -> Awaitable[Empty]:
+        return self._break_later()
+
+    async def _break_later(self) -> Empty:
+        await asyncio.sleep(0)
+        raise InvalidRequest("too late")
+
+    # -- by hand
+
+    def ask(self, *requests: tuple[int, str]) -> None:
+        for request_id, method in requests:
+            self.dispatcher.request(Request(request_id, method))
+
+    def finish(self, index: int = 0) -> None:
+        """Let a request that waits have its answer."""
+        self.waiting.pop(index).set_result(Empty())
+
+    @property
+    def answered(self) -> list[object]:
+        """The ids that were answered, in order."""
+        return [message["id"] for message in self.transport.messages]
+
+    async def settled(self) -> None:
+        """Let everything that can happen at once happen."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def desk_of(limit: int, label: str = "exec-server memory") -> AsyncIterator[Desk]:
+    async with asyncio.TaskGroup() as tasks:
+        desk = Desk(tasks, limit, label)
+        yield desk
+        desk.dispatcher.drop()
+
+
+@pytest.fixture
+async def strict() -> AsyncIterator[Desk]:
+    async with desk_of(1) as desk:
+        yield desk
+
+
+@pytest.fixture
+async def free() -> AsyncIterator[Desk]:
+    async with desk_of(2) as desk:
+        yield desk
+
+
+# Answers.
+
+
+async def test_what_can_be_answered_is_answered_at_once(free: Desk) -> None:
+    free.ask((1, "quick"), (2, "environment/status"))
+    assert free.transport.answers == {1: {}, 2: {"status": "ready"}}
+
+
+async def test_what_waits_is_answered_when_it_is_done(free: Desk) -> None:
+    free.ask((1, "wait"))
+    await free.settled()
+    assert free.answered == []
+    free.finish()
+    assert await free.transport.answer(1) == {}
+
+
+@pytest.mark.requirement("envelope.codes", "envelope.unknown-method")
+async def test_a_failure_is_an_answer(free: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    free.ask((1, "break"), (2, "break/later"), (3, "nope"))
+    free.dispatcher.request(Request(4, "quick", [1]))
+    assert await free.transport.answer(2) == (-32600, "too late")
+    assert free.transport.answers[1] == (-32603, "internal error")
+    assert free.transport.answers[3] == (-32601, "exec-server stub does not implement `nope` yet")
+    assert free.transport.answers[4] == (-32602, "invalid type: sequence, expected unit")
+    assert [record.getMessage() for record in caplog.records] == ["break failed"]
+
+
+@pytest.mark.requirement("envelope.params.before-state")
+async def test_params_are_read_before_the_state_is_looked_at(free: Desk) -> None:
+    free.admitted = False
+    free.dispatcher.request(Request(1, "quick", "x"))
+    free.ask((2, "quick"), (3, "nope"))
+    assert free.transport.answers[1] == (-32602, 'invalid type: string "x", expected unit')
+    assert free.transport.answers[2] == (-32600, "not yet: quick")
+    assert free.transport.answers[3] == (-32601, "exec-server stub does not implement `nope` yet")
+
+
+@pytest.mark.requirement("envelope.id.repeated")
+async def test_ids_may_repeat_even_in_flight(free: Desk) -> None:
+    free.ask((1, "wait"), (1, "wait"), (1, "environment/status"))
+    free.finish()
+    free.finish()
+    await free.transport.until(lambda: len(free.answered) == 3)
+    assert free.answered == [1, 1, 1]
+
+
+@pytest.mark.requirement("envelope.malformed.reply", "envelope.malformed.prefix")
+@pytest.mark.parametrize(
+    ("label", "prefix"),
+    [
+        ("exec-server stdio", "JSON-RPC message from exec-server stdio"),
+        (
+            "exec-server websocket 127.0.0.1:5",
+            "websocket JSON-RPC message from exec-server websocket 127.0.0.1:5",
+        ),
+    ],
+)
+async def test_what_cannot_be_read_is_reported_with_where_it_came_from(
+    label: str, prefix: str
+) -> None:
+    async with desk_of(2, label) as desk:
+        desk.dispatcher.malformed(MalformedMessage("why"))
+    assert desk.transport.answers == {-1: (-32600, f"failed to parse {prefix}: why")}
+
+
+# One at a time.
+
+
+@pytest.mark.requirement("dispatch.strict")
+async def test_with_a_limit_of_one_nothing_overtakes_anything(strict: Desk) -> None:
+    strict.ask((1, "wait"), (2, "environment/status"), (3, "nope"), (4, "wait"), (5, "quick"))
+    await strict.settled()
+    assert strict.answered == []
+    strict.finish()
+    await strict.transport.answer(3)
+    assert strict.answered == [1, 2, 3]
+    strict.finish()
+    await strict.transport.answer(5)
+    assert strict.answered == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.requirement("envelope.malformed.order")
+async def test_with_a_limit_of_one_a_report_waits_its_turn(strict: Desk) -> None:
+    strict.dispatcher.malformed(MalformedMessage("idle"))
+    assert strict.answered == [-1]
+    strict.ask((1, "wait"))
+    strict.dispatcher.malformed(MalformedMessage("busy"))
+    strict.ask((2, "quick"))
+    assert strict.answered == [-1]
+    strict.finish()
+    await strict.transport.answer(2)
+    assert strict.answered == [-1, 1, -1, 2]
+
+
+# Several at once.
+
+
+@pytest.mark.requirement("dispatch.concurrent")
+async def test_replies_come_in_the_order_of_completion(free: Desk) -> None:
+    free.ask((1, "wait"), (2, "wait"), (3, "quick"))
+    assert free.answered == []  # two places are taken
+    free.finish(1)
+    await free.transport.answer(3)
+    assert free.answered == [2, 3]
+    free.finish()
+    await free.transport.answer(1)
+
+
+@pytest.mark.requirement("dispatch.concurrent")
+async def test_no_more_run_at_once_than_the_limit_says(free: Desk) -> None:
+    free.ask(*((n, "wait") for n in range(5)))
+    await free.settled()
+    assert len(free.waiting) == 2
+    free.finish()
+    await free.transport.answer(0)
+    await free.settled()
+    assert len(free.waiting) == 2
+
+
+@pytest.mark.requirement("dispatch.control", "dispatch.at-once", "envelope.malformed.order")
+async def test_control_and_what_needs_no_place_do_not_wait_for_one(free: Desk) -> None:
+    free.ask((1, "wait"), (2, "wait"), (3, "wait"), (4, "environment/status"), (5, "nope"))
+    free.dispatcher.malformed(MalformedMessage("why"))
+    assert free.answered == [4, 5, -1]
+
+
+@pytest.mark.requirement("dispatch.control")
+def test_control_is_what_ends_or_asks_after_the_others() -> None:
+    ends = {"process/signal", "process/terminate", "fs/close"}
+    asks = {"environment/info", "environment/status"}
+    assert ends | asks == CONTROL
+
+
+async def test_requests_that_wait_for_a_place_keep_their_order(free: Desk) -> None:
+    free.ask((1, "wait"), (2, "wait"), (3, "quick"), (4, "quick"))
+    free.finish()
+    await free.transport.answer(4)
+    assert free.answered == [1, 3, 4]
+    free.ask((5, "quick"))
+    assert free.answered == [1, 3, 4, 5]
+
+
+# Too many.
+
+
+@pytest.mark.requirement("limits.queue")
+async def test_128_messages_may_wait_and_then_no_more_is_read(strict: Desk) -> None:
+    assert MAX_QUEUED == 128
+    strict.ask((0, "wait"))
+    for number in range(1, MAX_QUEUED):
+        strict.ask((number, "quick"))
+    assert strict.transport.calls == []
+    strict.ask((MAX_QUEUED, "quick"))
+    assert strict.transport.calls == ["pause"]
+    strict.ask((MAX_QUEUED + 1, "quick"))  # one that was under way
+    assert strict.transport.calls == ["pause"]
+    strict.finish()
+    await strict.transport.answer(MAX_QUEUED + 1)
+    assert strict.transport.calls == ["pause", "resume"]
+    assert strict.answered == list(range(MAX_QUEUED + 2))
+
+
+async def test_reading_goes_on_once_half_of_the_queue_is_empty(strict: Desk) -> None:
+    for number in range(MAX_QUEUED + 1):
+        strict.ask((number, "wait"))
+    done = 0
+    while strict.transport.calls == ["pause"]:
+        strict.finish()
+        await strict.transport.answer(done)
+        await strict.settled()
+        done += 1
+    assert done == MAX_QUEUED // 2 + 1
+
+
+# The end.
+
+
+@pytest.mark.requirement("dispatch.lost")
+async def test_when_the_connection_is_gone_nothing_is_answered(strict: Desk) -> None:
+    strict.ask((1, "wait"), (2, "quick"))
+    await strict.settled()
+    strict.dispatcher.drop()
+    await strict.settled()
+    assert strict.cancelled == 1
+    assert strict.answered == []
+
+
+@pytest.mark.requirement("dispatch.lost")
+async def test_a_request_may_be_dropped_before_it_began_to_wait(free: Desk) -> None:
+    free.ask((1, "wait"))
+    free.dispatcher.drop()
+    await free.settled()
+    assert free.answered == []
+    assert free.cancelled == 0
+
+
+# What is recorded.
+
+
+class Record:
+    """One request, as telemetry sees it."""
+
+    def __init__(self, log: list[tuple[str, object]], method: str) -> None:
+        self._log = log
+        self._method = method
+
+    def __enter__(self) -> object:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def finish(self, result: str) -> None:
+        self._log.append((self._method, result))
+
+
+async def test_every_request_is_recorded_once_with_its_outcome() -> None:
+    log: list[tuple[str, object]] = []
+
+    class Watcher:
+        def now(self) -> float:
+            return 1.0
+
+        def request(self, method: str, trace: object, queued: float | None) -> Record:
+            log.append((method, queued))
+            return Record(log, method)
+
+    async with desk_of(1) as desk:
+        watcher: Any = Watcher()
+        desk.dispatcher._telemetry = watcher
+        desk.ask((1, "quick"), (2, "break"), (3, "wait"), (4, "quick"))
+        await desk.settled()
+        desk.finish()
+        await desk.transport.answer(4)
+        desk.ask((5, "wait"), (6, "quick"))
+    assert log == [
+        ("quick", None),
+        ("quick", "success"),
+        ("break", None),
+        ("break", "error"),
+        ("wait", None),
+        ("wait", "success"),
+        ("quick", 1.0),
+        ("quick", "success"),
+        ("wait", None),
+        ("quick", 1.0),
+        ("quick", "disconnected"),
+        ("wait", "disconnected"),
+    ]
