@@ -1,7 +1,6 @@
 """The options of every subcommand. Their code is imported only when one is run."""
 
 import argparse
-from typing import TypeAlias
 
 from holdfast._version import __version__
 
@@ -37,8 +36,6 @@ examples:
   holdfast completion tcsh > ~/.holdfast.completion.csh   # and source it in ~/.tcshrc
 """
 
-_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
-
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of `holdfast`; the chosen subcommand's function is in `run` of its result."""
@@ -55,7 +52,9 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_serve(commands: _Commands, name: str, about: str) -> None:
+def _add_serve(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, about: str
+) -> None:
     serve = commands.add_parser(
         name,
         help=about,
@@ -101,7 +100,7 @@ def _run_serve(options: argparse.Namespace) -> int:
     return serve(options)
 
 
-def _add_run(commands: _Commands) -> None:
+def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     run = commands.add_parser(
         "run",
         help="run a command, here or on a server",
@@ -154,7 +153,7 @@ def _add_run(commands: _Commands) -> None:
     run.set_defaults(run=start)
 
 
-def _add_completion(commands: _Commands) -> None:
+def _add_completion(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     completion = commands.add_parser(
         "completion",
         help="print a completion script for a shell",

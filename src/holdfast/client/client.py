@@ -20,10 +20,17 @@ from holdfast.errors import (
     DuplicateProcess,
     HoldfastError,
     RemoteProtocolError,
+    Unsupported,
 )
 from holdfast.events import ProcessEvent
+from holdfast.protocol import codes
 from holdfast.protocol.base import Empty, Method
-from holdfast.protocol.handshake import EnvironmentInfo, EnvironmentStatus, InitializeResponse
+from holdfast.protocol.handshake import (
+    Capabilities,
+    EnvironmentInfo,
+    EnvironmentStatus,
+    InitializeResponse,
+)
 from holdfast.protocol.methods import (
     ENVIRONMENT_INFO,
     ENVIRONMENT_STATUS,
@@ -165,6 +172,7 @@ class ExecServerClient:
 
         Raises:
             RemoteError: The server refused.
+            Unsupported: It cannot give a terminal the size that was asked for.
             DuplicateProcess: This client uses the id already.
             TooManyCalls: It waits for too many answers already.
             ConnectionLost: There is no connection, or it broke.
@@ -176,6 +184,9 @@ class ExecServerClient:
                 process_id,
                 f"exec-server protocol error: session already registered for process {process_id}",
             )
+        if params.terminal_size is not None and not self._capabilities.process_resize:
+            # It would ignore the size without a word.
+            raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot size a terminal")
         # Its first events may come before the answer.
         process = self._processes[process_id] = RemoteProcess(self, process_id)
         self._starts += 1
@@ -199,6 +210,10 @@ class ExecServerClient:
             if self._starts == 0:
                 self._starts_settled.set()
         return process
+
+    @property
+    def _capabilities(self) -> Capabilities:
+        return Capabilities() if self.environment is None else self.environment.capabilities
 
     async def info(self) -> EnvironmentInfo:
         """Ask the server about its machine."""
