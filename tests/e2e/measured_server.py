@@ -11,8 +11,8 @@ import json
 import os
 import sys
 
+from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.server.app import Server
-from holdfast.server.life import raise_descriptor_limit
 from holdfast.server.listen import parse_listen_url
 
 
@@ -32,18 +32,23 @@ def _measure(server: Server) -> dict[str, int]:
     }
 
 
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 async def _main(retention: float) -> None:
     stopped = asyncio.Event()
 
     def asked() -> None:
         if os.read(0, 1):
-            print(json.dumps(_measure(server)), flush=True)
+            _tell(json.dumps(_measure(server)))
         else:
             stopped.set()
 
     raise_descriptor_limit()
     async with Server(process_retention=retention, session_expiry=retention) as server:
-        print(await server.listen(parse_listen_url("ws://127.0.0.1:0")), flush=True)
+        _tell(await server.listen(parse_listen_url("ws://127.0.0.1:0")))
         asyncio.get_running_loop().add_reader(0, asked)
         await stopped.wait()
 

@@ -9,7 +9,6 @@ import argparse
 import signal
 import sys
 from collections.abc import Coroutine
-from contextlib import suppress
 
 from holdfast.process.guardian import kill_all_children, run_guarded
 
@@ -35,6 +34,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, lifeline: int) -> int:
+    from contextlib import suppress
+
     from holdfast.cli.attend import attend
     from holdfast.cli.status import Ended
 

@@ -21,7 +21,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 
 __all__ = [
     "become_subreaper",
@@ -129,8 +128,10 @@ def _forward_signals(numbers: Iterable[signal.Signals], held: int) -> None:
     os.set_blocking(held, False)
 
     def forward(number: int, frame: object) -> None:
-        with suppress(OSError):  # the worker has ended, or has 65,536 signals to look at
+        try:  # noqa: SIM105 - contextlib would be one import more
             os.write(held, bytes([number]))
+        except OSError:
+            pass  # the worker has ended, or has 65,536 signals to look at
 
     for number in numbers:
         signal.signal(number, forward)
@@ -167,12 +168,13 @@ def _remember_terminal() -> Callable[[], None] | None:
     name = os.ttyname(0)
 
     def restore() -> None:
-        # It may be gone, or never have been our controlling one.
-        with suppress(OSError, termios.error):
+        try:
             terminal = os.open(name, os.O_RDWR | os.O_NOCTTY)
             # In the background the terminal is the shell's, and as the shell wants it.
             if os.tcgetpgrp(terminal) == os.getpgrp():
                 termios.tcsetattr(terminal, termios.TCSANOW, modes)
+        except (OSError, termios.error):
+            return  # it is gone, or never was our controlling one
 
     return restore
 

@@ -1,10 +1,9 @@
 """
 Paths on the wire: `file:` URIs, read the way the real server reads them.
 
-The rules are those of `shared/spec/filesystem-and-http.md` section 2 and
-`shared/spec/exec-server.md` section 7.3: the WHATWG rules for the `file` scheme
-as the real server's URL library applies them, then a few checks of its own. A
-URI may be well formed and still belong to another system (`file:///C:/x`), so
+The rules (filesystem spec 2, exec-server spec 7.3) are the WHATWG ones for the
+`file` scheme as the real server's URL library applies them, then a few checks of
+its own. A URI may be well formed and still belong to another system (`file:///C:/x`), so
 there are two steps with an error each: `PathUri.parse` reads a text,
 `PathUri.native` asks for a path of this host.
 

@@ -4,8 +4,8 @@ What `environmentConfig/read` answers: the configuration of the machine we run o
 A client asks which of some keys are set here, and in which files. It merges the
 answer with its own configuration, so the order of the layers matters and
 their values do not: nothing is interpreted except what decides whether
-another file is read. Spec: `shared/spec/exec-server.md` section 6.3. The rest of
-what is written here was seen on the real server 0.166.0.
+another file is read (exec-server spec 6.3). The rest of what is written here was
+seen on the real server 0.166.0.
 
 Layers of `config`, lowest precedence first; a missing file is no layer:
 
@@ -35,20 +35,18 @@ without the next key or at a value that is no table, selects what it reached. Th
 
 from __future__ import annotations
 
-import datetime
-import math
 import os
 import re
 import socket
 import stat
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.errors import InvalidParams, OperationFailed
 from holdfast.protocol.environment import ConfigLayer, ConfigReadResponse, ConfigStack
 from holdfast.protocol.paths import PathUri
+from holdfast.server.toml_text import Table, spell_toml, spell_value
 
 __all__ = [
     "NOT_FOR_PROJECTS",
@@ -89,8 +87,6 @@ _GRANULAR: Final = {
     "mcp_elicitations": None,
 }
 """Members of a granular approval policy, with their defaults where they have one."""
-
-Table = dict[str, object]
 
 
 class SelectorError(InvalidParams):
@@ -417,11 +413,11 @@ def _refuse(problem: str, where: str) -> NoReturn:
 
 def _kind(value: object) -> str:
     if isinstance(value, bool):
-        return f"boolean `{_spell(value)}`"
+        return f"boolean `{spell_value(value)}`"
     if isinstance(value, int):
         return f"integer `{value}`"
     if isinstance(value, float):
-        return f"floating point `{_spell(value)}`"
+        return f"floating point `{spell_value(value)}`"
     if isinstance(value, str):
         return f'string "{value}"'
     return "sequence" if isinstance(value, list) else "map"
@@ -529,9 +525,7 @@ def _stack(
         if not selected:
             continue
         folder = os.path.dirname(file)
-        kept.append(
-            ConfigLayer(source=source, base_dir=_uri(folder), toml=_spell_document(selected))
-        )
+        kept.append(ConfigLayer(source=source, base_dir=_uri(folder), toml=spell_toml(selected)))
         cloud += file == below_cloud
     return ConfigStack(layers=kept, cloud_insertion_index=cloud)
 
@@ -551,122 +545,3 @@ def _project(table: Table, paths: Iterable[Sequence[str]]) -> Table:
                 else value
             )
     return selected
-
-
-# Spelling TOML, the way the real server's library does.
-
-
-def _spell_document(table: Table) -> str:
-    sections: list[str] = []
-    _spell_section(sections, (), table, repeated=False)
-    return "\n".join(sections)
-
-
-def _spell_section(
-    sections: list[str], path: tuple[str, ...], table: Table, *, repeated: bool
-) -> None:
-    inner = {key: tables for key, value in table.items() if (tables := _tables_in(value))}
-    lines = [
-        f"{_spell_key(key)} = {_spell(value)}" for key, value in table.items() if key not in inner
-    ]
-    # A table that only holds others needs no header of its own.
-    if path and (repeated or lines or not inner):
-        name = ".".join(map(_spell_key, path))
-        lines.insert(0, f"[[{name}]]" if repeated else f"[{name}]")
-    if lines:
-        sections.append("\n".join(lines) + "\n")
-    for key, tables in inner.items():
-        for element in tables:
-            _spell_section(sections, (*path, key), element, repeated=tables is table[key])
-
-
-def _tables_in(value: object) -> list[Table]:
-    """Return a value as the sections it is spelled as: none, one, or a list's own."""
-    if isinstance(value, dict):
-        return [value]
-    if isinstance(value, list) and all(isinstance(element, dict) for element in value):
-        return value
-    return []
-
-
-def _spell(value: object) -> str:
-    if isinstance(value, str):
-        return _spell_text(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return _spell_float(value)
-    if isinstance(value, (datetime.datetime, datetime.time)):
-        return _spell_time(value)
-    if isinstance(value, list):
-        return f"[{', '.join(map(_spell, value))}]"
-    if isinstance(value, dict):
-        members = [f"{_spell_key(key)} = {_spell(member)}" for key, member in value.items()]
-        return f"{{ {', '.join(members)} }}" if members else "{}"
-    return str(value)  # whole numbers and dates
-
-
-def _spell_float(value: float) -> str:
-    if not math.isfinite(value):
-        return str(value)  # `nan`, `inf`, `-inf`
-    text = format(Decimal(repr(value)), "f")
-    return text if "." in text else f"{text}.0"
-
-
-def _spell_time(value: datetime.datetime | datetime.time) -> str:
-    local = value.replace(tzinfo=None).isoformat()
-    zone = value.isoformat().removeprefix(local)
-    if value.microsecond:
-        local = local.rstrip("0")
-    return local + ("Z" if zone == "+00:00" else zone)
-
-
-_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_SHORT_ESCAPES: Final = {
-    "\b": "\\b",
-    "\t": "\\t",
-    "\n": "\\n",
-    "\f": "\\f",
-    "\r": "\\r",
-    '"': '\\"',
-    '"""': '""\\"',
-    "\\": "\\\\",
-}
-
-
-def _spell_key(key: str) -> str:
-    if _BARE_KEY.fullmatch(key):
-        return key
-    if "'" not in key and re.search(r'["\\]', key) and not _CONTROL.search(key) and "\n" not in key:
-        return f"'{key}'"
-    return f'"{_escape(key, _NOT_BASIC)}"'
-
-
-_NOT_BASIC: Final = re.compile(r'[\x00-\x1f\x7f"\\]')
-_NOT_BASIC_LINES: Final = re.compile(r'[\x00-\x09\x0b-\x1f\x7f\\]|"""')
-
-
-def _escape(text: str, characters: re.Pattern[str]) -> str:
-    return characters.sub(
-        lambda match: _SHORT_ESCAPES.get(match[0]) or f"\\u{ord(match[0]):04X}", text
-    )
-
-
-def _spell_text(text: str) -> str:
-    """Spell a string in the plainest of TOML's four ways that fits it."""
-    control = _CONTROL.search(text) is not None
-    lines = "\n" in text
-    backslash = "\\" in text
-    if not (control or lines or backslash or '"' in text):
-        return f'"{_escape(text, _NOT_BASIC)}"'
-    if not (control or lines or "'" in text):
-        return f"'{text}'"
-    start = "\n" if lines else ""
-    if not (control or backslash or '"""' in text):
-        return f'"""{start}{_escape(text, _NOT_BASIC_LINES)}"""'
-    if not (control or "'''" in text):
-        return f"'''{start}{text}'''"
-    if lines:
-        return f'"""{start}{_escape(text, _NOT_BASIC_LINES)}"""'
-    return f'"{_escape(text, _NOT_BASIC)}"'

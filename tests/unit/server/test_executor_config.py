@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.protocol.environment import ConfigReadResponse
-from holdfast.server import executor_config
 from holdfast.server.executor_config import (
     NOT_FOR_PROJECTS,
     ConfigLoadError,
@@ -19,6 +18,7 @@ from holdfast.server.executor_config import (
     executor_hostname,
     read_executor_config,
 )
+from holdfast.server.toml_text import spell_toml
 
 LOAD = "failed to load executor-local config: "
 
@@ -588,4 +588,4 @@ toml_values = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=4), toml_values, max_size=4))
 def test_what_is_spelled_reads_back_as_the_same(table: dict[str, object]) -> None:
-    assert tomllib.loads(executor_config._spell_document(table)) == table
+    assert tomllib.loads(spell_toml(table)) == table
