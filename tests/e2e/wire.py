@@ -98,7 +98,9 @@ def serving(
                 stderr=stderr,
             )
         try:
-            yield ServerProcess(process, first_line(process), errors)
+            url = first_line(process)
+            assert url, f"no URL, but: {errors.read_text()}"
+            yield ServerProcess(process, url, errors)
         finally:
             _end(process)
 

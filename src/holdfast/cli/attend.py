@@ -42,7 +42,7 @@ async def attend(options: argparse.Namespace, lifeline: int) -> int:
             async with _place(options) as (backend, request):
                 process = await _start(backend, request, options)
                 pid = getattr(process, "pid", None)
-                if pid is not None:
+                if pid is not None:  # it is a child of ours
                     foreground.start_task(_reap_orphans(pid))
                 status = await foreground.attend(process)
             foreground.close()
@@ -56,6 +56,8 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
     found = failures.exceptions[0]
     if isinstance(found, HoldfastError):
         return Ended(FAILED, str(found))
+    if isinstance(found, TimeoutError):
+        return Ended(FAILED, "the server does not answer")
     return found
 
 

@@ -6,7 +6,8 @@ from collections.abc import Awaitable
 from holdfast.errors import InvalidParams
 from holdfast.events import Reason, Verdict
 from holdfast.process.follow import EventStream, Followers
-from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.process.local import LocalProcess
+from holdfast.process.table import LocalProcesses
 from holdfast.protocol.process import ReadResponse, StartParams, WriteStatus
 
 __all__ = ["LocalBackend", "LocalExecProcess", "signal_number"]

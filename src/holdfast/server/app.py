@@ -11,7 +11,8 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from holdfast.events import Reason
-from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.process.local import LocalProcess
+from holdfast.process.table import LocalProcesses
 from holdfast.protocol.methods import FAMILIES
 from holdfast.rpc.router import Router
 from holdfast.server.auth import Check

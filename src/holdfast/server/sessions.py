@@ -13,7 +13,8 @@ from typing import Protocol
 
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason, Verdict
-from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.process.local import LocalProcess
+from holdfast.process.table import LocalProcesses
 from holdfast.protocol import codes
 from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED
 from holdfast.protocol.process import ClosedEvent, ExitedEvent, OutputChunk

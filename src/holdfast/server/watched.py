@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from holdfast.errors import SpawnFailed
 from holdfast.events import Reason, Verdict
-from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.process.local import LocalProcess
+from holdfast.process.table import LocalProcesses
 from holdfast.protocol.process import OutputChunk, StartParams
 from holdfast.telemetry import ProcessRecord, StartRecord, Telemetry
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.process.starting import LIMIT
 
 from holdfast.events import Reason
-from holdfast.process.local import LocalProcesses
+from holdfast.process.table import LocalProcesses
 
 
 @pytest.fixture

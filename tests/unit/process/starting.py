@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from holdfast.events import Verdict
-from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.process.local import LocalProcess
+from holdfast.process.table import LocalProcesses
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputStream, ReadResponse, StartParams
 

@@ -11,7 +11,7 @@ from tests.unit.process.starting import LIMIT, PATH, program, shell
 from holdfast.errors import InvalidParams, StdinClosed
 from holdfast.events import Closed, Exited, Reason
 from holdfast.process.backend import LocalBackend, LocalExecProcess, signal_number
-from holdfast.process.local import LocalProcesses
+from holdfast.process.table import LocalProcesses
 from holdfast.protocol.process import (
     OutputChunk,
     ShellSnapshotParams,

@@ -34,7 +34,8 @@ from holdfast.errors import (
     UnknownProcess,
 )
 from holdfast.events import Reason, Verdict
-from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.process.local import LocalProcess
+from holdfast.process.table import LocalProcesses
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import (
     EnvPolicy,

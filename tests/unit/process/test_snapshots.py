@@ -11,7 +11,8 @@ from tests.unit.process.starting import LIMIT, PATH, closed, output, program
 from holdfast.errors import DuplicateProcess, InvalidParams, InvalidRequest, SpawnFailed
 from holdfast.events import Reason
 from holdfast.process import snapshots as module
-from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.process.local import LocalProcess
+from holdfast.process.table import LocalProcesses
 from holdfast.protocol.process import ShellSnapshotParams, ShellSnapshotShell, StartParams
 
 BASH = ShellSnapshotShell(name="bash", path="/bin/bash")

@@ -11,7 +11,8 @@ from tests.unit.process.starting import LIMIT, closed, eventually, launch, progr
 
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
-from holdfast.process.local import LocalProcess, LocalProcesses
+from holdfast.process.local import LocalProcess
+from holdfast.process.table import LocalProcesses
 from holdfast.server.sessions import EXPIRY, Session, Sessions
 
 
