@@ -6,10 +6,11 @@ and a program pays only for the side of the wire it is on.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from holdfast._version import __version__
 
+# Type checkers know the name; loading `typing` for it would cost more than all the rest.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.backends import ExecBackend, ExecProcess
     from holdfast.client import ExecServerClient

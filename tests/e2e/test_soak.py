@@ -133,11 +133,11 @@ async def _short_processes(client: Client, count: int, *, at_once: int = 50) -> 
 
 
 @pytest.mark.timeout(60)
-async def test_a_thousand_connections_leave_nothing_behind() -> None:
+async def test_hundreds_of_connections_leave_nothing_behind() -> None:
     with measured(0.05) as server:
-        await _short_sessions(server, 100)
+        await _short_sessions(server, 50)
         before = await _without_sessions(server)
-        await _short_sessions(server, 1_000)
+        await _short_sessions(server, 500)
         after = await _without_sessions(server)
         assert after["children"] == 0
         assert after["descriptors"] == before["descriptors"]
