@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.e2e.wire import HOLDFAST, serving
-from tests.real.codex import codex, codex_serving
 
 from holdfast.backends import ExecBackend
 from holdfast.client.client import ExecServerClient
@@ -17,6 +15,8 @@ from holdfast.process.backend import LocalBackend
 from holdfast.server.app import Server
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.memory import connect_memory
+from tests.e2e.wire import HOLDFAST, serving
+from tests.real.codex import codex, codex_serving
 
 PLACES = [
     "local",

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.conftest import Place
-from tests.e2e.wire import LIMIT, PATH, Fifo, file_uri
 
 from holdfast.backends import ExecProcess
 from holdfast.errors import HoldfastError, Refused, RemoteError, StdinClosed, Unsupported
 from holdfast.events import Closed, Exited, ProcessEvent, Reason
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputChunk, StartParams, TerminalSize, WriteStatus
+from tests.contract.conftest import Place
+from tests.e2e.wire import LIMIT, PATH, Fifo, file_uri
 
 
 def program(

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from tests.e2e.wire import LIMIT
 
 from holdfast.server.listen import make_gate
 from holdfast.transports.base import MAX_MESSAGE, Receiver, Transport
@@ -15,6 +14,7 @@ from holdfast.transports.lines import LineTransport
 from holdfast.transports.memory import connect_memory
 from holdfast.transports.unix import connect_unix, listen_unix
 from holdfast.transports.websocket import MAX_FRAME, connect_websocket, listen_websocket
+from tests.e2e.wire import LIMIT
 
 
 class End:

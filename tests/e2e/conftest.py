@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+
 from tests.e2e.wire import Client, ServerProcess, connect, serving
 
 

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.wire import HOLDFAST, LIMIT, connect, http, serving
 
 DIGEST = "0" * 64

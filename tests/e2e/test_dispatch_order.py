@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.e2e.wire import Client, Fifo, ServerProcess, connect, serving, start_params
 
 FOREVER = 10**9

@@ -5,6 +5,7 @@ import re
 from contextlib import suppress
 
 import pytest
+
 from tests.e2e.in_process import serving_here
 from tests.e2e.wire import (
     BINARY,

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.wire import LIMIT, Client, Fifo, Run, ServerProcess, connect, resume, serving
 
 SUMMARY = {

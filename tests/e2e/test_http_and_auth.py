@@ -8,8 +8,9 @@ from typing import Any
 
 import jwt
 import pytest
-from tests.e2e.wire import UPGRADE, ServerProcess, connect, http, serving
 from websockets.exceptions import InvalidStatus
+
+from tests.e2e.wire import UPGRADE, ServerProcess, connect, http, serving
 
 TOKEN = "an-unguessable-token"
 SECRET = "a secret of more than thirty-two bytes"

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.wire import Client, Fifo, Run
 
 CHUNK = b"x" * 65_536

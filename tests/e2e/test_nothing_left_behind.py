@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.wire import LIMIT, connect, gone, is_alive, readable, serving
 
 pytestmark = pytest.mark.soak

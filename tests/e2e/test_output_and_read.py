@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.e2e.in_process import serving_here
 from tests.e2e.wire import (
     Client,

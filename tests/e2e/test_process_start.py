@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.wire import (
     HOLDFAST,
     PATH,

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.cutting import CuttingProxy, cutting
-from tests.e2e.wire import LIMIT, PATH, ServerProcess
-from tests.real.codex import codex_serving
 
 from holdfast.client.client import ExecServerClient
 from holdfast.client.process import RemoteProcess
 from holdfast.events import Exited
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputChunk, StartParams, WriteStatus
+from tests.e2e.cutting import CuttingProxy, cutting
+from tests.e2e.wire import LIMIT, PATH, ServerProcess
+from tests.real.codex import codex_serving
 
 STREAMS, ECHOES = 4, 4
 """Processes that write by themselves, and processes that repeat what is written to them."""

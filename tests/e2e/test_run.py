@@ -15,6 +15,7 @@ from time import monotonic
 from typing import IO, Any
 
 import pytest
+
 from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess, children, serving
 
 EVERYTHING = bytes(range(256)) * 4096

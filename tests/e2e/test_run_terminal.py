@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.terminals import CTRL_C, CTRL_D, CTRL_Z, terminal
 from tests.e2e.test_run import assert_gone, until, worker_of
 from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess

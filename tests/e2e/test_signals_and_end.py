@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.wire import (
     INITIALIZE,
     INITIALIZED,

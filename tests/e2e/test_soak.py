@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.wire import (
     INITIALIZE,
     INITIALIZED,

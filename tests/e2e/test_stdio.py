@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.e2e.wire import HOLDFAST, LIMIT, from_base64, gone, is_alive, start_params
 
 MIB = 1 << 20

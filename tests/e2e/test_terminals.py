@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.in_process import serving_here
 from tests.e2e.wire import (
     LIMIT,

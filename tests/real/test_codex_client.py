@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.cutting import cutting
 from tests.e2e.wire import HOLDFAST, LIMIT, Fifo, ServerProcess, gone, serving
 from tests.real.codex import codex, codex_env

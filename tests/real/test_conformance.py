@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.wire import HOLDFAST, serving
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.fakes import LIMIT, FakeTransport
 
 from holdfast.connection import MAX_UNREAD, Connection
 from holdfast.errors import (
@@ -21,6 +20,7 @@ from holdfast.protocol.methods import INITIALIZED, PROCESS_TERMINATE
 from holdfast.protocol.process import TerminateParams, TerminateResponse
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.memory import connect_memory
+from tests.unit.fakes import LIMIT, FakeTransport
 
 PARAMS = TerminateParams(process_id="p")
 

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from tests.unit.client.script import all_events, meanwhile, settled, start_params, started
 
 from holdfast.client import client as client_module
 from holdfast.client.client import ExecServerClient
@@ -19,6 +18,7 @@ from holdfast.events import Exited, Reason
 from holdfast.protocol.envelope import Request
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.testing.scripted import SESSION_ID
+from tests.unit.client.script import all_events, meanwhile, settled, start_params, started
 
 
 async def test_a_session_is_opened_and_the_machine_is_known(client: ExecServerClient) -> None:

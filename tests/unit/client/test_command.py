@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from tests.e2e.wire import gone, is_alive
 
 from holdfast.client import command as command_module
 from holdfast.client.client import ExecServerClient
 from holdfast.client.command import ServingCommand
 from holdfast.errors import ConnectFailed, ConnectionLost
 from holdfast.transports.base import Transport
+from tests.e2e.wire import gone, is_alive
 
 GREETING = r"""
 import json, os, sys

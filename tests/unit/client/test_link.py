@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.client.script import all_events, meanwhile, nothing_missed, settled, started
 
 from holdfast.client.client import ExecServerClient
 from holdfast.client.link import MAX_CALLS
@@ -15,6 +14,7 @@ from holdfast.events import Closed, Exited
 from holdfast.protocol.envelope import ErrorReply, Notification, Reply
 from holdfast.protocol.process import OutputChunk
 from holdfast.testing import ScriptedPeer, ScriptedServer
+from tests.unit.client.script import all_events, meanwhile, nothing_missed, settled, started
 
 
 @pytest.mark.requirement("client.pipelining", "client.request-ids")

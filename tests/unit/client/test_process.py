@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from tests.unit.client.script import all_events, meanwhile, param, settled, started
 
 from holdfast.client.client import ExecServerClient
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed, Unsupported
@@ -11,6 +10,7 @@ from holdfast.events import Closed, Exited
 from holdfast.protocol.envelope import Request
 from holdfast.protocol.process import OutputChunk, WriteStatus
 from holdfast.testing import ScriptedPeer, ScriptedServer
+from tests.unit.client.script import all_events, meanwhile, param, settled, started
 
 
 @pytest.mark.requirement("client.order")

@@ -3,6 +3,15 @@
 import base64
 
 import pytest
+
+from holdfast.client import recovery
+from holdfast.client.client import ExecServerClient
+from holdfast.errors import ConnectionLost, HoldfastError, RemoteError
+from holdfast.events import Closed, Exited
+from holdfast.protocol.envelope import Request
+from holdfast.protocol.process import OutputChunk
+from holdfast.testing import ScriptedPeer, ScriptedServer
+from holdfast.testing.scripted import SESSION_ID
 from tests.unit.client.script import (
     all_events,
     meanwhile,
@@ -13,15 +22,6 @@ from tests.unit.client.script import (
     start_params,
     started,
 )
-
-from holdfast.client import recovery
-from holdfast.client.client import ExecServerClient
-from holdfast.errors import ConnectionLost, HoldfastError, RemoteError
-from holdfast.events import Closed, Exited
-from holdfast.protocol.envelope import Request
-from holdfast.protocol.process import OutputChunk
-from holdfast.testing import ScriptedPeer, ScriptedServer
-from holdfast.testing.scripted import SESSION_ID
 
 LOST = "exec-server transport disconnected: connection closed"
 

@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.process.starting import LIMIT
 
 from holdfast.events import Reason
 from holdfast.process.table import LocalProcesses
+from tests.unit.process.starting import LIMIT
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.unit.process.starting import LIMIT, PATH, program, shell
 
 from holdfast.errors import InvalidParams, StdinClosed
 from holdfast.events import Closed, Exited, Reason
@@ -18,6 +17,7 @@ from holdfast.protocol.process import (
     ShellSnapshotShell,
     WriteStatus,
 )
+from tests.unit.process.starting import LIMIT, PATH, program, shell
 
 
 @pytest.mark.requirement("signal.interrupt", "signal.unknown-name")

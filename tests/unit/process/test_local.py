@@ -8,18 +8,6 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
-from tests.unit.process.starting import (
-    LIMIT,
-    closed,
-    eventually,
-    exited,
-    launch,
-    output,
-    program,
-    read,
-    shell,
-    written,
-)
 
 from holdfast.errors import (
     InvalidRequest,
@@ -34,6 +22,18 @@ from holdfast.protocol.process import (
     ProcessSummary,
     TerminalSize,
     WriteStatus,
+)
+from tests.unit.process.starting import (
+    LIMIT,
+    closed,
+    eventually,
+    exited,
+    launch,
+    output,
+    program,
+    read,
+    shell,
+    written,
 )
 
 ACCEPTED = WriteStatus.ACCEPTED

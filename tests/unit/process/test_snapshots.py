@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.process.starting import LIMIT, PATH, closed, output, program
 
 from holdfast.errors import DuplicateProcess, InvalidParams, InvalidRequest, SpawnFailed
 from holdfast.events import Reason
@@ -14,6 +13,7 @@ from holdfast.process import snapshots as module
 from holdfast.process.local import LocalProcess
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol.process import ShellSnapshotParams, ShellSnapshotShell, StartParams
+from tests.unit.process.starting import LIMIT, PATH, closed, output, program
 
 BASH = ShellSnapshotShell(name="bash", path="/bin/bash")
 

@@ -7,15 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.process.starting import (
-    LIMIT,
-    closed,
-    eventually,
-    launch,
-    output,
-    program,
-    shell,
-)
 
 from holdfast.errors import (
     DuplicateProcess,
@@ -33,6 +24,15 @@ from holdfast.protocol.process import (
     ShellSnapshotParams,
     ShellSnapshotShell,
     StartMetadata,
+)
+from tests.unit.process.starting import (
+    LIMIT,
+    closed,
+    eventually,
+    launch,
+    output,
+    program,
+    shell,
 )
 
 # Starting.

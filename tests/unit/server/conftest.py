@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.server.serving import Client
 
 from holdfast.server.app import Server
+from tests.unit.server.serving import Client
 
 
 @pytest.fixture

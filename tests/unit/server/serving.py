@@ -5,10 +5,9 @@ import base64
 import json
 from typing import Any
 
-from tests.unit.fakes import LIMIT, FakeTransport
-
 from holdfast.server.app import Server
 from holdfast.transports.base import Receiver
+from tests.unit.fakes import LIMIT, FakeTransport
 
 PATH = "/usr/bin:/bin"
 

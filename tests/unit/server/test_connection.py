@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.fakes import FakeTransport
-from tests.unit.server.serving import Client
 
 from holdfast.server.app import Server
+from tests.unit.fakes import FakeTransport
+from tests.unit.server.serving import Client
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "process/read": ("exec", {"processId": "p"}),

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.unit.fakes import FakeTransport
 
 from holdfast.connection import Connection
 from holdfast.errors import InvalidRequest, MalformedMessage
@@ -15,6 +14,7 @@ from holdfast.protocol.envelope import Notification, Request
 from holdfast.protocol.handshake import EnvironmentStatus
 from holdfast.rpc.router import Route, Router
 from holdfast.server.dispatch import CONTROL, MAX_QUEUED, Dispatcher
+from tests.unit.fakes import FakeTransport
 
 WAIT = Method("wait", Empty, Empty)
 QUICK = Method("quick", Empty, Empty)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.unit.server.serving import Client
 
 from holdfast.errors import InvalidParams
 from holdfast.server.app import Server
 from holdfast.server.process import _decode_base64
+from tests.unit.server.serving import Client
 
 SNAPSHOT: dict[str, Any] = {
     "shellSnapshot": {"scopeId": "s", "shell": {"name": "bash", "path": "/bin/bash"}}

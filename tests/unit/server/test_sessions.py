@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.unit.process.starting import LIMIT, closed, eventually, launch, program, shell, written
 
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
 from holdfast.process.local import LocalProcess
 from holdfast.process.table import LocalProcesses
 from holdfast.server.sessions import EXPIRY, Session, Sessions
+from tests.unit.process.starting import LIMIT, closed, eventually, launch, program, shell, written
 
 
 class Owner:

@@ -1,6 +1,7 @@
 """A recorder of its own for each test: nothing here is global."""
 
 import pytest
+
 from tests.unit.telemetry.recorded import Recorded
 
 

@@ -4,7 +4,6 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.metrics.export import Gauge
 from opentelemetry.trace import SpanKind, StatusCode
-from tests.unit.telemetry.recorded import Recorded, attributes_of
 
 from holdfast.protocol.envelope import Trace
 from holdfast.protocol.paths import PathUri
@@ -18,6 +17,7 @@ from holdfast.protocol.process import (
 from holdfast.telemetry import ClientTelemetry, Telemetry
 from holdfast.telemetry.instruments import BUCKETS
 from holdfast.telemetry.otel import OpenTelemetry
+from tests.unit.telemetry.recorded import Recorded, attributes_of
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 PARENT_ID = "b7ad6b7169203331"

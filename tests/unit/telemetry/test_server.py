@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import StatusCode
-from tests.unit.telemetry.recorded import Recorded, attributes_of
 
 from holdfast.events import Reason, Verdict
 from holdfast.protocol.paths import PathUri
@@ -18,6 +17,7 @@ from holdfast.server.app import Server
 from holdfast.server.watched import _Exit
 from holdfast.transports.base import Transport
 from holdfast.transports.memory import connect_memory
+from tests.unit.telemetry.recorded import Recorded, attributes_of
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.unit.transports.recorder import Recorder
 
 from holdfast.rpc.framing import Lines
 from holdfast.transports.base import HIGH_WATER, LOW_WATER
 from holdfast.transports.lines import LineTransport, WriteSide
+from tests.unit.transports.recorder import Recorder
 
 
 class Wire(asyncio.Transport):

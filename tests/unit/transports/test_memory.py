@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from tests.unit.transports.recorder import Recorder
 
 from holdfast.transports.base import HIGH_WATER, LOW_WATER
 from holdfast.transports.memory import connect_memory
+from tests.unit.transports.recorder import Recorder
 
 
 class Pair:

@@ -9,10 +9,10 @@ from io import FileIO
 from pathlib import Path
 
 import pytest
-from tests.unit.transports.recorder import LIMIT, Recorder
 
 from holdfast.transports.base import HIGH_WATER
 from holdfast.transports.stdio import connect_pipes
+from tests.unit.transports.recorder import LIMIT, Recorder
 
 ECHO = """
 import asyncio, os

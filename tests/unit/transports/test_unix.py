@@ -7,10 +7,10 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.unit.transports.recorder import LIMIT, Recorder
 
 from holdfast.errors import ConnectFailed
 from holdfast.transports.unix import connect_unix, listen_unix
+from tests.unit.transports.recorder import LIMIT, Recorder
 
 
 @pytest.fixture
