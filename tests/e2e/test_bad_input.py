@@ -25,6 +25,7 @@ from tests.e2e.wire import (
     TEXT,
     Client,
     Ended,
+    Run,
     ServerProcess,
     connect,
     frame,
@@ -439,6 +440,36 @@ async def test_clients_that_never_say_anything(target: ServerProcess, bystander:
         assert await client.is_ready()
     for writer in writers:
         writer.close()
+
+
+async def test_a_server_without_descriptors_says_so_and_recovers() -> None:
+    command = ("/bin/sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *HOLDFAST, "serve")
+    with serving(command=command) as server:
+        async with connect(server.url) as client:
+            started, refused = [], []
+            for number in range(40):
+                params = start_params(
+                    f"p{number}", ["cat"], tty=number % 2 == 0, pipeStdin=number % 3 == 0
+                )
+                reply = await client.reply(await client.request("process/start", params))
+                if "error" in reply:
+                    refused.append(reply["error"])
+                else:
+                    started.append(f"p{number}")
+            assert started
+            assert refused
+            for error in refused:
+                assert error == {"code": -32603, "message": "Too many open files (os error 24)"}
+            assert await client.is_ready()
+            # A refused start left nothing open, and what is closed can be used again.
+            for name in started:
+                await client.terminate(name)
+                await client.finish(name)
+            assert await client.run(["echo", "again"]) == Run(0, stdout=b"again\n")
+            async with connect(server.url) as other:
+                assert await other.is_ready()
+        assert server.stop() == 0
+        assert server.errors == ""
 
 
 @pytest.mark.parametrize("seed", SEEDS)

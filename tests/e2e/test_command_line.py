@@ -156,6 +156,7 @@ def test_a_bad_argument_exits_with_2(options: tuple[str, ...]) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("serve.auth-options.conflicts")
 def test_capability_tokens_need_exactly_one_source(token: str) -> None:
     mode = ("--ws-auth", "capability-token")
@@ -185,6 +186,7 @@ def test_options_of_signed_tokens_need_their_mode(token: str, option: tuple[str,
     )
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("serve.auth-options.conflicts")
 def test_signed_tokens_need_a_secret_and_no_token(token: str) -> None:
     mode = ("--ws-auth", "signed-bearer-token")
@@ -234,6 +236,7 @@ def test_a_digest_is_64_hex_digits(digest: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("serve.auth-options.secret")
 @pytest.mark.parametrize(
     "options",
@@ -261,6 +264,7 @@ def test_a_secret_that_cannot_be_used_is_refused(tmp_path: Path, options: tuple[
     )
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("serve.auth-options.secret")
 def test_a_shared_secret_has_32_bytes_at_least(tmp_path: Path) -> None:
     file = tmp_path / "secret"
@@ -330,6 +334,7 @@ async def test_a_unix_socket_is_for_its_owner_alone(tmp_path: Path) -> None:
         assert server.errors == ""
 
 
+@pytest.mark.slow
 async def test_a_socket_file_left_by_a_server_that_is_gone_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with serving("--listen", f"unix://{path}") as server:
@@ -340,6 +345,7 @@ async def test_a_socket_file_left_by_a_server_that_is_gone_is_replaced(tmp_path:
         assert b"sessionId" in await _ask(path)
 
 
+@pytest.mark.slow
 async def test_a_socket_file_of_a_living_server_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with serving("--listen", f"unix://{path}"):

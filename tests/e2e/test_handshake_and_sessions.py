@@ -440,6 +440,7 @@ async def test_capabilities_are_what_is_really_there(client: Client) -> None:
     assert {"networkProxyLaunch", "windowsMxc", "fsWatchMissing"} < set(capabilities)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("environment.provider", "environment.temporary", "environment.info")
 async def test_the_environment_follows_the_variables_of_the_server(
     server: ServerProcess, client: Client, tmp_path: Path

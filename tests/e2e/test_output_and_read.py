@@ -14,6 +14,7 @@ from tests.e2e.wire import (
     Run,
     ServerProcess,
     connect,
+    connect_slowly,
     from_base64,
     joined,
     run_of,
@@ -372,7 +373,7 @@ async def test_a_client_that_stops_reading_holds_up_its_process_and_loses_nothin
 ) -> None:
     total = 64 * MIB
     with Fifo(tmp_path / "done") as done:
-        async with connect(server.url) as client, connect(server.url) as other:
+        async with connect_slowly(server.url) as client, connect(server.url) as other:
             script = f"head -c {total} /dev/zero | tr '\\0' x; echo >{done.path}"
             await client.shell("p", script)
             # Nobody reads: the other connection has all the attention it wants meanwhile.

@@ -1,5 +1,7 @@
 """Signals, and how processes are ended (exec-server spec 11, 12)."""
 
+import asyncio
+import errno
 import json
 import os
 import signal
@@ -7,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.in_process import serving_here
 from tests.e2e.wire import (
     INITIALIZE,
     INITIALIZED,
+    LIMIT,
     Client,
     Fifo,
     Run,
     ServerProcess,
+    connect,
     frame,
     frames,
     gone,
@@ -238,6 +243,38 @@ async def test_terminate_is_the_last_thing_a_process_notices(client: Client) -> 
         await client.output(f"p{turn}", b"ready\n")
         await client.terminate(f"p{turn}")
         assert await client.finish(f"p{turn}") == Run(137, stdout=b"ready\n")
+
+
+async def test_who_changed_its_user_cannot_be_ended_and_spares_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with `sudo`: to signal it is not permitted. A test cannot make such a process itself."""
+    killpg, other_user = os.killpg, []
+
+    def refuse(pid: int, number: int) -> None:
+        if pid in other_user:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        killpg(pid, number)
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    async with serving_here(session_expiry=0.01) as url:
+        async with connect(url) as client:
+            pids = []
+            for name in ("a", "b"):
+                await client.shell(name, "echo $$; exec sleep 600")
+                pids.append(int(await client.output(name, b"\n")))
+            other_user.append(pids[0])
+            refused = (-32603, "failed to signal process: Operation not permitted (os error 1)")
+            assert await client.refusal("process/terminate", {"processId": "a"}) == refused
+            signal_it = {"processId": "a", "signal": "interrupt"}
+            assert await client.refusal("process/signal", signal_it) == refused
+        # The session expires: one of its processes is gone, the other one is beyond reach.
+        await gone(pids[1])
+        assert is_alive(pids[0])
+        os.kill(pids[0], signal.SIGKILL)
+        async with connect(url) as client, asyncio.timeout(LIMIT):
+            while Path(f"/proc/{pids[0]}").exists():  # noqa: ASYNC240 - no file, no waiting
+                assert await client.is_ready()
 
 
 @pytest.mark.requirement("snapshot.reuse", "terminate.starting", "write.starting", "read.starting")

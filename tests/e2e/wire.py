@@ -12,6 +12,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -359,8 +360,8 @@ class Client:
     either first. What a method waits for has to come within `LIMIT`.
     """
 
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
+    def __init__(self, connection: ClientConnection) -> None:
+        self.socket = connection
         self.session_id = ""
         self._last_id = 0
         self._replies: deque[dict[str, Any]] = deque()
@@ -578,14 +579,25 @@ async def connect(
         "proxy": None,
         **options,
     }
-    socket = await connect_socket(url, **settings)
-    client = Client(socket)
+    client = Client(await connect_socket(url, **settings))
     try:
         if initialize:
             await client.initialize(resume=resume)
         yield client
     finally:
         await client.vanish()
+
+
+@asynccontextmanager
+async def connect_slowly(url: str) -> AsyncIterator[Client]:
+    """Connect as one for whom the kernel keeps little: what is not read is soon not sent."""
+    parts = urlsplit(url)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as small:
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        small.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(small, (parts.hostname, parts.port))
+        async with connect(url, sock=small) as client:
+            yield client
 
 
 @asynccontextmanager

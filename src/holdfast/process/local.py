@@ -185,13 +185,16 @@ class LocalProcess:
         Returns:
             Whether it was running. If not, nothing is done: what it left in the
             background goes on.
+
+        Raises:
+            OperationFailed: The system refused.
         """
         if not self.running:
             return False
-        if self._killed is None:
-            self._killed = reason
         # First of all: a process that saw the end of its input before might still act on it.
         self.signal(signal.SIGKILL)
+        if self._killed is None:
+            self._killed = reason
         if self._stdin is not None:
             self._stdin.refuse()
         return True
@@ -199,10 +202,15 @@ class LocalProcess:
     def kill_group(self, reason: Reason) -> None:
         """Kill it and what it left in its group, exited or not; for an owner that goes away."""
         self._abandoned = True
-        if not self.terminate(reason) and not self.log.closed:
+        try:
+            if self.terminate(reason) or self.log.closed:
+                return
             self._child.kill_group()
-            for pump in self._pumps:
-                pump.close()
+        except (OperationFailed, PermissionError):
+            # It changed its user, as `sudo` does: it is no longer ours to end.
+            logger.info("process %s cannot be killed", self.process_id)
+        for pump in self._pumps:
+            pump.close()
 
     def _child_exited(self) -> None:
         # It is reaped only at the close: its pid names the group, and a number

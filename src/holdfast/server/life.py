@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, OperationFailed
 from holdfast.process.child import owned_pids
 from holdfast.process.guardian import kill_all_children, reap_children
 from holdfast.process.spawn import raise_descriptor_limit, system_text
@@ -188,7 +188,8 @@ async def _ask_to_end(server: Server) -> None:
     """Nobody decided that this server ends now: its processes get a moment to tidy up."""
     processes = server.state.sessions.processes()
     for process in processes:
-        process.signal(signal.SIGTERM)
+        with suppress(OperationFailed):
+            process.signal(signal.SIGTERM)
     with suppress(TimeoutError):
         async with asyncio.timeout(_ORPHANED_GRACE):
             for process in processes:
