@@ -19,6 +19,11 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
     from holdfast.server.life import LifeOptions, StartFailed, live
 
     try:
+        _set_log_level(os.environ.get("HOLDFAST_LOG", "error"))
+    except ValueError:
+        print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
+        return 1
+    try:
         return live(
             LifeOptions(
                 listen=options.listen,
@@ -38,6 +43,13 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
     except StartFailed as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+
+
+def _set_log_level(name: str) -> None:
+    """What goes to stderr; nothing does as long as all is well, unless it is asked for."""
+    import logging
+
+    logging.basicConfig(level=name.upper(), format="%(levelname)s %(name)s: %(message)s")
 
 
 def _announce(url: str) -> None:

@@ -101,7 +101,7 @@ class ServerConnection:
             return
         # Exec-server spec 2.4: there is no other, and no way to answer one.
         logger.info("%s sent an unexpected notification", self.connection.transport.label)
-        self.connection.transport.abort()
+        self.connection.abandon("protocol violation")
 
     def raw_notification(self, message: bytes) -> bool:
         return False

@@ -140,7 +140,9 @@ async def _serve(
             if where.kind == "stdio":
                 await _serve_stdio(server, stopped)
             else:
-                announce(await server.listen(where, check))
+                url = await server.listen(where, check)
+                logger.info("listening on %s", url)
+                announce(url)
         except OSError as error:
             raise StartFailed(system_text(error.errno or 0)) from error
         # What was made until here lives as long as the server: no need to look at it again.
