@@ -59,7 +59,6 @@ async def test_one_line_on_stdout_is_the_url_and_stderr_is_silent(command: str) 
         assert server.errors == ""
 
 
-@pytest.mark.requirement("serve.listen.ipv6")
 def test_a_server_tells_more_when_it_is_asked_to() -> None:
     with serving(env={**os.environ, "HOLDFAST_LOG": "info"}) as server:
         assert server.stop() == 0
@@ -71,6 +70,7 @@ def test_a_log_level_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _error() == "Error: HOLDFAST_LOG must be error, warning, info or debug\n"
 
 
+@pytest.mark.requirement("serve.listen.ipv6")
 async def test_an_ipv6_address_stands_in_brackets() -> None:
     with serving("--listen", "ws://[::1]:0") as server:
         assert server.url.startswith("ws://[::1]:")
