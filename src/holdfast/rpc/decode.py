@@ -136,6 +136,9 @@ def _decode_again(data: bytes, error: Exception) -> object:
     try:
         message: object = json.loads(text, parse_int=_large, parse_constant=_refuse_constant)
     except json.JSONDecodeError as bad:
+        # How deep the decoders follow before they give up is up to the interpreter.
+        if _column_of_depth(data, bad.pos) is not None:
+            raise _too_deep(data) from None
         detail, column = "expected value", bad.colno
         if bad.pos >= len(text.rstrip()):
             # The column of the last character there is, 0 if there is none.
@@ -167,7 +170,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _too_deep(data: bytes) -> MalformedMessage:
-    return MalformedMessage(f"recursion limit exceeded at line 1 column {_column_of_depth(data)}")
+    column = _column_of_depth(data, len(data)) or len(data)
+    return MalformedMessage(f"recursion limit exceeded at line 1 column {column}")
 
 
 def _check_value_count(data: bytes) -> None:
@@ -241,9 +245,10 @@ def _column_of_doubled(data: bytes, key: str) -> int:
     return end
 
 
-def _column_of_depth(data: bytes) -> int:
+def _column_of_depth(data: bytes, end: int) -> int | None:
+    """Where the nesting becomes too deep, if it does before `end`."""
     depth = 0
-    for match in _TOKEN.finditer(data):
+    for match in _TOKEN.finditer(data, 0, end):
         token = match.group()
         if token in (b"{", b"["):
             depth += 1
@@ -251,4 +256,4 @@ def _column_of_depth(data: bytes) -> int:
                 return match.end()
         elif token in (b"}", b"]"):
             depth -= 1
-    return len(data)
+    return None
