@@ -37,13 +37,13 @@ def configure_telemetry() -> "Exporting | None":
 
         return export(traces=wanted["TRACES"], metrics=wanted["METRICS"], logs=wanted["LOGS"])
     except ImportError as error:
-        logger.warning(
+        logger.error(
             "telemetry is off: OTEL_… variables ask for it, but there is no way to send it (%s);"
             " to install one: pip install 'holdfast[otel]'",
             error,
         )
     except Exception as error:  # noqa: BLE001 - whatever the variables made of the exporters
-        logger.warning("telemetry is off: %s", error)
+        logger.error("telemetry is off: %s", error)
     return None
 
 
@@ -71,13 +71,13 @@ def _exporters(signal: str, environ: Mapping[str, str]) -> list[str]:
         return []
     for name in names:
         if name not in _KNOWN:
-            logger.warning("telemetry: %s=%s is not one of otlp, console, none", variable, name)
+            logger.error("telemetry: %s=%s is not one of otlp, console, none", variable, name)
     if "otlp" in names:
         protocol = environ.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL") or environ.get(
             "OTEL_EXPORTER_OTLP_PROTOCOL"
         )
         if protocol and protocol.strip() != _PROTOCOL:
-            logger.warning(
+            logger.error(
                 "telemetry: %s are sent as %s, not as %s", signal.lower(), _PROTOCOL, protocol
             )
     return [name for name in names if name in _KNOWN]

@@ -56,7 +56,7 @@ class Exporting:
         for thread in threads:
             thread.join(max(0.0, deadline - monotonic()))
         if any(thread.is_alive() for thread in threads):
-            logger.warning("telemetry: some was lost, for the collector does not answer")
+            logger.error("telemetry: some was lost, for the collector does not answer")
 
 
 def export(*, traces: Sequence[str], metrics: Sequence[str], logs: Sequence[str]) -> Exporting:
