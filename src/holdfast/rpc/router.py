@@ -15,6 +15,7 @@ from holdfast.errors import (
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
+    NotFound,
     OperationFailed,
     SessionAttached,
 )
@@ -84,6 +85,7 @@ _CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (InvalidRequest, codes.INVALID_REQUEST),
     (InvalidParams, codes.INVALID_PARAMS),
     (MethodNotFound, codes.METHOD_NOT_FOUND),
+    (NotFound, codes.NOT_FOUND),
     (SessionAttached, codes.SESSION_ATTACHED),
     (OperationFailed, codes.INTERNAL_ERROR),
 )
