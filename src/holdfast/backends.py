@@ -135,7 +135,15 @@ class FileHandle(Protocol):
         """Write there; a gap becomes zeros."""
 
     async def aclose(self) -> None:
-        """Let go of it; harmless a second time."""
+        """
+        Let go of it; harmless a second time. What was written is the file from here on.
+
+        Raises:
+            OperationFailed: It could not take the place of the file.
+        """
+
+    def discard(self) -> None:
+        """Let go of it and forget what was written, where that can still be."""
 
 
 class FileSystem(Protocol):

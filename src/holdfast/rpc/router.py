@@ -21,6 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.protocol import codes
 from holdfast.protocol.base import Method
+from holdfast.rpc.encode import Encoded
 from holdfast.rpc.params import decode_params
 
 __all__ = ["Handler", "Route", "Router", "error_of"]
@@ -31,7 +32,7 @@ C = TypeVar("C")
 P = TypeVar("P")
 R = TypeVar("R")
 
-Handler = Callable[[C, P], R | Awaitable[R]]
+Handler = Callable[[C, P], R | Encoded | Awaitable[R | Encoded]]
 """Takes the context of the caller and the params of the method."""
 
 

@@ -13,6 +13,9 @@ from holdfast.transports.base import HIGH_WATER, LOW_WATER, Receiver, Transport
 
 __all__ = ["LineTransport", "WriteSide"]
 
+_SMALL = 8192
+"""Bytes of a message that may wait for others, to go out together with them."""
+
 
 class LineTransport(asyncio.Protocol):
     """
@@ -42,8 +45,13 @@ class LineTransport(asyncio.Protocol):
     def send(self, message: bytes) -> None:
         if self._lost or self._writer is None:
             return
-        if self._corked is not None:
+        if self._corked is not None and len(message) <= _SMALL:
             self._corked.append(message)
+        elif self._corked is not None:
+            # Not kept back: if the other side does not read such a one, the sender is to know.
+            self._uncork()
+            self.send(message)
+            self._corked = []
         else:
             self._writer.write(message + b"\n")
 
@@ -54,11 +62,11 @@ class LineTransport(asyncio.Protocol):
             self._writer.writelines((*parts, b"\n"))
 
     def pause_receiving(self) -> None:
-        if self._reader is not None and not self._lost:
+        if self._reader is not None and not self._reader.is_closing():
             self._reader.pause_reading()
 
     def resume_receiving(self) -> None:
-        if self._reader is not None and not self._lost:
+        if self._reader is not None and not self._reader.is_closing():
             self._reader.resume_reading()
 
     def close(self) -> None:
@@ -69,8 +77,11 @@ class LineTransport(asyncio.Protocol):
 
     def abort(self) -> None:
         self._end("closed here")
-        if self._writer is not None:
-            self._writer.abort()
+        writer = self._writer
+        # One that is closing with nothing left to send needs no more; asyncio's
+        # pipes tell of their end twice if they are told twice.
+        if writer is not None and (not writer.is_closing() or writer.get_write_buffer_size()):
+            writer.abort()
 
     # -- asyncio
 

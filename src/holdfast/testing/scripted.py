@@ -1,0 +1,230 @@
+"""
+A server that says what a test tells it to.
+
+It speaks the protocol over the memory transport, so a client cannot tell it from a
+real one; but it starts nothing, and it may answer late, twice, wrongly or not at all.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+import pybase64
+
+from holdfast.client.target import Target
+from holdfast.errors import ConnectFailed
+from holdfast.protocol.envelope import Message, Notification, Request, RequestId
+from holdfast.rpc.decode import decode_message
+from holdfast.rpc.encode import encode_error, encode_notification, encode_result
+from holdfast.transports.base import Receiver, Transport
+from holdfast.transports.memory import connect_memory
+
+__all__ = ["LIMIT", "SESSION_ID", "Answer", "ScriptedPeer", "ScriptedServer"]
+
+LIMIT = 5.0
+"""Seconds that a wait may take before it fails."""
+
+SESSION_ID = "3f9c2a50-0000-4000-8000-000000000001"
+"""The session of every connection, unless `initialize` is answered otherwise."""
+
+Answer = Callable[["ScriptedPeer", Request], None]
+"""Answers a request as soon as it comes, or lets it wait."""
+
+
+class ScriptedPeer:
+    """
+    One connection of a client, seen from the other side.
+
+    What the client says is recorded in `heard`; requests without a standing answer
+    wait there until the test takes and answers them.
+    """
+
+    def __init__(self, transport: Transport, answers: Mapping[str, Answer]) -> None:
+        self.transport = transport
+        self.heard: list[Message] = []
+        """Everything the client said, in order."""
+        self.lost_reason: str | None = None
+        """Set when the connection has ended."""
+        self.sending_paused = False
+        """Whether the client has stopped reading."""
+        self._answers = answers
+        self._untaken: list[Request] = []
+        self._changed = asyncio.Event()
+
+    # -- what the client said
+
+    def requests(self, method: str) -> list[Request]:
+        """The requests of one method so far, answered or not."""
+        return [said for said in self.heard if type(said) is Request and said.method == method]
+
+    async def take(self, method: str) -> Request:
+        """
+        The next unanswered request of a method, as soon as it is there.
+
+        Raises:
+            TimeoutError: It did not come.
+        """
+
+        def find() -> Request | None:
+            return next((said for said in self._untaken if said.method == method), None)
+
+        await self.until(lambda: find() is not None)
+        request = find()
+        assert request is not None  # waited for above
+        self._untaken.remove(request)
+        return request
+
+    async def notified(self, method: str) -> Notification:
+        """
+        The first notification of a method, as soon as it is there.
+
+        Raises:
+            TimeoutError: It did not come.
+        """
+
+        def find() -> Notification | None:
+            for said in self.heard:
+                if type(said) is Notification and said.method == method:
+                    return said
+            return None
+
+        await self.until(lambda: find() is not None)
+        found = find()
+        assert found is not None  # waited for above
+        return found
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """
+        Wait until something holds that the client's words or its silence can change.
+
+        Raises:
+            TimeoutError: It did not come to that.
+        """
+        async with asyncio.timeout(LIMIT):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+    # -- what it is told
+
+    def reply(self, request: Request | RequestId, result: object) -> None:
+        """Answer a request."""
+        self.transport.send(encode_result(_id(request), result))
+
+    def fail(self, request: Request | RequestId, code: int, message: str) -> None:
+        """Answer a request with an error."""
+        self.transport.send(encode_error(_id(request), code, message))
+
+    def notify(self, method: str, params: object) -> None:
+        """Tell the client something."""
+        self.transport.send(encode_notification(method, params))
+
+    def ask(self, request_id: RequestId, method: str, params: object = None) -> None:
+        """Ask the client something; its answer is heard like everything else."""
+        self.say({"id": request_id, "method": method, "params": params})
+
+    def say(self, message: object) -> None:
+        """Send anything; bytes go out as they are."""
+        encoded = message if isinstance(message, bytes) else msgspec.json.encode(message)
+        self.transport.send(encoded)
+
+    def output(self, process_id: str, seq: int, data: bytes, stream: str = "stdout") -> None:
+        """Say that a process wrote something."""
+        chunk = pybase64.b64encode(data).decode("ascii")
+        params = {"processId": process_id, "seq": seq, "stream": stream, "chunk": chunk}
+        self.notify("process/output", params)
+
+    def exited(self, process_id: str, seq: int, exit_code: int = 0) -> None:
+        """Say that a process has exited."""
+        params = {"processId": process_id, "seq": seq, "exitCode": exit_code}
+        self.notify("process/exited", {**params, "sandboxDenied": False})
+
+    def closed(self, process_id: str, seq: int) -> None:
+        """Say that nothing more will come of a process."""
+        self.notify("process/closed", {"processId": process_id, "seq": seq})
+
+    def cut(self) -> None:
+        """End the connection at once."""
+        self.transport.abort()
+
+    # -- Receiver
+
+    def received(self, message: bytes) -> None:
+        said = decode_message(message)
+        self.heard.append(said)
+        if type(said) is Request:
+            answer = self._answers.get(said.method)
+            if answer is None:
+                self._untaken.append(said)
+            else:
+                answer(self, said)
+        self._changed.set()
+
+    def lost(self, reason: str) -> None:
+        self.lost_reason = reason
+        self._changed.set()
+
+    def pause_sending(self) -> None:
+        self.sending_paused = True
+        self._changed.set()
+
+    def resume_sending(self) -> None:
+        self.sending_paused = False
+        self._changed.set()
+
+
+class ScriptedServer(Target):
+    """
+    A target for `ExecServerClient.connect` whose other side is the test.
+
+    Every connection is shaken hands on by itself, with `SESSION_ID`; change or
+    remove entries of `answers` for something else.
+    """
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {"initialize": _initialize}
+        """What is answered without being asked to, by method."""
+        self.peers: list[ScriptedPeer] = []
+        """All connections, the oldest first."""
+        self.refusing = 0
+        """How many of the next attempts to connect fail."""
+        self.refused = 0
+        """How many did."""
+        self._connected = asyncio.Event()
+
+    async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        if self.refusing:
+            self.refusing -= 1
+            self.refused += 1
+            raise ConnectFailed("the scripted server was told to refuse")
+
+        def theirs(transport: Transport) -> ScriptedPeer:
+            peer = ScriptedPeer(transport, self.answers)
+            self.peers.append(peer)
+            return peer
+
+        transport = connect_memory(accept, theirs)
+        self._connected.set()
+        return transport
+
+    async def peer(self, number: int) -> ScriptedPeer:
+        """
+        A connection by its number, from 0, as soon as it is there.
+
+        Raises:
+            TimeoutError: It was not made.
+        """
+        async with asyncio.timeout(LIMIT):
+            while len(self.peers) <= number:
+                self._connected.clear()
+                await self._connected.wait()
+        return self.peers[number]
+
+
+def _initialize(peer: ScriptedPeer, request: Request) -> None:
+    shell = {"name": "sh", "path": "/bin/sh"}
+    peer.reply(request, {"sessionId": SESSION_ID, "environmentInfo": {"shell": shell}})
+
+
+def _id(request: Request | RequestId) -> RequestId:
+    return request.id if isinstance(request, Request) else request

@@ -1,0 +1,44 @@
+"""The real Codex: where it is, what it may see, and its exec-server."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.e2e.wire import LIMIT, first_line
+
+
+def codex() -> str:
+    """The program; `tests/conftest.py` has seen to it that tests which need it have it."""
+    return os.environ["CODEX_BIN"]
+
+
+def codex_env(home: Path) -> dict[str, str]:
+    """An environment in which it knows of nothing but a home of its own."""
+    home.mkdir(parents=True, exist_ok=True)
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("CODEX_", "OPENAI_"))
+    }
+    return {**env, "CODEX_HOME": str(home), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+
+
+@contextmanager
+def codex_serving(home: Path) -> Iterator[str]:
+    """Its exec-server on a free port; yields the URL."""
+    process = subprocess.Popen(
+        [codex(), "exec-server", "--listen", "ws://127.0.0.1:0"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=codex_env(home),
+    )
+    try:
+        yield first_line(process)
+    finally:
+        process.terminate()
+        process.wait(2 * LIMIT)
+        assert process.stdout is not None
+        process.stdout.close()
