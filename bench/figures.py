@@ -104,6 +104,7 @@ class Sizes:
     echoes: int
     idle_processes: int
     launches: int
+    http_requests: int
 
 
 MIB = 1024 * 1024
@@ -119,6 +120,7 @@ FULL = Sizes(
     echoes=200,
     idle_processes=100,
     launches=3,
+    http_requests=500,
 )
 """Enough for figures that repeat within a few percent on a quiet machine."""
 
@@ -133,6 +135,7 @@ QUICK = Sizes(
     echoes=5,
     idle_processes=5,
     launches=1,
+    http_requests=50,
 )
 """Enough to see that every measurement works; the figures mean little."""
 

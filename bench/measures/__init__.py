@@ -1,7 +1,7 @@
 """Every benchmark, in the order of the table."""
 
 from bench.figures import Benchmark
-from bench.measures import echo, launch, memory, rpc, starts, streams
+from bench.measures import echo, http, launch, memory, rpc, starts, streams
 
 __all__ = ["ALL"]
 
@@ -14,6 +14,7 @@ ALL: tuple[Benchmark, ...] = (
     streams.PIPE,
     streams.TERMINAL,
     echo.ECHO,
+    http.REQUESTS,
     memory.IDLE,
     launch.SERVER,
     launch.IMPORT,

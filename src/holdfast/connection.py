@@ -22,7 +22,13 @@ from holdfast.errors import (
 from holdfast.protocol import codes
 from holdfast.protocol.base import Method, NotificationMethod
 from holdfast.protocol.envelope import ErrorReply, Notification, Reply, Request, RequestId, Trace
-from holdfast.rpc.encode import encode_error, encode_notification, encode_result
+from holdfast.rpc.encode import (
+    Encoded,
+    encode_error,
+    encode_notification,
+    encode_result,
+    encode_result_parts,
+)
 from holdfast.rpc.params import decode_result
 from holdfast.rpc.peer import Peer
 from holdfast.transports.base import Transport
@@ -74,6 +80,7 @@ class Connection:
         """Send an encoded message."""
         self.send_parts = transport.send_parts
         """Send a message in parts: output, whose writer has to wait, so it is not counted."""
+        self._paused = False
         # Bytes sent to a peer that does not read, since it stopped.
         self._unread = 0
         # Messages that came together with one whose answer was one too many.
@@ -90,7 +97,13 @@ class Connection:
 
     def reply(self, request_id: RequestId, result: object) -> None:
         """Answer a request of the peer."""
-        self.send(encode_result(request_id, result))
+        if type(result) is not Encoded:
+            self.send(encode_result(request_id, result))
+            return
+        parts = encode_result_parts(request_id, result)
+        self.send_parts(parts)
+        if self._paused:
+            self._count_unread(sum(map(len, parts)))
 
     def fail(self, request_id: RequestId, code: int, message: str) -> None:
         """Answer a request of the peer with an error."""
@@ -188,12 +201,14 @@ class Connection:
 
     def pause_sending(self) -> None:
         self.send = self._send_unread
+        self._paused = True
         self._unread = 0
         self._handler.pause_sending()
 
     def resume_sending(self) -> None:
         self.send = self.transport.send
         self._choked = False
+        self._paused = False
         self._handler.resume_sending()
         while self._postponed and not self._choked:
             self._receive(self._postponed.popleft())
@@ -215,7 +230,10 @@ class Connection:
 
     def _send_unread(self, message: bytes) -> None:
         self.transport.send(message)
-        self._unread += len(message)
+        self._count_unread(len(message))
+
+    def _count_unread(self, size: int) -> None:
+        self._unread += size
         # It may still say something that matters, such as to end a process. But
         # one that asks and asks and never reads would fill our memory with answers.
         if self._unread > MAX_UNREAD and not self._choked:

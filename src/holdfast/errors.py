@@ -16,6 +16,7 @@ __all__ = [
     "LocalProtocolError",
     "MalformedMessage",
     "MethodNotFound",
+    "NotFound",
     "OperationFailed",
     "ProtocolError",
     "Refused",
@@ -117,6 +118,10 @@ class SessionAttached(Refused):
 
 class MethodNotFound(Refused):
     """There is no such method."""
+
+
+class NotFound(Refused):
+    """There is no such file."""
 
 
 class OperationFailed(Refused):

@@ -2,15 +2,13 @@
 
 import argparse
 import asyncio
-import logging
-import shlex
-from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from holdfast.backends import ExecBackend, ExecProcess
 from holdfast.cli.foreground import Foreground
-from holdfast.cli.request import bearer_token, local_request, remote_request
+from holdfast.cli.place import connected
+from holdfast.cli.request import local_request, remote_request
 from holdfast.cli.status import FAILED, Ended, refused
 from holdfast.errors import ConnectionLost, HoldfastError
 from holdfast.process.guardian import reap_children
@@ -80,46 +78,8 @@ async def _here(options: argparse.Namespace) -> AsyncIterator[tuple[ExecBackend,
 
 @asynccontextmanager
 async def _on_server(options: argparse.Namespace) -> AsyncIterator[tuple[ExecBackend, StartParams]]:
-    from holdfast.client import ExecServerClient  # only one of the two
-
-    if options.url is not None:
-        token = bearer_token(options)
-        async with await ExecServerClient.connect(options.url, bearer_token=token) as client:
-            yield client, remote_request(options, client.environment)
-        return
-    with _last_words() as words:
-        try:
-            async with await ExecServerClient.connect(_split(options.cmd)) as client:
-                yield client, remote_request(options, client.environment)
-        except ConnectionLost as error:
-            # Why a command such as ssh gave up is in what it wrote, and nowhere else.
-            raise Ended(FAILED, ": ".join([str(error), *words])) from error
-
-
-@contextmanager
-def _last_words() -> Iterator[deque[str]]:
-    """The last line, if there is one, that a serving command has written to its stderr."""
-    words: deque[str] = deque(maxlen=1)
-
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            words.append(record.getMessage())
-
-    logger = logging.getLogger("holdfast.client.command")
-    handler = Keep(logging.INFO)
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield words
-    finally:
-        logger.removeHandler(handler)
-
-
-def _split(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError as error:
-        raise Ended(FAILED, f"cannot read the command `{command}`: {error}") from error
+    async with connected(options) as client:
+        yield client, remote_request(options, client.environment)
 
 
 async def _start(

@@ -3,6 +3,7 @@
 import argparse
 
 from holdfast._version import __version__
+from holdfast.cli.fs_parser import add_fs
 
 __all__ = ["make_parser"]
 
@@ -48,6 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_serve(commands, "serve", "start a server and print its URL")
     _add_serve(commands, "exec-server", "the same, under the name it has in Codex")
     _add_run(commands)
+    add_fs(commands)
     _add_completion(commands)
     return parser
 

@@ -7,10 +7,12 @@ fetches what it missed; callers notice a delay. Only when that fails do they hea
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
+from holdfast.client.filesystem import RemoteFileSystem
+from holdfast.client.http import RemoteHttpClient
 from holdfast.client.link import Link
 from holdfast.client.process import RemoteProcess
 from holdfast.client.recovery import recover
@@ -57,7 +59,7 @@ _STATUS_TIMEOUT = 10.0
 
 class ExecServerClient:
     """
-    Processes on a server, behind the seam `ExecBackend`.
+    Processes on a server, behind the seam `ExecBackend`; its files and HTTP calls are members.
 
     Make one with `connect`. It is a context manager; at its end the connection is
     closed, and the server ends the session's processes 30 seconds later unless they
@@ -75,6 +77,10 @@ class ExecServerClient:
         self.environment: EnvironmentInfo | None = None
         """What the server told about its machine."""
         self.session_id: str | None = None
+        self.files = RemoteFileSystem(self)
+        """The files of that machine."""
+        self.http = RemoteHttpClient(self)
+        """HTTP calls from that machine."""
         self.target = target
         self.client_name = client_name
         self.initialize_timeout = initialize_timeout
@@ -268,6 +274,13 @@ class ExecServerClient:
         if self._link is not None:
             self._link.release_receiving(holder)
 
+    def start_task(self, work: Coroutine[object, object, None]) -> None:
+        """Do something in the background, at most until the client is closed."""
+        if self._closing:
+            work.close()
+        else:
+            self._tasks.start(work)
+
     def forget(self, process: RemoteProcess) -> None:
         """It has ended: nothing will be told of it any more."""
         if self._processes.get(process.process_id) is process:
@@ -311,10 +324,17 @@ class ExecServerClient:
             except RemoteProtocolError as error:
                 self._fail_process(process, error)
 
+    def deliver_body(self, params: object) -> None:
+        self.http.deliver(params)
+
+    def missing_changed(self, watch_id: int) -> None:
+        self.files.missing_changed(watch_id)
+
     def link_lost(self, link: Link, reason: str) -> None:
         if self._link is not link or self._closing:
             return  # one that never got that far; whoever made it knows
         self._link = None
+        self._end_streams()
         for process in self.open_processes:
             process.interrupted()
         self._recovering = asyncio.get_running_loop().create_future()
@@ -399,9 +419,15 @@ class ExecServerClient:
         self.forget(process)
         self._tasks.start(self._terminate_quietly(process.process_id))
 
+    def _end_streams(self) -> None:
+        """What belongs to a connection ends with it."""
+        self.http.interrupted()
+        self.files.watch_ended()
+
     def _give_up(self, error: ConnectionLost) -> None:
         self._failure = error
         self._link = None
+        self._end_streams()
         for process in self.open_processes:
             process.fail(error)
         self._processes.clear()

@@ -15,8 +15,11 @@ from holdfast.events import Closed, ProcessEvent
 from holdfast.protocol import codes
 from holdfast.protocol.base import Empty, Method
 from holdfast.protocol.envelope import Notification, Request
+from holdfast.protocol.fs import MissingChangedEvent
 from holdfast.protocol.handshake import InitializeParams, InitializeResponse
 from holdfast.protocol.methods import (
+    FS_MISSING_CHANGED,
+    HTTP_BODY_DELTA,
     INITIALIZE,
     INITIALIZED,
     PROCESS_CLOSED,
@@ -62,6 +65,12 @@ class LinkOwner(Protocol):
 
     def deliver_exit(self, process_id: str, seq: int, exit_code: int) -> None:
         """A process exited."""
+
+    def deliver_body(self, params: object) -> None:
+        """A piece of a streamed HTTP body came; raises if it cannot be read."""
+
+    def missing_changed(self, watch_id: int) -> None:
+        """A watch for missing files has fired."""
 
     def link_lost(self, link: "Link", reason: str) -> None:
         """The connection has ended."""
@@ -232,6 +241,10 @@ class Link:
         elif method == PROCESS_CLOSED.name:
             closed = msgspec.convert(params, ClosedEvent)
             self._owner.deliver(closed.process_id, Closed(closed.seq))
+        elif method == HTTP_BODY_DELTA.name:
+            self._owner.deliver_body(params)
+        elif method == FS_MISSING_CHANGED.name:
+            self._owner.missing_changed(msgspec.convert(params, MissingChangedEvent).watch_id)
 
     def request(self, request: Request) -> None:
         if request.method == "network/policyRequest":

@@ -8,13 +8,45 @@ One table that ties each method to its types, for both sides of the wire.
 from typing import Any
 
 from holdfast.protocol.base import Empty, Method, NotificationMethod
+from holdfast.protocol.discovery import (
+    DiscoverInstalledParams,
+    DiscoverInstalledResponse,
+    DiscoverRootsParams,
+    DiscoverRootsResponse,
+)
 from holdfast.protocol.environment import ConfigReadParams, ConfigReadResponse
+from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CanonicalizeResponse,
+    CloseParams,
+    CopyParams,
+    CreateDirectoryParams,
+    FileMetadata,
+    GetMetadataParams,
+    MissingChangedEvent,
+    OpenParams,
+    OpenResponse,
+    ReadBlockParams,
+    ReadBlockResponse,
+    ReadDirectoryParams,
+    ReadDirectoryResponse,
+    ReadFileParams,
+    ReadFileResponse,
+    RemoveParams,
+    WalkParams,
+    WalkResponse,
+    WatchMissingParams,
+    WatchMissingResponse,
+    WriteBlockParams,
+    WriteFileParams,
+)
 from holdfast.protocol.handshake import (
     EnvironmentInfo,
     EnvironmentStatus,
     InitializeParams,
     InitializeResponse,
 )
+from holdfast.protocol.http import BodyDeltaEvent, HttpRequestParams, HttpResponse
 from holdfast.protocol.process import (
     ClosedEvent,
     CloseStdinParams,
@@ -34,10 +66,29 @@ from holdfast.protocol.process import (
 )
 
 __all__ = [
+    "CAPABILITIES_DISCOVER",
+    "CAPABILITY_ROOTS_DISCOVER",
     "ENVIRONMENT_CONFIG_READ",
     "ENVIRONMENT_INFO",
     "ENVIRONMENT_STATUS",
     "FAMILIES",
+    "FS_CANONICALIZE",
+    "FS_CLOSE",
+    "FS_COPY",
+    "FS_CREATE_DIRECTORY",
+    "FS_GET_METADATA",
+    "FS_MISSING_CHANGED",
+    "FS_OPEN",
+    "FS_READ_BLOCK",
+    "FS_READ_DIRECTORY",
+    "FS_READ_FILE",
+    "FS_REMOVE",
+    "FS_WALK",
+    "FS_WATCH_MISSING",
+    "FS_WRITE_BLOCK",
+    "FS_WRITE_FILE",
+    "HTTP_BODY_DELTA",
+    "HTTP_REQUEST",
     "INITIALIZE",
     "INITIALIZED",
     "METHODS",
@@ -75,6 +126,34 @@ PROCESS_OUTPUT = NotificationMethod("process/output", OutputEvent)
 PROCESS_EXITED = NotificationMethod("process/exited", ExitedEvent)
 PROCESS_CLOSED = NotificationMethod("process/closed", ClosedEvent)
 
+FS_READ_FILE = Method("fs/readFile", ReadFileParams, ReadFileResponse)
+FS_OPEN = Method("fs/open", OpenParams, OpenResponse)
+FS_READ_BLOCK = Method("fs/readBlock", ReadBlockParams, ReadBlockResponse)
+FS_WRITE_BLOCK = Method("fs/writeBlock", WriteBlockParams, Empty)
+FS_CLOSE = Method("fs/close", CloseParams, Empty)
+FS_WRITE_FILE = Method("fs/writeFile", WriteFileParams, Empty)
+FS_CREATE_DIRECTORY = Method("fs/createDirectory", CreateDirectoryParams, Empty)
+FS_GET_METADATA = Method("fs/getMetadata", GetMetadataParams, FileMetadata)
+FS_CANONICALIZE = Method("fs/canonicalize", CanonicalizeParams, CanonicalizeResponse)
+FS_READ_DIRECTORY = Method("fs/readDirectory", ReadDirectoryParams, ReadDirectoryResponse)
+FS_WALK = Method("fs/walk", WalkParams, WalkResponse)
+FS_REMOVE = Method("fs/remove", RemoveParams, Empty)
+FS_COPY = Method("fs/copy", CopyParams, Empty)
+FS_WATCH_MISSING = Method("fs/watchMissing", WatchMissingParams, WatchMissingResponse)
+
+FS_MISSING_CHANGED = NotificationMethod("fs/missingChanged", MissingChangedEvent)
+
+HTTP_REQUEST = Method("http/request", HttpRequestParams, HttpResponse)
+
+HTTP_BODY_DELTA = NotificationMethod("http/request/bodyDelta", BodyDeltaEvent)
+
+CAPABILITY_ROOTS_DISCOVER = Method(
+    "capabilityRoots/discoverV1", DiscoverRootsParams, DiscoverRootsResponse
+)
+CAPABILITIES_DISCOVER = Method(
+    "capabilities/discoverV2", DiscoverInstalledParams, DiscoverInstalledResponse
+)
+
 METHODS: tuple[Method[Any, Any], ...] = (
     INITIALIZE,
     ENVIRONMENT_INFO,
@@ -88,6 +167,23 @@ METHODS: tuple[Method[Any, Any], ...] = (
     PROCESS_RESIZE,
     PROCESS_CLOSE_STDIN,
     PROCESS_LIST,
+    FS_READ_FILE,
+    FS_OPEN,
+    FS_READ_BLOCK,
+    FS_WRITE_BLOCK,
+    FS_CLOSE,
+    FS_WRITE_FILE,
+    FS_CREATE_DIRECTORY,
+    FS_GET_METADATA,
+    FS_CANONICALIZE,
+    FS_READ_DIRECTORY,
+    FS_WALK,
+    FS_REMOVE,
+    FS_COPY,
+    FS_WATCH_MISSING,
+    HTTP_REQUEST,
+    CAPABILITY_ROOTS_DISCOVER,
+    CAPABILITIES_DISCOVER,
 )
 
 FAMILIES: dict[str, str] = {
@@ -95,4 +191,8 @@ FAMILIES: dict[str, str] = {
     ENVIRONMENT_STATUS.name: "environment status",
     ENVIRONMENT_CONFIG_READ.name: "environment config",
     **{method.name: "exec" for method in METHODS if method.name.startswith("process/")},
+    **{method.name: "filesystem" for method in METHODS if method.name.startswith("fs/")},
+    HTTP_REQUEST.name: "http",
+    CAPABILITY_ROOTS_DISCOVER.name: "capability discovery",
+    CAPABILITIES_DISCOVER.name: "capability discovery",
 }

@@ -41,7 +41,7 @@ def _blame(value: object, kind: inspect.Type) -> str | None:
             return "invalid number"
         case inspect.BoolType():
             return None if isinstance(value, bool) else wrong_type(value, "a boolean")
-        case inspect.ListType():
+        case inspect.ListType() | inspect.VarTupleType():
             if not isinstance(value, list):
                 return wrong_type(value, "a sequence")
             return next(filter(None, (_blame(item, kind.item_type) for item in value)), None)
@@ -98,8 +98,8 @@ def _blame_variant(value: object, choices: list[str]) -> str | None:
         return wrong_type(value, "string or map")
     if value in choices:
         return None
-    listed = ", ".join(f"`{choice}`" for choice in choices)
-    expected = f"one of {listed}" if len(choices) > 1 else listed
+    quoted = [f"`{choice}`" for choice in choices]
+    expected = f"one of {', '.join(quoted)}" if len(quoted) > 2 else " or ".join(quoted)
     return f"unknown variant `{value}`, expected {expected}"
 
 

@@ -1,16 +1,21 @@
 """Messages to bytes, in the member order of the real server (exec-server spec 2.1)."""
 
+from collections.abc import Sequence
+
 import msgspec
 import pybase64
 
 from holdfast.protocol.envelope import RequestId, Trace
 
 __all__ = [
+    "Encoded",
     "encode_error",
     "encode_notification",
     "encode_output",
     "encode_request",
     "encode_result",
+    "encode_result_parts",
+    "encode_value",
     "output_prefix",
 ]
 
@@ -32,6 +37,30 @@ def encode_notification(method: str, params: object) -> bytes:
 
 def encode_result(request_id: RequestId, result: object) -> bytes:
     return _encode({"id": request_id, "result": result})
+
+
+class Encoded:
+    """
+    A result that is JSON already, in parts that need not be joined.
+
+    A handler returns it where the result is large: the base64 of a file is then
+    neither walked by the encoder nor copied on its way to the socket.
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = parts
+
+
+def encode_value(value: object) -> bytes:
+    """Any value, to be a part of `Encoded`."""
+    return _encode(value)
+
+
+def encode_result_parts(request_id: RequestId, result: Encoded) -> Sequence[bytes]:
+    """As `encode_result`, in parts."""
+    return b'{"id":%b,"result":' % _encode(request_id), *result.parts, b"}"
 
 
 def encode_error(request_id: RequestId, code: int, message: str) -> bytes:

@@ -15,11 +15,13 @@ from holdfast.errors import (
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
+    NotFound,
     OperationFailed,
     SessionAttached,
 )
 from holdfast.protocol import codes
 from holdfast.protocol.base import Method
+from holdfast.rpc.encode import Encoded
 from holdfast.rpc.params import decode_params
 
 __all__ = ["Handler", "Route", "Router", "error_of"]
@@ -30,7 +32,7 @@ C = TypeVar("C")
 P = TypeVar("P")
 R = TypeVar("R")
 
-Handler = Callable[[C, P], R | Awaitable[R]]
+Handler = Callable[[C, P], R | Encoded | Awaitable[R | Encoded]]
 """Takes the context of the caller and the params of the method."""
 
 
@@ -84,6 +86,7 @@ _CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (InvalidRequest, codes.INVALID_REQUEST),
     (InvalidParams, codes.INVALID_PARAMS),
     (MethodNotFound, codes.METHOD_NOT_FOUND),
+    (NotFound, codes.NOT_FOUND),
     (SessionAttached, codes.SESSION_ATTACHED),
     (OperationFailed, codes.INTERNAL_ERROR),
 )

@@ -11,13 +11,17 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from holdfast.events import Reason
+from holdfast.filesystem.local import LocalFileSystem
 from holdfast.process.local import LocalProcess
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol.methods import FAMILIES
 from holdfast.rpc.router import Router
 from holdfast.server.auth import Check
 from holdfast.server.connection import ServerConnection
+from holdfast.server.discovery import add_discovery_methods
 from holdfast.server.environment import add_environment_methods
+from holdfast.server.files import add_file_methods
+from holdfast.server.http import add_http_methods
 from holdfast.server.info import environment_info, login_shell
 from holdfast.server.listen import ListenUrl, make_gate, parse_listen_url
 from holdfast.server.process import add_process_methods
@@ -56,6 +60,9 @@ class Server:
         self._router: Router[ServerConnection] = Router(FAMILIES)
         add_environment_methods(self._router)
         add_process_methods(self._router)
+        add_file_methods(self._router)
+        add_http_methods(self._router)
+        add_discovery_methods(self._router)
         self._record: ServerRecord | None = None
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup
@@ -64,13 +71,18 @@ class Server:
     async def __aenter__(self) -> Self:
         self._shell = login_shell()
         sessions = Sessions(self._make_processes, expiry=self._session_expiry)
+        filesystem = LocalFileSystem()
+        # After the tasks, which use it to their end.
+        self._stack.push_async_callback(filesystem.aclose)
         self.state = ServerState(
             sessions=sessions,
+            filesystem=filesystem,
             environment=environment_info(),
             concurrent_requests=self._concurrent_requests,
             telemetry=self._telemetry,
             resumable=self._resumable,
         )
+        self._stack.push_async_callback(self.state.close_http)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         if self._telemetry is not None:
             self._record = self._telemetry.server()
@@ -79,6 +91,7 @@ class Server:
     async def __aexit__(self, *exc: object) -> None:
         for connection in list(self.state.connections):
             connection.connection.transport.abort()
+        await asyncio.sleep(0)  # they hear of it in the next turn, and let go of their files
         await self.state.sessions.end_all(Reason.SERVER_STOPPING, grace=_END_GRACE)
         await self._stack.aclose()
         if self._record is not None:

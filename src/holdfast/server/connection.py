@@ -11,7 +11,9 @@ from holdfast.protocol.envelope import Notification, Request
 from holdfast.protocol.handshake import InitializeParams, InitializeResponse
 from holdfast.protocol.methods import INITIALIZED
 from holdfast.rpc.router import Route, Router
+from holdfast.server.bodies import ConnectionBodies
 from holdfast.server.dispatch import Dispatcher
+from holdfast.server.handles import ConnectionFiles
 from holdfast.server.sessions import Session
 from holdfast.server.state import ServerState
 from holdfast.transports.base import Transport
@@ -38,6 +40,8 @@ class ServerConnection:
         self.state = state
         self.connection = Connection(transport, self)
         self.paused = False
+        self.bodies = ConnectionBodies(self.connection, tasks)
+        self.files = ConnectionFiles(state.filesystem, self.connection, tasks)
         self._session: Session | None = None
         self._initialized = False
         self._dispatcher = Dispatcher(
@@ -111,6 +115,8 @@ class ServerConnection:
 
     def lost(self, reason: str) -> None:
         self._dispatcher.drop()
+        self.bodies.end()
+        self.files.end()
         if self._session is not None:
             self.state.connection_ended(self._session)
         if self.state.telemetry is not None:
@@ -119,10 +125,12 @@ class ServerConnection:
 
     def pause_sending(self) -> None:
         self.paused = True
+        self.bodies.pause()
         if self._session is not None:
             self._session.owner_paused(True)
 
     def resume_sending(self) -> None:
         self.paused = False
+        self.bodies.resume()
         if self._session is not None:
             self._session.owner_paused(False)

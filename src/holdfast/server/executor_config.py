@@ -54,6 +54,7 @@ __all__ = [
     "ConfigLoadError",
     "SelectorError",
     "check_selectors",
+    "codex_home",
     "executor_hostname",
     "read_executor_config",
 ]
@@ -134,14 +135,14 @@ def read_executor_config(
     """
     check_selectors(config_paths, requirements_paths)
     user_home = environ.get("HOME") or home
-    codex_home = _codex_home(environ, user_home)
+    codex_folder = codex_home(environ, user_home)
     try:
-        config, requirements = _load(cwd, codex_home, system_folder)
+        config, requirements = _load(cwd, codex_folder, system_folder)
     except ConfigLoadError as error:
         raise ConfigLoadError(f"failed to load executor-local config: {error}") from error
     return ConfigReadResponse(
         user_home_dir=_uri(user_home) if user_home and os.path.isabs(user_home) else None,
-        codex_home_dir=_uri(codex_home),
+        codex_home_dir=_uri(codex_folder),
         hostname=hostname,
         config=_stack(config, config_paths, below_cloud=f"{system_folder}/config.toml"),
         requirements=_stack(
@@ -182,7 +183,13 @@ def _uri(path: str) -> str:
     return str(PathUri.from_path(path))
 
 
-def _codex_home(environ: Mapping[str, str], user_home: str | None) -> str:
+def codex_home(environ: Mapping[str, str], user_home: str | None) -> str:
+    """
+    Find the folder of Codex, which need not exist unless `CODEX_HOME` names it.
+
+    Raises:
+        ConfigLoadError: There is none.
+    """
     chosen = environ.get("CODEX_HOME")
     if not chosen:
         if not user_home:

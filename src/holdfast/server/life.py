@@ -16,6 +16,7 @@ from holdfast.process.spawn import raise_descriptor_limit, system_text
 from holdfast.server.app import Server
 from holdfast.server.auth import AuthOptions, BadAuthOptions, make_check
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
+from holdfast.server.memory import keep_freed_memory
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
 from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
@@ -91,6 +92,7 @@ def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]
     # Inherited as ignored it would have the kernel reap our children before we do.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     raise_descriptor_limit()
+    keep_freed_memory()
     exporting = configure_telemetry()
     if exporting is None:
         return _run(_serve(options, where, check, lifeline, announce, None))

@@ -1,9 +1,6 @@
 """`process/*`: the wire in front of the engine, and nothing else."""
 
-import re
 from collections.abc import Awaitable
-
-import pybase64
 
 from holdfast.errors import InvalidParams
 from holdfast.process.backend import signal_number
@@ -34,6 +31,7 @@ from holdfast.protocol.process import (
     WriteResponse,
     WriteStatus,
 )
+from holdfast.rpc.base64 import decode_base64
 from holdfast.rpc.router import Router
 from holdfast.server.connection import ServerConnection
 
@@ -41,7 +39,6 @@ __all__ = ["add_process_methods"]
 
 _ACCEPTED = WriteResponse(status=WriteStatus.ACCEPTED)
 _EMPTY = Empty()
-_PADDED = re.compile(r"[+/0-9A-Za-z]*={0,2}")
 
 
 def add_process_methods(router: Router[ServerConnection]) -> None:
@@ -78,7 +75,7 @@ def _read(client: ServerConnection, params: ReadParams) -> ReadResponse | Awaita
 def _write(
     client: ServerConnection, params: WriteParams
 ) -> WriteResponse | Awaitable[WriteResponse]:
-    data = _decode_base64(params.chunk)
+    data = decode_base64(params.chunk)
     if not params.write_id:
         raise InvalidParams("writeId must not be empty")
     if client.session.processes.is_starting(params.process_id):
@@ -97,22 +94,6 @@ def _write(
 async def _accepted(waiting: Awaitable[None]) -> WriteResponse:
     await waiting
     return _ACCEPTED
-
-
-def _decode_base64(text: str) -> bytes:
-    """Standard alphabet, padded, no loose bits; with the reasons the real server gives."""
-    try:
-        data: bytes = pybase64.b64decode(text, validate=True)
-    except ValueError:
-        for offset, character in enumerate(text.rstrip("=")):
-            if not _PADDED.fullmatch(character):
-                raise InvalidParams(f"Invalid symbol {ord(character)}, offset {offset}.") from None
-        raise InvalidParams("Invalid padding") from None
-    # Bits that the padding leaves over must be zero, or two texts mean one value.
-    if text.endswith("=") and pybase64.b64encode(data[-(len(data) % 3) :]).decode() != text[-4:]:
-        offset = len(text.rstrip("=")) - 1
-        raise InvalidParams(f"Invalid last symbol {ord(text[offset])}, offset {offset}.")
-    return data
 
 
 def _signal(client: ServerConnection, params: SignalParams) -> Empty:

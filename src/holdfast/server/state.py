@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from holdfast.filesystem.local import LocalFileSystem
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.sessions import Session, Sessions
 from holdfast.telemetry import Telemetry
 
 if TYPE_CHECKING:
+    from holdfast.http.local import LocalHttpClient
     from holdfast.server.connection import ServerConnection
 
 __all__ = ["DEFAULT_CONCURRENT_REQUESTS", "ServerState"]
@@ -22,18 +24,35 @@ class ServerState:
         self,
         *,
         sessions: Sessions,
+        filesystem: LocalFileSystem,
         environment: EnvironmentInfo,
         concurrent_requests: int = DEFAULT_CONCURRENT_REQUESTS,
         telemetry: Telemetry | None = None,
         resumable: bool = True,
     ) -> None:
         self.sessions = sessions
+        self.filesystem = filesystem
         self.environment = environment
         self.concurrent_requests = concurrent_requests
         self.telemetry = telemetry
         self.connections: set[ServerConnection] = set()
+        self._http: LocalHttpClient | None = None
         # On stdio there is one connection, and nothing to come back with.
         self._resumable = resumable
+
+    @property
+    def http(self) -> "LocalHttpClient":
+        """Makes HTTP calls for all connections. A server that is asked for none does without."""
+        if self._http is None:
+            from holdfast.http.local import LocalHttpClient
+
+            self._http = LocalHttpClient()
+        return self._http
+
+    async def close_http(self) -> None:
+        """End the connections to others that are kept for the next call."""
+        if self._http is not None:
+            await self._http.aclose()
 
     def connection_ended(self, session: Session) -> None:
         """Keep a session for whoever may resume it."""

@@ -1,0 +1,141 @@
+"""HTTP calls that a server makes for its client: one at a time, and many in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import cast
+
+from bench import wire
+from bench.client import RawClient
+from bench.errors import BenchError
+from bench.figures import (
+    Acks,
+    Benchmark,
+    Better,
+    Context,
+    Figure,
+    Subject,
+    Target,
+    both_clients,
+    through_both,
+)
+from bench.servers import talking
+
+__all__ = ["REQUESTS"]
+
+_METHOD = "http/request"
+_WARM_UP = 20
+
+_ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n\r\nhello"
+
+
+class _Origin(asyncio.Protocol):
+    """Answers every request alike, on connections that stay open."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._unanswered = b""
+
+    def data_received(self, data: bytes) -> None:
+        *heads, self._unanswered = (self._unanswered + data).split(b"\r\n\r\n")
+        if heads:
+            self._transport.write(_ANSWER * len(heads))
+
+
+@asynccontextmanager
+async def _origin() -> AsyncIterator[str]:
+    """Serve HTTP from this process, at the same cost for every subject; yields the URL."""
+    server = await asyncio.get_running_loop().create_server(_Origin, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    finally:
+        server.close()
+
+
+def _requests(url: str, count: int) -> list[bytes]:
+    return [
+        wire.request(number, _METHOD, {"method": "GET", "url": url, "requestId": str(number)})
+        for number in range(count)
+    ]
+
+
+class _InTurn:
+    """Sends each request when the one before it is answered."""
+
+    def __init__(self, client: RawClient, url: str, count: int) -> None:
+        self._client = client
+        self._requests = _requests(url, count)
+        self._next = 0
+
+    async def run(self) -> float:
+        """Return the seconds it took."""
+        begun = time.perf_counter()
+        await self._client.until(self, [self._requests[0]])
+        return time.perf_counter() - begun
+
+    def __call__(self, payload: memoryview) -> bool:
+        if wire.decode(payload).id != self._next:
+            raise BenchError("a reply came out of turn")
+        self._next += 1
+        if self._next == len(self._requests):
+            return True
+        self._client.send(self._requests[self._next])
+        return False
+
+
+class _AtOnce:
+    """Sends all requests in one write and waits for their replies, in whatever order."""
+
+    def __init__(self, client: RawClient, url: str, count: int) -> None:
+        self._client = client
+        self._frames = b"".join(map(wire.frame, _requests(url, count)))
+        self._waiting = set(range(count))
+
+    async def run(self) -> float:
+        """Return the seconds it took."""
+        begun = time.perf_counter()
+        self._client.send_frames(self._frames)
+        await self._client.until(self)
+        return time.perf_counter() - begun
+
+    def __call__(self, payload: memoryview) -> bool:
+        number = wire.decode(payload).id
+        if number is None:
+            raise BenchError("a reply without an id")
+        self._waiting.remove(number)
+        return not self._waiting
+
+
+async def _measure(context: Context, acks: Acks) -> Mapping[str, float]:
+    count = context.sizes.http_requests
+    async with _origin() as url, talking(context.command, acks) as (_, client):
+        await _InTurn(client, url, _WARM_UP).run()
+        in_turn = await _InTurn(client, url, count).run()
+        await _AtOnce(client, url, _WARM_UP).run()
+        at_once = await _AtOnce(client, url, count).run()
+    return {"http": count / in_turn, "http_pipelined": count / at_once}
+
+
+REQUESTS = Benchmark(
+    name="http",
+    figures=both_clients(
+        Figure(
+            key="http",
+            title=f"small `{_METHOD}`s to a local server, in turn",
+            unit="calls/s",
+            better=Better.HIGHER,
+            target=Target(factor=1.0),
+        ),
+        Figure(
+            key="http_pipelined",
+            title=f"small `{_METHOD}`s to a local server, 500 at once",
+            unit="calls/s",
+            better=Better.HIGHER,
+            target=Target(factor=1.0),
+        ),
+    ),
+    runners=dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_measure)),
+)

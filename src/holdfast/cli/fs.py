@@ -1,0 +1,177 @@
+"""`holdfast fs`: files here or on a server, through the seam, so that both work alike."""
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
+
+from holdfast.backends import FileSystem
+from holdfast.cli.status import FAILED, Ended
+from holdfast.errors import ConnectionLost, HoldfastError, NotFound, RemoteError
+from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
+
+__all__ = ["NOT_FOUND", "FilePlace", "Outcome", "fs", "reason_of"]
+
+NOT_FOUND = 4
+"""All that failed is that something is not there; a script may want to know."""
+
+_OS_ERROR = re.compile(r" \(os error \d+\)")
+
+
+class FilePlace(NamedTuple):
+    """A machine with files."""
+
+    files: FileSystem
+    cwd: str | None
+    """Where relative paths begin."""
+    writes_blocks: bool
+    """Whether a file can be replaced block by block."""
+
+    def path(self, text: str) -> PathUri:
+        """
+        What a person means by a path.
+
+        Raises:
+            Ended: It cannot be said.
+        """
+        try:
+            if text.startswith("file:"):
+                return PathUri.parse(text)
+            if not text.startswith("/") and self.cwd is None:
+                raise Ended(FAILED, f"{text}: the server does not tell its folder")
+            return PathUri.from_path(os.path.join(self.cwd or "/", text))
+        except InvalidPathUri as error:
+            raise Ended(1, f"{text}: {error}") from error
+
+
+class Outcome:
+    """How a command with several parts ends: it goes on after a part that failed."""
+
+    def __init__(self) -> None:
+        self._statuses: set[int] = set()
+
+    def failed(self, what: str, error: Exception) -> None:
+        """A part failed; says why."""
+        missing = isinstance(error, NotFound | FileNotFoundError)
+        self._statuses.add(NOT_FOUND if missing else 1)
+        complain(f"{what}: {reason_of(error)}")
+
+    async def attempt(self, what: str, work: Awaitable[None]) -> None:
+        """Do a part; without a connection there is no point in doing the others."""
+        try:
+            await work
+        except ConnectionLost:
+            raise
+        except (HoldfastError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            self.failed(what, error)
+
+    @property
+    def status(self) -> int:
+        if not self._statuses:
+            return 0
+        return NOT_FOUND if self._statuses == {NOT_FOUND} else 1
+
+
+def fs(operation: str, options: argparse.Namespace) -> int:
+    """Run an operation and return its exit status."""
+    try:
+        return asyncio.run(_run(_operation(operation), options))
+    except Ended as end:
+        if end.text:
+            complain(end.text)
+        return end.status
+    except ConnectionLost as error:
+        complain(str(error))
+        return FAILED
+
+
+def complain(text: str) -> None:
+    """Say what is wrong, on a line of its own."""
+    with suppress(OSError):
+        print(f"holdfast: {text}", file=sys.stderr)
+
+
+def reason_of(error: Exception) -> str:
+    """Why something failed, for a person."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = error.message if isinstance(error, RemoteError) else str(error)
+    return _OS_ERROR.sub("", text)
+
+
+Operation = Callable[[FilePlace, argparse.Namespace, Outcome], Awaitable[None]]
+
+
+def _operation(name: str) -> Operation:
+    if name == "ls":
+        from holdfast.cli.fs_list import list_paths
+
+        return list_paths
+    if name in {"get", "put", "cat"}:
+        from holdfast.cli import fs_transfer
+
+        return {"get": fs_transfer.get, "put": fs_transfer.put, "cat": fs_transfer.cat}[name]
+    return {"rm": _remove, "cp": _copy}[name]
+
+
+async def _run(operation: Operation, options: argparse.Namespace) -> int:
+    outcome = Outcome()
+    async with _file_place(options) as place:
+        await operation(place, options, outcome)
+    return outcome.status
+
+
+@asynccontextmanager
+async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
+    if options.url is None and options.cmd is None:
+        from holdfast.filesystem.local import LocalFileSystem  # only one of the two
+
+        files = LocalFileSystem()
+        try:
+            yield FilePlace(files, os.getcwd(), writes_blocks=True)
+        finally:
+            await files.aclose()
+        return
+    from holdfast.cli.place import connected
+
+    async with connected(options) as client:
+        info = client.environment
+        cwd: str | None = None
+        with suppress(InvalidPathUri, ForeignPathUri):
+            cwd = PathUri.parse(info.cwd).native if info is not None and info.cwd else None
+        blocks = info is not None and info.capabilities.file_write_streaming
+        yield FilePlace(client.files, cwd, writes_blocks=blocks)
+
+
+async def _remove(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+    paths: Sequence[str] = options.paths
+    for text in paths:
+        removal = place.files.remove(
+            place.path(text), recursive=options.recursive, force=options.force
+        )
+        await outcome.attempt(text, removal)
+
+
+async def _copy(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+    source, target = place.path(options.source), place.path(options.target)
+
+    async def copy() -> None:
+        into = await inside(place, target, os.path.basename(source.native))
+        await place.files.copy(source, into, recursive=options.recursive)
+
+    await outcome.attempt(f"{options.source} to {options.target}", copy())
+
+
+async def inside(place: FilePlace, target: PathUri, name: str) -> PathUri:
+    """A target, or what is to be in it if it is a folder."""
+    try:
+        metadata = await place.files.get_metadata(target)
+    except NotFound:
+        return target
+    return target.child(name) if metadata.is_directory and name else target

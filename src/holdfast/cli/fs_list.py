@@ -1,0 +1,152 @@
+"""`holdfast fs ls`."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from holdfast.cli.fs import FilePlace, Outcome
+from holdfast.errors import HoldfastError, NotFound, OperationFailed
+from holdfast.protocol.fs import FileMetadata, WalkOptions
+from holdfast.protocol.paths import PathUri
+
+__all__ = ["list_paths"]
+
+_AT_ONCE = 32
+"""Questions on their way at once."""
+
+_EVERYTHING = WalkOptions(
+    max_depth=64, max_directories=10_000, max_entries=50_000, follow_directory_symlinks=False
+)
+"""As much as a server takes."""
+
+
+class _Line(NamedTuple):
+    name: str
+    path: PathUri
+    metadata: FileMetadata | None
+    """Not there if nobody asked for it."""
+    is_directory: bool
+
+
+async def list_paths(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+    """List each path of the options, sorted by name."""
+    listed: list[_Line] = []
+    paths: Sequence[str] = options.paths or ["."]
+    for text in paths:
+
+        async def add(text: str = text) -> None:
+            found = await _list(place, text, options)
+            listed.extend(found)
+            if not options.json:
+                _print(found, options, heading=text if len(paths) > 1 else None)
+
+        await outcome.attempt(text, add())
+    if options.json:
+        print(json.dumps([_table(line) for line in listed], indent=2, ensure_ascii=False))
+
+
+async def _list(place: FilePlace, text: str, options: argparse.Namespace) -> list[_Line]:
+    path = place.path(text)
+    metadata = await place.files.get_metadata(path)
+    if not metadata.is_directory:
+        return [_Line(text, path, metadata, is_directory=False)]
+    if options.recursive:
+        lines = await _walk(place, path)
+    else:
+        entries = await place.files.read_directory(path)
+        lines = [
+            _Line(entry.file_name, path.child(entry.file_name), None, entry.is_directory)
+            for entry in entries
+        ]
+    lines.sort(key=lambda line: line.name)
+    return await _with_metadata(place, lines) if options.long or options.json else lines
+
+
+async def _walk(place: FilePlace, path: PathUri) -> list[_Line]:
+    found = await place.files.walk(path, _EVERYTHING)
+    if found.truncated:
+        raise OperationFailed("there is more below it than can be listed")
+    above = len(str(path).rstrip("/")) + 1
+    return [
+        _Line(_readable(str(entry.path)[above:]), entry.path, None, entry.kind == "directory")
+        for entry in found.entries
+    ]
+
+
+def _readable(uri: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(uri, errors="replace")
+
+
+async def _with_metadata(place: FilePlace, lines: Sequence[_Line]) -> list[_Line]:
+    at_once = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(line: _Line) -> _Line | None:
+        async with at_once:
+            try:
+                return line._replace(metadata=await place.files.get_metadata(line.path))
+            except NotFound:
+                return None  # gone since
+            except HoldfastError:
+                return line
+
+    async with asyncio.TaskGroup() as tasks:
+        looks = [tasks.create_task(look(line)) for line in lines]
+    return [line for task in looks if (line := task.result()) is not None]
+
+
+def _print(lines: Sequence[_Line], options: argparse.Namespace, *, heading: str | None) -> None:
+    if heading is not None:
+        print(f"{heading}:")
+    width = max((len(str(_size(line))) for line in lines), default=0)
+    for line in lines:
+        name = _shown(line.name) + ("/" if line.is_directory else "")
+        if options.long:
+            print(f"{_kind(line)[0]}  {_size(line):>{width}}  {_time(line)}  {name}")
+        else:
+            print(name)
+
+
+def _shown(name: str) -> str:
+    """A name that does nothing to a terminal."""
+    if not sys.stdout.isatty():
+        return name.encode(errors="replace").decode()
+    return "".join(character if character.isprintable() else "?" for character in name)
+
+
+def _kind(line: _Line) -> str:
+    metadata = line.metadata
+    if metadata is None:
+        return "directory" if line.is_directory else "?"
+    if metadata.is_symlink:
+        return "link"
+    if metadata.is_directory:
+        return "directory"
+    return "file" if metadata.is_file else "other"
+
+
+def _size(line: _Line) -> int:
+    return 0 if line.metadata is None else line.metadata.size
+
+
+def _time(line: _Line) -> str:
+    if line.metadata is None or not line.metadata.modified_at_ms:
+        return "-".ljust(19)
+    moment = datetime.fromtimestamp(line.metadata.modified_at_ms / 1000)
+    return moment.isoformat(sep=" ", timespec="seconds")
+
+
+def _table(line: _Line) -> dict[str, object]:
+    metadata = line.metadata
+    return {
+        "name": line.name,
+        "path": str(line.path),
+        "kind": _kind(line),
+        "size": None if metadata is None else metadata.size,
+        "modifiedAtMs": None if metadata is None else metadata.modified_at_ms,
+    }

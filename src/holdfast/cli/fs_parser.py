@@ -1,0 +1,112 @@
+"""The options of `holdfast fs`. Their code is imported only when one is run."""
+
+import argparse
+from typing import TypeAlias
+
+__all__ = ["add_fs"]
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
+
+_ABOUT = """\
+Look at files and move them, here or on a server.
+
+A path is one of the machine that --url or --cmd names, or of this one without either; a
+relative one begins in the folder that its server runs in. A `file:` URI is taken as it is.
+"""
+
+_EXAMPLES = """\
+examples:
+  holdfast fs ls -l --url ws://127.0.0.1:4500 /srv
+  holdfast fs put --cmd "ssh build holdfast serve --listen stdio" release.tar /srv/
+  holdfast fs get --url ws://127.0.0.1:4500 --resume /srv/big.img
+  tar c . | holdfast fs put --url ws://127.0.0.1:4500 - /tmp/copy.tar
+
+exit status: 0, or 1 if something failed, 2 for a mistake in the command line, 4 if all
+that failed is that there is no such file, 125 if there is no connection.
+"""
+
+
+def add_fs(commands: _Commands) -> None:
+    """Add the subcommand and its own subcommands."""
+    place = _place()
+    fs = commands.add_parser(
+        "fs",
+        help="look at files and move them, here or on a server",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    operations: _Commands = fs.add_subparsers(
+        title="operations", metavar="OPERATION", required=True
+    )
+
+    ls = _add(operations, place, "ls", "list folders")
+    ls.add_argument("paths", metavar="PATH", nargs="*", help="default: the folder one is in")
+    ls.add_argument("-l", dest="long", action="store_true", help="with kinds, sizes and times")
+    ls.add_argument("-r", "-R", dest="recursive", action="store_true", help="all that is below")
+    ls.add_argument("--json", action="store_true", help="one JSON array, with all that is known")
+
+    cat = _add(operations, place, "cat", "write files to stdout")
+    cat.add_argument("paths", metavar="PATH", nargs="+")
+
+    get = _add(operations, place, "get", "fetch a file or a folder to this machine")
+    get.add_argument("source", metavar="SOURCE", help="there")
+    get.add_argument(
+        "target", metavar="TARGET", nargs="?", default=".", help="here; - is stdout (default: .)"
+    )
+    get.add_argument("-r", dest="recursive", action="store_true", help="a folder and all below")
+    get.add_argument(
+        "--resume", action="store_true", help="go on with what an earlier attempt left"
+    )
+
+    put = _add(
+        operations,
+        place,
+        "put",
+        "send a file or a folder from this machine; not resumable, as a file is replaced at once",
+    )
+    put.add_argument("source", metavar="SOURCE", help="here; - is stdin")
+    put.add_argument("target", metavar="TARGET", help="there; in it if it is a folder")
+    put.add_argument("-r", dest="recursive", action="store_true", help="a folder and all below")
+
+    rm = _add(operations, place, "rm", "remove files and folders")
+    rm.add_argument("paths", metavar="PATH", nargs="+")
+    rm.add_argument("-r", dest="recursive", action="store_true", help="folders with all below")
+    rm.add_argument("-f", dest="force", action="store_true", help="what is not there is fine")
+
+    cp = _add(operations, place, "cp", "copy a file or a folder, both on the same machine")
+    cp.add_argument("source", metavar="SOURCE")
+    cp.add_argument("target", metavar="TARGET", help="in it if it is a folder")
+    cp.add_argument("-r", dest="recursive", action="store_true", help="a folder and all below")
+
+
+def _place() -> argparse.ArgumentParser:
+    """What every operation takes."""
+    parser = argparse.ArgumentParser(add_help=False)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--url", metavar="URL", help="on that server: ws://…, wss://… or unix:///PATH"
+    )
+    where.add_argument(
+        "--cmd", metavar="COMMAND", help="on the server this command is, on its stdin and stdout"
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="PATH",
+        help="holds the bearer token for --url (default: the variable HOLDFAST_TOKEN)",
+    )
+    return parser
+
+
+def _add(
+    operations: _Commands, place: argparse.ArgumentParser, name: str, about: str
+) -> argparse.ArgumentParser:
+    parser = operations.add_parser(name, help=about, description=about, parents=[place])
+
+    def start(options: argparse.Namespace) -> int:
+        from holdfast.cli.fs import fs
+
+        return fs(name, options)
+
+    parser.set_defaults(run=start)
+    return parser

@@ -1,0 +1,426 @@
+"""
+Files of a server, behind the same seam as local ones (filesystem spec 7).
+
+What only looks is asked again after a lost connection, and so is a replacement, which
+ends the same however often it is made. All else is not: whether it happened cannot be
+known.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.client.encoding import decoded, encoded
+from holdfast.client.link import Link
+from holdfast.client.refusal import refusals
+from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest
+from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
+from holdfast.protocol.base import Method, Wire
+from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CloseParams,
+    CopyParams,
+    CreateDirectoryParams,
+    DirectoryEntry,
+    FileMetadata,
+    FileSandbox,
+    GetMetadataParams,
+    OpenMode,
+    OpenParams,
+    ReadBlockParams,
+    ReadDirectoryParams,
+    ReadFileParams,
+    RemoveParams,
+    WalkOptions,
+    WalkParams,
+    WalkResponse,
+    WatchMissingParams,
+    WriteBlockParams,
+    WriteFileParams,
+)
+from holdfast.protocol.methods import (
+    FS_CANONICALIZE,
+    FS_CLOSE,
+    FS_COPY,
+    FS_CREATE_DIRECTORY,
+    FS_GET_METADATA,
+    FS_OPEN,
+    FS_READ_BLOCK,
+    FS_READ_DIRECTORY,
+    FS_READ_FILE,
+    FS_REMOVE,
+    FS_WALK,
+    FS_WATCH_MISSING,
+    FS_WRITE_BLOCK,
+    FS_WRITE_FILE,
+)
+from holdfast.protocol.paths import PathUri
+
+if TYPE_CHECKING:
+    from holdfast.client.client import ExecServerClient
+
+__all__ = ["RemoteFileHandle", "RemoteFileSystem", "RemoteMissingWatch"]
+
+P = TypeVar("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+_AT_ONCE = 4 << 20
+"""Bytes up to which a file is read or written by one request; larger ones go in blocks."""
+
+_ONE_MESSAGE = 11 << 20
+"""Bytes that fit into one frame of 16 MiB as base64, with room for the rest of the message."""
+
+
+class _FileText(Wire, frozen=True, kw_only=True):
+    """The answer to `fs/readFile`, its base64 left as it is for a faster library."""
+
+    data_base64: str
+
+
+class _BlockText(Wire, frozen=True, kw_only=True):
+    """The answer to `fs/readBlock`, likewise."""
+
+    chunk: str
+    eof: bool
+
+
+_READ_FILE = Method(FS_READ_FILE.name, ReadFileParams, _FileText)
+_READ_BLOCK = Method(FS_READ_BLOCK.name, ReadBlockParams, _BlockText)
+
+
+class RemoteFileHandle:
+    """
+    A file that a server holds open for one connection.
+
+    It ends with that connection: its calls raise `ConnectionLost` then, and the file has
+    to be opened again by whoever knows whether it is still the same.
+    """
+
+    def __init__(self, client: "ExecServerClient", link: Link, mode: OpenMode) -> None:
+        self._client = client
+        self._link = link
+        self._mode = mode
+        self._handle_id = uuid.uuid4().hex
+        self._closed = False
+
+    async def open(self, path: PathUri, sandbox: FileSandbox | None) -> None:
+        """Have the server open it; once, before anything else."""
+        params = OpenParams(handle_id=self._handle_id, path=path, mode=self._mode, sandbox=sandbox)
+        with refusals():
+            await self._link.call(FS_OPEN, params)
+
+    async def read_block(self, offset: int, size: int) -> tuple[bytes, bool]:
+        params = ReadBlockParams(handle_id=self._handle_id, offset=offset, len=size)
+        with refusals():
+            answer = await self._link.call(_READ_BLOCK, params)
+        return decoded(answer.chunk), answer.eof
+
+    async def write_block(self, offset: int, data: bytes) -> None:
+        params = WriteBlockParams(handle_id=self._handle_id, offset=offset, chunk=encoded(data))
+        with refusals():
+            await self._link.call(FS_WRITE_BLOCK, params)
+
+    async def aclose(self) -> None:
+        """
+        As the seam says.
+
+        Raises:
+            ConnectionLost: The file was to be replaced, and whether it was is not known.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            with refusals():
+                await self._link.call(
+                    FS_CLOSE, CloseParams(handle_id=self._handle_id), cleanup=True
+                )
+        except ConnectionLost:
+            if self._mode == "replace":  # one to read is gone with its connection, as it should
+                raise
+
+    def discard(self) -> None:
+        """
+        As the seam says.
+
+        The wire has no word for it: to close a file that was to be replaced would complete
+        it. So that one stays open on the server until the connection ends, which undoes it.
+        """
+        if self._mode == "read":
+            self._client.start_task(self._close_quietly())
+        else:
+            self._closed = True
+
+    async def _close_quietly(self) -> None:
+        with suppress(HoldfastError):
+            await self.aclose()
+
+
+class RemoteMissingWatch:
+    """
+    A watch that a server holds for one connection.
+
+    It says that something may have changed also when it cannot tell any more: its
+    connection is lost, or a newer watch has taken its place, of which there is one.
+    """
+
+    def __init__(self, watch_id: int) -> None:
+        self.watch_id = watch_id
+        self._changed = asyncio.Event()
+
+    async def changed(self) -> None:
+        await self._changed.wait()
+
+    def cancel(self) -> None:
+        """There is no word for it on the wire: the server's own ends with the next one."""
+        self._changed.set()
+
+
+class RemoteFileSystem:
+    """The files of the machine that a client is connected to."""
+
+    def __init__(self, client: "ExecServerClient") -> None:
+        self._client = client
+        # Ids of watches grow with each, whatever the connection.
+        self._last_watch = 0
+        self._watch: RemoteMissingWatch | None = None
+
+    # -- the seam: what only looks
+
+    async def read_file(
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: FileSandbox | None = None
+    ) -> bytes:
+        """
+        As the seam says; a large file is read in blocks.
+
+        It is read by one request, and has to fit into one message, if links must not be
+        followed or the server cannot keep a sandbox for a handle.
+        """
+        if follow_symlinks and self._streams(sandbox):
+            metadata = await self.get_metadata(path, sandbox=sandbox)
+            if metadata.is_file and metadata.size > _AT_ONCE:
+                return await self._again(lambda: self._read_in_blocks(path, sandbox))
+        params = ReadFileParams(
+            path=path, follow_symlinks=_only_false(follow_symlinks), sandbox=sandbox
+        )
+        return decoded((await self._look(_READ_FILE, params)).data_base64)
+
+    async def get_metadata(
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: FileSandbox | None = None
+    ) -> FileMetadata:
+        params = GetMetadataParams(
+            path=path, follow_symlinks=_only_false(follow_symlinks), sandbox=sandbox
+        )
+        return await self._look(FS_GET_METADATA, params)
+
+    async def canonicalize(self, path: PathUri, *, sandbox: FileSandbox | None = None) -> PathUri:
+        params = CanonicalizeParams(path=path, sandbox=sandbox)
+        return (await self._look(FS_CANONICALIZE, params)).path
+
+    async def read_directory(
+        self, path: PathUri, *, sandbox: FileSandbox | None = None
+    ) -> list[DirectoryEntry]:
+        params = ReadDirectoryParams(path=path, sandbox=sandbox)
+        return (await self._look(FS_READ_DIRECTORY, params)).entries
+
+    async def walk(
+        self, path: PathUri, options: WalkOptions, *, sandbox: FileSandbox | None = None
+    ) -> WalkResponse:
+        return await self._look(FS_WALK, WalkParams(path=path, options=options, sandbox=sandbox))
+
+    # -- the seam: what changes something
+
+    async def open(
+        self, path: PathUri, mode: OpenMode = "read", *, sandbox: FileSandbox | None = None
+    ) -> RemoteFileHandle:
+        """
+        As the seam says.
+
+        Raises:
+            InvalidRequest: Also if the server cannot replace a file in blocks.
+        """
+        if mode == "replace" and not self._writes_blocks:
+            raise InvalidRequest("the server cannot write a file in blocks")
+        handle = RemoteFileHandle(self._client, await self._client.connected(), mode)
+        try:
+            await handle.open(path, sandbox)
+        except asyncio.CancelledError:
+            handle.discard()  # it may be open by then
+            raise
+        return handle
+
+    async def write_file(
+        self,
+        path: PathUri,
+        data: bytes,
+        *,
+        follow_symlinks: bool = True,
+        sandbox: FileSandbox | None = None,
+    ) -> None:
+        """
+        As the seam says; a large file is written in blocks.
+
+        It goes in one message if links must not be followed, or the server can do no
+        other; that has a limit of 11 MiB.
+        """
+        if len(data) > _AT_ONCE and follow_symlinks and self._streams(sandbox, writing=True):
+            await self._again(lambda: self._write_in_blocks(path, data, sandbox))
+            return
+        if len(data) > _ONE_MESSAGE:
+            raise InvalidRequest(
+                f"file is too large to write in one message: limit is {_ONE_MESSAGE} bytes"
+            )
+        params = WriteFileParams(
+            path=path,
+            data_base64=encoded(data),
+            follow_symlinks=_only_false(follow_symlinks),
+            sandbox=sandbox,
+        )
+        await self._look(FS_WRITE_FILE, params)  # a second time changes nothing
+
+    async def create_directory(
+        self,
+        path: PathUri,
+        *,
+        recursive: bool = True,
+        follow_symlinks: bool = True,
+        sandbox: FileSandbox | None = None,
+    ) -> None:
+        params = CreateDirectoryParams(
+            path=path,
+            recursive=recursive,
+            follow_symlinks=_only_false(follow_symlinks),
+            sandbox=sandbox,
+        )
+        await self._change(FS_CREATE_DIRECTORY, params)
+
+    async def remove(
+        self,
+        path: PathUri,
+        *,
+        recursive: bool = True,
+        force: bool = True,
+        follow_symlinks: bool = True,
+        sandbox: FileSandbox | None = None,
+    ) -> None:
+        params = RemoveParams(
+            path=path,
+            recursive=recursive,
+            force=force,
+            follow_symlinks=_only_false(follow_symlinks),
+            sandbox=sandbox,
+        )
+        await self._change(FS_REMOVE, params)
+
+    async def copy(
+        self,
+        source: PathUri,
+        destination: PathUri,
+        *,
+        recursive: bool,
+        sandbox: FileSandbox | None = None,
+    ) -> None:
+        params = CopyParams(
+            source_path=source,
+            destination_path=destination,
+            recursive=recursive,
+            sandbox=sandbox,
+        )
+        await self._change(FS_COPY, params)
+
+    async def watch_missing(
+        self, missing: Sequence[PathUri], present: PathUri | None = None
+    ) -> RemoteMissingWatch | None:
+        """As the seam says. A server watches once for each connection: this ends one before."""
+        environment = self._client.environment
+        if environment is None or not environment.capabilities.fs_watch_missing:
+            return None
+        link = await self._client.connected()
+        self.watch_ended()
+        self._last_watch += 1
+        watch = self._watch = RemoteMissingWatch(self._last_watch)
+        params = WatchMissingParams(watch_id=watch.watch_id, missing=list(missing), present=present)
+        with refusals():
+            answer = await link.call(FS_WATCH_MISSING, params)
+        return watch if answer.watching else None
+
+    # -- what the client tells
+
+    def missing_changed(self, watch_id: int) -> None:
+        """A watch has fired; one that was replaced meanwhile has been told already."""
+        if self._watch is not None and self._watch.watch_id == watch_id:
+            self.watch_ended()
+
+    def watch_ended(self) -> None:
+        """Nothing more will be heard of the last watch."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    # -- inside
+
+    async def _look(self, method: Method[P, R], params: P) -> R:
+        """Ask, again and again if need be."""
+        with refusals():
+            return await self._client.call_again(method, params)
+
+    async def _change(self, method: Method[P, R], params: P) -> R:
+        """Ask once."""
+        with refusals():
+            return await self._client.call(method, params)
+
+    @property
+    def _writes_blocks(self) -> bool:
+        environment = self._client.environment
+        return environment is not None and environment.capabilities.file_write_streaming
+
+    def _streams(self, sandbox: FileSandbox | None, *, writing: bool = False) -> bool:
+        """Whether the server has handles for this."""
+        if writing and not self._writes_blocks:
+            return False
+        environment = self._client.environment
+        return sandbox is None or (
+            environment is not None and environment.capabilities.sandboxed_file_streaming
+        )
+
+    async def _read_in_blocks(self, path: PathUri, sandbox: FileSandbox | None) -> bytes:
+        chunks: list[bytes] = []
+
+        async def take(chunk: bytes) -> None:
+            chunks.append(chunk)
+
+        handle = await self.open(path, sandbox=sandbox)
+        try:
+            await read_blocks(handle, take)
+        finally:
+            await handle.aclose()
+        return b"".join(chunks)
+
+    async def _write_in_blocks(
+        self, path: PathUri, data: bytes, sandbox: FileSandbox | None
+    ) -> None:
+        blocks = (data[at : at + BLOCK] for at in range(0, len(data), BLOCK))
+        handle = await self.open(path, "replace", sandbox=sandbox)
+        try:
+            await write_blocks(handle, lambda: next(blocks, b""))
+        except BaseException:
+            handle.discard()
+            raise
+        await handle.aclose()
+
+    async def _again(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Begin anew after each lost connection, for with it the handle is gone."""
+        while True:
+            try:
+                return await attempt()
+            except ConnectionLost:
+                if self._client.lost_for_good:
+                    raise
+
+
+def _only_false(follow_symlinks: bool) -> bool | None:
+    """Older servers do not know the member, so it is sent only if it says something."""
+    return None if follow_symlinks else False

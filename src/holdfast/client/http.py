@@ -1,0 +1,224 @@
+"""
+HTTP calls from a server's side, behind the same seam as local ones (filesystem spec 5 and 7).
+
+No call is repeated after a lost connection: it may have done something. Streamed bodies
+come in numbered pieces and end with their connection.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.client.encoding import decoded
+from holdfast.client.refusal import refusals
+from holdfast.errors import ConnectionLost, HoldfastError, OperationFailed, RemoteProtocolError
+from holdfast.protocol.base import Method, Wire
+from holdfast.protocol.http import HttpHeader, HttpRequestParams, HttpResponse
+from holdfast.protocol.methods import HTTP_REQUEST
+
+if TYPE_CHECKING:
+    from holdfast.client.client import ExecServerClient
+
+__all__ = ["MAX_DELTA", "MAX_QUEUED", "MAX_QUEUED_BYTES", "RemoteHttpBody", "RemoteHttpClient"]
+
+MAX_DELTA = 1 << 20
+"""Bytes of one piece of a body."""
+
+MAX_QUEUED = 256
+"""Pieces of one body that wait for their reader; one more and the stream fails."""
+
+MAX_QUEUED_BYTES = 16 << 20
+"""Bytes of them."""
+
+_SLOW = 4
+"""At a quarter of either limit the server has to wait, so that they are hardly ever reached."""
+
+
+class _ResponseText(Wire, frozen=True, kw_only=True):
+    """The answer, its base64 left as it is for a faster library."""
+
+    status: int
+    headers: list[HttpHeader]
+    body_base64: str
+
+
+class _DeltaText(Wire, frozen=True, kw_only=True):
+    """A piece of a body, likewise."""
+
+    request_id: str
+    seq: int
+    delta_base64: str
+    done: bool = False
+    error: str | None = None
+
+
+_REQUEST = Method(HTTP_REQUEST.name, HttpRequestParams, _ResponseText)
+
+
+class RemoteHttpClient:
+    """Makes calls on the machine that a client is connected to."""
+
+    def __init__(self, client: "ExecServerClient") -> None:
+        self._client = client
+        self._last_id = 0
+        self._bodies: dict[str, RemoteHttpBody] = {}
+
+    # -- the seam
+
+    async def request(self, params: HttpRequestParams) -> HttpResponse:
+        """
+        As the seam says.
+
+        Raises:
+            ConnectionLost: Whether the call was made is not known.
+        """
+        params = msgspec.structs.replace(params, stream_response=False)
+        with refusals():
+            return _response(await self._client.call(_REQUEST, params))
+
+    async def stream(self, params: HttpRequestParams) -> tuple[HttpResponse, "RemoteHttpBody"]:
+        """
+        As `request`, but returns with the headers; the body is read by the caller.
+
+        There is no way to tell a server that the rest is not wanted: after `aclose` it
+        still comes, and is thrown away.
+        """
+        link = await self._client.connected()
+        # Ids of our own, since one that is in use would be refused.
+        self._last_id += 1
+        request_id = f"http-{self._last_id}"
+        params = msgspec.structs.replace(params, request_id=request_id, stream_response=True)
+        body = self._bodies[request_id] = RemoteHttpBody(self._client, self, request_id)
+        try:
+            with refusals():
+                return _response(await link.call(_REQUEST, params)), body
+        except BaseException:
+            await body.aclose()
+            raise
+
+    # -- what the client tells
+
+    def deliver(self, params: object) -> None:
+        """
+        Take a piece of a body from the wire.
+
+        Raises:
+            msgspec.ValidationError: It is none.
+        """
+        delta = msgspec.convert(params, _DeltaText)
+        body = self._bodies.get(delta.request_id)
+        if body is None:
+            return  # nobody reads it any more
+        try:
+            body.deliver(delta.seq, decoded(delta.delta_base64), done=delta.done, error=delta.error)
+        except RemoteProtocolError as error:
+            body.fail(error)
+
+    def interrupted(self) -> None:
+        """The connection is lost, and with it every body that was not complete."""
+        for body in list(self._bodies.values()):
+            body.fail(ConnectionLost("exec-server transport disconnected"))
+
+    def forget(self, request_id: str) -> None:
+        """Nothing more is expected of that body."""
+        self._bodies.pop(request_id, None)
+
+
+class RemoteHttpBody:
+    """A body that comes over the wire; for one reader."""
+
+    def __init__(
+        self, client: "ExecServerClient", owner: RemoteHttpClient, request_id: str
+    ) -> None:
+        self._client = client
+        self._owner = owner
+        self._request_id = request_id
+        self._last_seq = 0
+        self._pieces: deque[bytes] = deque()
+        self._bytes = 0
+        self._news = asyncio.Event()
+        self._ended = False
+        self._failure: HoldfastError | None = None
+
+    # -- the seam
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._read()
+
+    async def aclose(self) -> None:
+        self._pieces.clear()
+        self._bytes = 0
+        self._end()
+
+    # -- what the client tells
+
+    def deliver(self, seq: int, piece: bytes, *, done: bool, error: str | None) -> None:
+        """
+        Take the next piece.
+
+        Raises:
+            RemoteProtocolError: It is not the next one, or there is no room for it.
+        """
+        if seq != self._last_seq + 1:
+            raise RemoteProtocolError(
+                f"http response stream `{self._request_id}` received seq {seq},"
+                f" expected {self._last_seq + 1}"
+            )
+        self._last_seq = seq
+        if len(piece) > MAX_DELTA:
+            raise RemoteProtocolError(
+                f"http response stream `{self._request_id}` received a delta of {len(piece)} bytes;"
+                f" limit is {MAX_DELTA}"
+            )
+        if piece:
+            self._pieces.append(piece)
+            self._bytes += len(piece)
+            if len(self._pieces) > MAX_QUEUED or self._bytes > MAX_QUEUED_BYTES:
+                raise RemoteProtocolError(
+                    f"http response stream `{self._request_id}` is not read fast enough"
+                )
+        if error is not None:
+            self._failure = OperationFailed(error)
+        if error is not None or done:
+            self._end()
+        elif len(self._pieces) > MAX_QUEUED // _SLOW or self._bytes > MAX_QUEUED_BYTES // _SLOW:
+            self._client.hold_receiving(self)
+        self._news.set()
+
+    def fail(self, error: HoldfastError) -> None:
+        """The rest will not come; what is here can still be read."""
+        if not self._ended:
+            self._failure = error
+            self._end()
+
+    # -- inside
+
+    async def _read(self) -> AsyncIterator[bytes]:
+        while True:
+            while self._pieces:
+                piece = self._pieces.popleft()
+                self._bytes -= len(piece)
+                if not self._pieces:
+                    self._client.release_receiving(self)
+                yield piece
+            if self._ended:
+                break
+            self._news.clear()
+            await self._news.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _end(self) -> None:
+        self._ended = True
+        self._owner.forget(self._request_id)
+        self._client.release_receiving(self)
+        self._news.set()
+
+
+def _response(answer: _ResponseText) -> HttpResponse:
+    return HttpResponse(
+        status=answer.status, headers=answer.headers, body_base64=decoded(answer.body_base64)
+    )

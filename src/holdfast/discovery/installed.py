@@ -1,0 +1,378 @@
+"""
+What `capabilities/discoverV2` answers: the plugins and skills that are installed here.
+
+Plugins are in the cache of the Codex home, `plugins/cache/MARKETPLACE/NAME/VERSION`, and
+skills in three folders: of the Codex home, of the user and of the system. Whether one is
+enabled is for the client to decide, and what belongs to a project is not looked for.
+Nothing here fails: what cannot be read is left out, with a warning that says no more than
+that, since the texts would tell about files a client may not see.
+
+The real server reads all of this once and watches the files; here they are read for each
+request. Filesystem spec 6.2; all else was seen on the real server 0.166.0.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.backends import FileSystem
+from holdfast.discovery.places import ancestors, below, name_of, parent_of
+from holdfast.discovery.roots import discover_root
+from holdfast.discovery.skill_text import SkillTextError, read_head, read_metadata
+from holdfast.discovery.versions import active_version, is_marketplace_name, is_plugin_name
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.protocol.base import Wire
+from holdfast.protocol.discovery import (
+    CapabilityFile,
+    CapabilityRoot,
+    DiscoveredRoot,
+    DiscoverInstalledResponse,
+    InstalledPlugin,
+    InstalledSkill,
+    SkillFiles,
+    SkillSource,
+)
+from holdfast.protocol.fs import WalkOptions
+from holdfast.protocol.paths import PathUri
+
+__all__ = ["discover_installed"]
+
+_MAX_LOCATIONS = 512
+_MAX_CAPABILITIES = 2_048
+_MAX_WARNINGS = 64
+_MAX_BYTES = 4 << 20
+"""Plugins and folders of skills; plugins and skills in them; warnings; bytes of the answer."""
+
+_MAX_NAME = 129
+"""Characters of the name of a skill together with that of its plugin."""
+
+_MAX_INSTALL_FILE = 16 << 10
+_MAX_REMOTE_ID = 1024
+_INSTALL_FILE = ".codex-remote-plugin-install.json"
+
+_AT_ONCE = 8
+_CACHE = WalkOptions(
+    max_depth=1, max_directories=2_000, max_entries=20_000, follow_directory_symlinks=True
+)
+
+_NO_LOCATION = "some capability locations could not be resolved; discovery may be incomplete"
+_NO_METADATA = "some capability metadata could not be loaded; discovery may be incomplete"
+_TOO_MUCH = "capability discovery size limit reached"
+
+
+class _Unreadable(Exception):
+    """A file is not what it should be."""
+
+
+class _Plugin(NamedTuple):
+    id: str
+    version: str
+    remote_id: str | None
+
+
+class _Location(NamedTuple):
+    root: PathUri
+    plugin: _Plugin | None = None
+    source: str = ""
+    """The id of a folder of skills."""
+
+
+class _Found(NamedTuple):
+    plugin: InstalledPlugin | None = None
+    skills: Sequence[InstalledSkill] = ()
+    complete: bool = True
+
+
+async def discover_installed(
+    files: FileSystem, *, codex_home: str, user_home: str | None, system_folder: str
+) -> DiscoverInstalledResponse:
+    """
+    Look at what is installed.
+
+    Args:
+        files: Of the machine.
+        codex_home: Absolute, as the other two.
+        user_home: If there is one.
+        system_folder: Where the files of the system are.
+    """
+    home = PathUri.from_path(codex_home)
+    plugins, complete = await _cached_plugins(files, below(home, "plugins", "cache"))
+    folders = [
+        ("codex-home-skills", below(home, "skills")),
+        ("system-skills", below(PathUri.from_path(system_folder), "skills")),
+    ]
+    if user_home is not None:
+        user = below(PathUri.from_path(user_home), ".agents", "skills")
+        folders.insert(1, ("user-agent-skills", user))
+    skills = [_Location(root, source=name) for name, root in folders if root is not None]
+    locations = [*plugins, *skills][:_MAX_LOCATIONS]
+    at_once = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(location: _Location) -> _Found:
+        async with at_once:
+            return await _look(files, location)
+
+    async with asyncio.TaskGroup() as tasks:
+        scans = [tasks.create_task(look(location)) for location in locations]
+    answer = _Answer([] if complete else [_NO_LOCATION])
+    for scan in scans:
+        answer.add(scan.result())
+    return answer.finish()
+
+
+# -- where to look
+
+
+async def _cached_plugins(files: FileSystem, cache: PathUri | None) -> tuple[list[_Location], bool]:
+    """The plugins of the cache in use, and whether that is all of them."""
+    if cache is None:
+        return [], True
+    try:
+        found = await files.walk(cache, _CACHE)
+    except NotFound:
+        return [], True
+    except HoldfastError:
+        return [], False
+    complete = not found.errors and not found.truncated
+    packages: dict[str, PathUri] = {}
+    for entry in found.entries:
+        marketplace = parent_of(entry.path)
+        if entry.kind == "directory" and marketplace is not None and marketplace != cache:
+            name, market = name_of(entry.path), name_of(marketplace)
+            if is_plugin_name(name) and is_marketplace_name(market):
+                packages[f"{name}@{market}"] = entry.path
+    locations: list[_Location] = []
+    for plugin_id, package in sorted(packages.items()):
+        version = active_version([name async for name in _folders(files, package)])
+        root = None if version is None else below(package, version)
+        if version is None or root is None:
+            continue
+        try:
+            remote_id = await _remote_id(files, below(package, _INSTALL_FILE))
+        except (_Unreadable, HoldfastError):
+            remote_id, complete = None, False
+        locations.append(_Location(root, _Plugin(plugin_id, version, remote_id)))
+    return locations, complete
+
+
+async def _folders(files: FileSystem, package: PathUri) -> AsyncIterator[str]:
+    """The names of the folders in one, links to folders left out."""
+    try:
+        entries = await files.read_directory(package)
+    except HoldfastError:
+        return
+    for entry in entries:
+        path = below(package, entry.file_name) if entry.is_directory else None
+        if path is None:
+            continue
+        try:
+            metadata = await files.get_metadata(path)
+        except HoldfastError:
+            continue
+        if not metadata.is_symlink:
+            yield entry.file_name
+
+
+async def _remote_id(files: FileSystem, path: PathUri | None) -> str | None:
+    """The id of a plugin that came from elsewhere."""
+    if path is None:
+        return None
+    try:
+        data = await files.read_file(path)
+    except NotFound:
+        return None
+    if len(data) > _MAX_INSTALL_FILE:
+        raise _Unreadable
+    table = _table(data.decode(errors="replace"))
+    remote_id = table.get("remote_plugin_id")
+    if table.get("schema_version") != 1 or not isinstance(remote_id, str):
+        raise _Unreadable
+    remote_id = remote_id.strip()
+    if not remote_id or len(remote_id.encode(errors="replace")) > _MAX_REMOTE_ID:
+        raise _Unreadable
+    return remote_id
+
+
+# -- what is there
+
+
+async def _look(files: FileSystem, location: _Location) -> _Found:
+    try:
+        metadata = await files.get_metadata(location.root)
+    except HoldfastError as error:
+        # That there is none, or none for us, is how it is on most machines.
+        unknown = not isinstance(error, NotFound) and "os error 13" not in str(error)
+        return _Found(complete=not unknown)
+    if not metadata.is_directory:
+        return _Found()
+    scan = await discover_root(files, CapabilityRoot(id="", path=location.root))
+    complete = not scan.warnings and scan.error is None
+    prefixes = dict(_prefixes(scan.namespace_manifests))
+    source: SkillSource | msgspec.UnsetType = msgspec.UNSET
+    if location.plugin is None:
+        source = SkillSource(id=location.source, path=location.root)
+    skills: list[InstalledSkill] = []
+    for skill in scan.skills:
+        try:
+            skills.append(_skill(skill, prefixes, source))
+        except SkillTextError:
+            complete = False
+    if location.plugin is None:
+        return _Found(skills=skills, complete=complete)
+    try:
+        return _Found(plugin=_plugin(location, scan, skills), complete=complete)
+    except _Unreadable:
+        return _Found(complete=False)
+
+
+def _prefixes(manifests: Sequence[CapabilityFile]) -> Iterator[tuple[PathUri, str]]:
+    """What each plugin puts in front of the names of its skills, by its folder."""
+    for manifest in manifests:
+        folder = parent_of(manifest.path)
+        plugin = None if folder is None else parent_of(folder)
+        if plugin is None:
+            continue
+        try:
+            yield plugin, _manifest_name(_table(manifest.contents), plugin)
+        except _Unreadable:
+            continue
+
+
+def _skill(
+    skill: SkillFiles, prefixes: Mapping[PathUri, str], source: SkillSource | msgspec.UnsetType
+) -> InstalledSkill:
+    path = skill.instructions.path
+    folder = parent_of(path)
+    head = read_head(skill.instructions.contents, "" if folder is None else name_of(folder))
+    prefix = next((prefixes[above] for above in ancestors(path) if above in prefixes), None)
+    name = head.name if prefix is None else f"{prefix}:{head.name}"
+    if len(name) > _MAX_NAME:
+        raise SkillTextError("the name is too long")
+    dependencies, policy = (
+        (None, None) if skill.metadata is None else read_metadata(skill.metadata.contents)
+    )
+    return InstalledSkill(
+        name=name,
+        description=head.description,
+        short_description=head.short_description,
+        path=path,
+        discovery_root=source,
+        dependencies=dependencies,
+        policy=policy,
+    )
+
+
+def _plugin(
+    location: _Location, scan: DiscoveredRoot, skills: list[InstalledSkill]
+) -> InstalledPlugin:
+    files = scan.plugin
+    assert location.plugin is not None  # the caller looked
+    if files is None:
+        raise _Unreadable
+    manifest = _table(files.manifest.contents)
+    name = _manifest_name(manifest, location.root)
+    interface = manifest.get("interface")
+    if not isinstance(manifest.get("apps"), str | None) or not isinstance(interface, dict | None):
+        raise _Unreadable
+    shown = (interface or {}).get("displayName")
+    if not isinstance(shown, str | None):
+        raise _Unreadable
+    servers = manifest.get("mcpServers")
+    if isinstance(servers, dict):
+        inline = CapabilityFile(
+            path=files.manifest.path, contents=_inline_servers(files.manifest.contents)
+        )
+        files = msgspec.structs.replace(files, mcp_config=inline)
+    return InstalledPlugin(
+        id=location.plugin.id,
+        display_name=(shown or "").strip() or name,
+        remote_plugin_id=location.plugin.remote_id,
+        version=location.plugin.version,
+        root=location.root,
+        files=files,
+        skills=skills,
+    )
+
+
+def _manifest_name(manifest: Mapping[str, object], plugin: PathUri) -> str:
+    name = manifest.get("name", "")
+    if not isinstance(name, str):
+        raise _Unreadable
+    return name if name.strip() else name_of(plugin)
+
+
+class _Servers(Wire, frozen=True, kw_only=True):
+    mcp_servers: msgspec.Raw
+
+
+def _inline_servers(manifest: str) -> str:
+    """The servers as they are spelled in the manifest, without its blanks."""
+    raw = msgspec.json.decode(manifest.encode(), type=_Servers).mcp_servers
+    return msgspec.json.format(bytes(raw), indent=-1).decode()
+
+
+def _table(text: str) -> dict[str, object]:
+    try:
+        table = json.loads(text, object_pairs_hook=_no_key_twice)
+    except (ValueError, RecursionError) as error:
+        raise _Unreadable from error
+    if not isinstance(table, dict):
+        raise _Unreadable
+    return table
+
+
+def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("a key stands twice")
+    return table
+
+
+# -- how much of it fits
+
+
+class _Answer:
+    """An answer that stops growing at its limits."""
+
+    def __init__(self, warnings: list[str]) -> None:
+        self._plugins: list[InstalledPlugin] = []
+        self._skills: list[InstalledSkill] = []
+        self._warnings = warnings
+        self._count = 0
+        self._bytes = 0
+        self._full = False
+
+    def add(self, found: _Found) -> None:
+        if not found.complete and len(self._warnings) < _MAX_WARNINGS:
+            self._warnings.append(_NO_METADATA)
+        if found.plugin is not None:
+            plugin = found.plugin
+            room = _MAX_CAPABILITIES - self._count - 1
+            if len(plugin.skills) > room >= 0:
+                self._full = True
+                plugin = msgspec.structs.replace(plugin, skills=plugin.skills[:room])
+            if self._admit(plugin, 1 + len(plugin.skills)):
+                self._plugins.append(plugin)
+        self._skills += [skill for skill in found.skills if self._admit(skill, 1)]
+
+    def _admit(self, what: Wire, count: int) -> bool:
+        size = len(_encode(what))
+        if self._count + count > _MAX_CAPABILITIES or self._bytes + size > _MAX_BYTES:
+            self._full = True
+            return False
+        self._count += count
+        self._bytes += size
+        return True
+
+    def finish(self) -> DiscoverInstalledResponse:
+        plugins = sorted(self._plugins, key=lambda plugin: plugin.id)
+        skills, warnings = self._skills, self._warnings
+        if self._full:
+            warnings = [_TOO_MUCH, *warnings[: _MAX_WARNINGS - 1]]
+        return DiscoverInstalledResponse(plugins=plugins, skills=skills, warnings=warnings)
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode

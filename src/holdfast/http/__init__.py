@@ -1,0 +1,1 @@
+"""HTTP calls from where the processes run; imported at the first one."""

@@ -1,0 +1,245 @@
+"""Ways to a server: directly or through a proxy, in the open or with TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from itertools import chain, zip_longest
+
+from holdfast.errors import OperationFailed
+from holdfast.http.exchange import HttpConnection
+from holdfast.http.proxies import Proxy
+from holdfast.http.urls import Url
+
+__all__ = ["Connector"]
+
+_STAGGER = 0.25
+"""Seconds an address has before the next one is tried beside it (RFC 8305)."""
+
+_MAX_ANSWER = 64 << 10
+"""Bytes of a proxy's answer to CONNECT."""
+
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where systems keep their certificates, for a Python that was built elsewhere."""
+
+
+_OWN_CERTIFICATES = ("CODEX_CA_CERTIFICATE", "SSL_CERT_FILE")
+"""Variables that name a file of certificates to trust besides; the first that is set counts."""
+
+
+class Connector:
+    """Opens connections."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """`environ` may name certificates to trust."""
+        self._environ = environ
+        self._tls: ssl.SSLContext | None = None
+
+    async def open(self, url: Url, proxy: Proxy | None) -> HttpConnection:
+        """
+        A connection on which a URL can be asked for.
+
+        Raises:
+            OSError: There is no way to it; `ssl.SSLError` if it cannot be trusted.
+            OperationFailed: The certificates to trust cannot be read.
+        """
+        if proxy is None:
+            return await self._direct(url)
+        if not proxy.url.is_http:
+            raise OSError(f"a proxy of scheme {proxy.url.scheme} is not supported")
+        if url.scheme == "http":
+            return await self._direct(proxy.url)
+        return await self._tunnel(url, proxy)
+
+    async def _direct(self, url: Url) -> HttpConnection:
+        tls = await self._context() if url.scheme == "https" else None
+        sock = await _connected(url.host, url.port)
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                HttpConnection, sock=sock, ssl=tls, server_hostname=url.host if tls else None
+            )
+        except BaseException:
+            sock.close()
+            raise
+        return connection
+
+    async def _tunnel(self, url: Url, proxy: Proxy) -> HttpConnection:
+        loop = asyncio.get_running_loop()
+        tls = await self._context()
+        sock = await _connected(proxy.url.host, proxy.url.port)
+        outer = tls if proxy.url.scheme == "https" else None
+        try:
+            transport, answer = await loop.create_connection(
+                lambda: _Answer(loop),
+                sock=sock,
+                ssl=outer,
+                server_hostname=proxy.url.host if outer else None,
+            )
+        except BaseException:
+            sock.close()
+            raise
+        try:
+            transport.write(_connect_request(url, proxy))
+            await answer.accepted
+            inner = HttpConnection()
+            upgraded = await loop.start_tls(transport, inner, tls, server_hostname=url.host)
+        except BaseException:
+            transport.abort()
+            raise
+        assert upgraded is not None  # or it had raised
+        # The protocol is not told of the transport that it is moved to.
+        inner.connection_made(upgraded)
+        return inner
+
+    async def _context(self) -> ssl.SSLContext:
+        """What TLS trusts. Kept, and made in a thread: reading the certificates takes a while."""
+        if self._tls is None:
+            self._tls = await asyncio.to_thread(_trust, self._environ)
+        return self._tls
+
+
+def _trust(environ: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    paths = ssl.get_default_verify_paths()
+    if not any(map(os.path.exists, (paths.openssl_cafile, paths.openssl_capath))):
+        for bundle in filter(os.path.exists, _BUNDLES):
+            context.load_verify_locations(bundle)
+            break
+    for name in _OWN_CERTIFICATES:
+        if path := environ.get(name):
+            _trust_also(context, name, path)
+            break
+    return context
+
+
+def _trust_also(context: ssl.SSLContext, name: str, path: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:
+        system = f"{error.strerror} (os error {error.errno})"
+        why = "it holds none" if isinstance(error, ssl.SSLError) else system
+        raise OperationFailed(
+            f"http/request failed: Failed to read CA certificate file {path} selected by {name}: "
+            f"{why}. If you set CODEX_CA_CERTIFICATE or SSL_CERT_FILE, ensure it points to a PEM "
+            "file containing one or more CERTIFICATE blocks, or unset it to use system roots."
+        ) from error
+
+
+def _connect_request(url: Url, proxy: Proxy) -> bytes:
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    lines = [f"CONNECT {host}:{url.port} HTTP/1.1", f"Host: {host}:{url.port}"]
+    if proxy.credentials is not None:
+        lines.append(f"Proxy-Authorization: {proxy.credentials}")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+class _Answer(asyncio.Protocol):
+    """Waits for a proxy to say that the way is free."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.accepted: asyncio.Future[None] = loop.create_future()
+        self._head = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._head += data
+        head, end, rest = self._head.partition(b"\r\n\r\n")
+        if end and head[:12] in (b"HTTP/1.1 200", b"HTTP/1.0 200") and not rest:
+            self._settle(None)
+        elif end or len(head) > _MAX_ANSWER:
+            self._settle(OSError("the proxy refused"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._settle(ConnectionResetError("the proxy closed the connection"))
+
+    def _settle(self, error: OSError | None) -> None:
+        if self.accepted.done():
+            return
+        if error is None:
+            self.accepted.set_result(None)
+        else:
+            self.accepted.set_exception(error)
+
+
+Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+
+
+async def _connected(host: str, port: int) -> socket.socket:
+    """
+    A socket to the first address that answers.
+
+    They are tried in turn, and one that keeps us waiting is overtaken by the next,
+    so that a broken route of one family costs a fraction of a second.
+    """
+    addresses = await _resolve(host, port)
+    if len(addresses) == 1:
+        return await _connect(addresses[0])
+    errors: list[OSError] = []
+    attempts: set[asyncio.Task[socket.socket]] = set()
+    try:
+        for position, address in enumerate(addresses):
+            attempts.add(asyncio.get_running_loop().create_task(_connect(address)))
+            is_last = position == len(addresses) - 1
+            while attempts:
+                done, attempts = await asyncio.wait(
+                    attempts,
+                    timeout=None if is_last else _STAGGER,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                sockets = [task.result() for task in done if task.exception() is None]
+                for extra in sockets[1:]:
+                    extra.close()
+                if sockets:
+                    return sockets[0]
+                errors += [e for e in (task.exception() for task in done) if isinstance(e, OSError)]
+                if not is_last:
+                    break
+    finally:
+        for task in attempts:
+            task.cancel()
+        for result in await asyncio.gather(*attempts, return_exceptions=True):
+            if isinstance(result, socket.socket):
+                result.close()
+    raise errors[0]
+
+
+async def _connect(address: Address) -> socket.socket:
+    family, where = address
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _resolve(host: str, port: int) -> Sequence[Address]:
+    """The addresses of a host, the two families in turn."""
+    try:
+        literal = ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        if literal.version == 4:
+            return [(socket.AF_INET, (host, port))]
+        return [(socket.AF_INET6, (host, port, 0, 0))]
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a label that is empty or too long for a name
+        raise OSError(f"no such host: {host}") from error
+    families: dict[socket.AddressFamily, list[Address]] = {}
+    for family, _, _, _, where in found:
+        families.setdefault(family, []).append((family, where))  # type: ignore[arg-type]
+    turns = chain.from_iterable(zip_longest(*families.values()))
+    return [address for address in turns if address is not None]

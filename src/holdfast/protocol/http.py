@@ -1,0 +1,50 @@
+"""`http/request`: HTTP calls from the executor's side (filesystem and HTTP spec 5)."""
+
+from typing import Literal
+
+from holdfast.protocol.base import U64, U64_MAX, Wire
+
+__all__ = ["BodyDeltaEvent", "HttpHeader", "HttpRequestParams", "HttpResponse", "RedirectPolicy"]
+
+RedirectPolicy = Literal["follow", "stop"]
+
+
+class HttpHeader(Wire, frozen=True, kw_only=True, omit_defaults=True):
+    name: str
+    value: str
+    value_env_var: str | None = None
+    """A variable of the executor whose content is appended to `value`; in requests only."""
+
+
+class HttpRequestParams(Wire, frozen=True, kw_only=True):
+    method: str
+    url: str
+    request_id: str
+    headers: tuple[HttpHeader, ...] = ()
+    body_base64: str | None = None
+    """Base64, kept as text: it is decoded by a faster library than the envelope's."""
+    timeout_ms: U64 | None = None
+    redirect_policy: RedirectPolicy = "follow"
+    stream_response: bool = False
+
+    def __post_init__(self) -> None:
+        if self.timeout_ms is not None and self.timeout_ms > U64_MAX:
+            raise ValueError("invalid number")
+
+
+class HttpResponse(Wire, frozen=True, kw_only=True):
+    """The answer; with `streamResponse` its body follows in deltas and is empty here."""
+
+    status: int
+    headers: list[HttpHeader]
+    body_base64: bytes
+
+
+class BodyDeltaEvent(Wire, frozen=True, kw_only=True):
+    """A piece of a streamed body; the last one is empty and `done`."""
+
+    request_id: str
+    seq: int
+    delta_base64: bytes
+    done: bool
+    error: str | None = None

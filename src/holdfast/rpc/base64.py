@@ -1,0 +1,65 @@
+"""Base64 as the protocol wants it: standard alphabet, padded, no loose bits."""
+
+import re
+from collections.abc import Iterator
+
+import pybase64
+
+from holdfast.errors import InvalidParams
+
+__all__ = ["InvalidBase64", "decode_base64", "decode_base64_pieces", "encode_base64"]
+
+
+class InvalidBase64(InvalidParams):
+    """A text is not base64; the message is the reason the real server gives."""
+
+
+PIECE = 1 << 20
+"""Characters that are decoded at a time; a multiple of four."""
+
+_STRAY = re.compile(r"[^+/0-9A-Za-z]")
+
+
+def encode_base64(data: bytes) -> bytes:
+    encoded: bytes = pybase64.b64encode(data)
+    return encoded
+
+
+def decode_base64(text: str) -> bytes:
+    """
+    The bytes behind a text.
+
+    Raises:
+        InvalidBase64: It is not base64.
+    """
+    try:
+        data: bytes = pybase64.b64decode(text, validate=True)
+    except ValueError:
+        stray = _STRAY.search(text.rstrip("="))
+        if stray is not None:
+            reason = f"Invalid symbol {ord(stray[0])}, offset {stray.start()}."
+            raise InvalidBase64(reason) from None
+        raise InvalidBase64("Invalid padding") from None
+    # Bits that the padding leaves over must be zero, or two texts mean one value.
+    if text.endswith("=") and pybase64.b64encode(data[-(len(data) % 3) :]).decode() != text[-4:]:
+        offset = len(text.rstrip("=")) - 1
+        raise InvalidBase64(f"Invalid last symbol {ord(text[offset])}, offset {offset}.")
+    return data
+
+
+def decode_base64_pieces(text: str) -> Iterator[bytes]:
+    """
+    As `decode_base64`, piece by piece, for a text so large that memory is what it costs.
+
+    A fault is found when its piece is due.
+    """
+    last = max(0, len(text) - 1) // PIECE * PIECE
+    for start in range(0, len(text), PIECE):
+        piece = text[start : start + PIECE]
+        try:
+            if start < last and piece.endswith("="):
+                raise InvalidBase64("Invalid padding")
+            yield decode_base64(piece)
+        except InvalidBase64:
+            decode_base64(text)  # which says it with the right offset
+            raise

@@ -1,0 +1,59 @@
+"""`capabilityRoots/discoverV1` and `capabilities/discoverV2`: the wire in front of `discovery`."""
+
+import os
+import pwd
+
+from holdfast.errors import OperationFailed
+from holdfast.filesystem.refuse import refuse_restricted
+from holdfast.protocol.discovery import (
+    DiscoverInstalledParams,
+    DiscoverInstalledResponse,
+    DiscoverRootsParams,
+    DiscoverRootsResponse,
+)
+from holdfast.protocol.methods import CAPABILITIES_DISCOVER, CAPABILITY_ROOTS_DISCOVER
+from holdfast.rpc.router import Router
+from holdfast.server.connection import ServerConnection
+
+__all__ = ["add_discovery_methods"]
+
+
+def add_discovery_methods(router: Router[ServerConnection]) -> None:
+    """Serve the methods of this file."""
+    router.add(CAPABILITY_ROOTS_DISCOVER, _discover_roots)
+    router.add(CAPABILITIES_DISCOVER, _discover_installed)
+
+
+async def _discover_roots(
+    client: ServerConnection, params: DiscoverRootsParams
+) -> DiscoverRootsResponse:
+    from holdfast.discovery.roots import discover_roots
+
+    return DiscoverRootsResponse(roots=await discover_roots(client.state.filesystem, params.roots))
+
+
+async def _discover_installed(
+    client: ServerConnection, params: DiscoverInstalledParams
+) -> DiscoverInstalledResponse:
+    from holdfast.discovery.installed import discover_installed
+    from holdfast.server.executor_config import SYSTEM_FOLDER, codex_home
+
+    refuse_restricted(params.sandbox)
+    home = os.environ.get("HOME") or _home_of_user()
+    try:
+        codex = codex_home(os.environ, home)
+    except OperationFailed:
+        return DiscoverInstalledResponse(plugins=[], skills=[], warnings=[])
+    return await discover_installed(
+        client.state.filesystem,
+        codex_home=codex,
+        user_home=home if home and os.path.isabs(home) else None,
+        system_folder=SYSTEM_FOLDER,
+    )
+
+
+def _home_of_user() -> str | None:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return None

@@ -1,0 +1,283 @@
+"""
+`fs/*`: the wire in front of the file system.
+
+Requests run side by side; those on one handle run in the order in which they came.
+"""
+
+from collections.abc import Awaitable, Iterable, Sequence
+from functools import partial
+
+from holdfast.errors import InvalidRequest, NotFound
+from holdfast.filesystem.failure import native_path
+from holdfast.filesystem.handle import LocalFileHandle, check_read_length, check_write_range
+from holdfast.filesystem.walk import Walked
+from holdfast.protocol.base import Empty
+from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CanonicalizeResponse,
+    CloseParams,
+    CopyParams,
+    CreateDirectoryParams,
+    FileMetadata,
+    GetMetadataParams,
+    OpenParams,
+    OpenResponse,
+    ReadBlockParams,
+    ReadDirectoryParams,
+    ReadDirectoryResponse,
+    ReadFileParams,
+    RemoveParams,
+    WalkParams,
+    WatchMissingParams,
+    WatchMissingResponse,
+    WriteBlockParams,
+    WriteFileParams,
+)
+from holdfast.protocol.methods import (
+    FS_CANONICALIZE,
+    FS_CLOSE,
+    FS_COPY,
+    FS_CREATE_DIRECTORY,
+    FS_GET_METADATA,
+    FS_OPEN,
+    FS_READ_BLOCK,
+    FS_READ_DIRECTORY,
+    FS_READ_FILE,
+    FS_REMOVE,
+    FS_WALK,
+    FS_WATCH_MISSING,
+    FS_WRITE_BLOCK,
+    FS_WRITE_FILE,
+)
+from holdfast.rpc.base64 import InvalidBase64, decode_base64, decode_base64_pieces, encode_base64
+from holdfast.rpc.encode import Encoded, encode_value
+from holdfast.rpc.router import Router
+from holdfast.server.connection import ServerConnection
+from holdfast.server.handles import check_handle_id, unknown_handle
+
+__all__ = ["add_file_methods"]
+
+_EMPTY = Empty()
+
+_AT_ONCE = 1 << 20
+"""Bytes up to which base64 is made in the event loop; a thread would take longer to ask."""
+
+_BATCH = 512
+"""Entries that are encoded in one go, before another thread may have its turn."""
+
+
+def add_file_methods(router: Router[ServerConnection]) -> None:
+    """Serve the methods of this file."""
+    router.add(FS_READ_FILE, _read_file)
+    router.add(FS_OPEN, _open)
+    router.add(FS_READ_BLOCK, _read_block)
+    router.add(FS_WRITE_BLOCK, _write_block)
+    router.add(FS_CLOSE, _close)
+    router.add(FS_WRITE_FILE, _write_file)
+    router.add(FS_CREATE_DIRECTORY, _create_directory)
+    router.add(FS_GET_METADATA, _get_metadata)
+    router.add(FS_CANONICALIZE, _canonicalize)
+    router.add(FS_READ_DIRECTORY, _read_directory)
+    router.add(FS_WALK, _walk)
+    router.add(FS_REMOVE, _remove)
+    router.add(FS_COPY, _copy)
+    router.add(FS_WATCH_MISSING, _watch_missing)
+
+
+def _follows(wish: bool | None) -> bool:
+    return wish is not False
+
+
+# -- whole files
+
+
+async def _read_file(client: ServerConnection, params: ReadFileParams) -> Encoded:
+    filesystem = client.state.filesystem
+    data = await filesystem.read_file(
+        params.path, follow_symlinks=_follows(params.follow_symlinks), sandbox=params.sandbox
+    )
+    if len(data) <= _AT_ONCE:
+        encoded = encode_base64(data)
+    else:
+        encoded = await filesystem.run(partial(encode_base64, data))
+    return Encoded(b'{"dataBase64":"', encoded, b'"}')
+
+
+async def _write_file(client: ServerConnection, params: WriteFileParams) -> Empty:
+    text = params.data_base64
+    pieces: Iterable[bytes]
+    try:
+        # A large one is decoded where it is written.
+        pieces = (decode_base64(text),) if len(text) <= _AT_ONCE else decode_base64_pieces(text)
+        await client.state.filesystem.write_pieces(
+            params.path,
+            pieces,
+            follow_symlinks=_follows(params.follow_symlinks),
+            sandbox=params.sandbox,
+        )
+    except InvalidBase64 as error:
+        raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {error}") from None
+    return _EMPTY
+
+
+# -- files in blocks
+
+
+def _open(client: ServerConnection, params: OpenParams) -> Awaitable[OpenResponse]:
+    native_path(params.path)  # refused before the id is looked at
+    check_handle_id(params.handle_id)
+    return _opened(client, params, client.files.open(params))
+
+
+async def _opened(
+    client: ServerConnection, params: OpenParams, handle: LocalFileHandle
+) -> OpenResponse:
+    try:
+        await handle.opened
+    except Exception:
+        client.files.forget(params.handle_id, handle)
+        raise
+    return OpenResponse(handle_id=params.handle_id)
+
+
+def _read_block(client: ServerConnection, params: ReadBlockParams) -> Awaitable[Encoded]:
+    check_handle_id(params.handle_id)
+    check_read_length(params.len)
+    # It takes its turn now, before any later request on the handle does.
+    handle = client.files.get(params.handle_id)
+    return _read(client, params, handle, handle.start_reading(params.offset, params.len))
+
+
+async def _read(
+    client: ServerConnection,
+    params: ReadBlockParams,
+    handle: LocalFileHandle,
+    reading: Awaitable[tuple[bytes, bool]],
+) -> Encoded:
+    try:
+        chunk, eof = await reading
+    except NotFound:
+        raise unknown_handle(params.handle_id) from None
+    except Exception:
+        client.files.forget(params.handle_id, handle)
+        raise
+    end = b'","eof":true}' if eof else b'","eof":false}'
+    return Encoded(b'{"chunk":"', encode_base64(chunk), end)
+
+
+def _write_block(client: ServerConnection, params: WriteBlockParams) -> Awaitable[Empty]:
+    data = decode_base64(params.chunk)
+    check_handle_id(params.handle_id)
+    check_write_range(params.offset, len(data))
+    writing = client.files.get(params.handle_id).start_writing(params.offset, data)
+    return _write(params, writing)
+
+
+async def _write(params: WriteBlockParams, writing: Awaitable[None]) -> Empty:
+    try:
+        await writing
+    except NotFound:
+        raise unknown_handle(params.handle_id) from None
+    return _EMPTY
+
+
+def _close(client: ServerConnection, params: CloseParams) -> Empty | Awaitable[Empty]:
+    check_handle_id(params.handle_id)
+    handle = client.files.take(params.handle_id)
+    return _EMPTY if handle is None else _empty_after(handle.start_closing())
+
+
+async def _empty_after(work: Awaitable[object]) -> Empty:
+    await work
+    return _EMPTY
+
+
+# -- names
+
+
+async def _create_directory(client: ServerConnection, params: CreateDirectoryParams) -> Empty:
+    await client.state.filesystem.create_directory(
+        params.path,
+        recursive=params.recursive is not False,
+        follow_symlinks=_follows(params.follow_symlinks),
+        sandbox=params.sandbox,
+    )
+    return _EMPTY
+
+
+def _get_metadata(
+    client: ServerConnection, params: GetMetadataParams
+) -> FileMetadata | Awaitable[FileMetadata]:
+    filesystem = client.state.filesystem
+    follow = _follows(params.follow_symlinks)
+    known = filesystem.recall_metadata(params.path, follow_symlinks=follow, sandbox=params.sandbox)
+    if known is not None:
+        return known
+    return filesystem.get_metadata(params.path, follow_symlinks=follow, sandbox=params.sandbox)
+
+
+async def _canonicalize(
+    client: ServerConnection, params: CanonicalizeParams
+) -> CanonicalizeResponse:
+    path = await client.state.filesystem.canonicalize(params.path, sandbox=params.sandbox)
+    return CanonicalizeResponse(path=path)
+
+
+async def _read_directory(
+    client: ServerConnection, params: ReadDirectoryParams
+) -> ReadDirectoryResponse | Encoded:
+    filesystem = client.state.filesystem
+    entries = await filesystem.read_directory(params.path, sandbox=params.sandbox)
+    if len(entries) <= _BATCH:
+        return ReadDirectoryResponse(entries=entries)
+    listed = await filesystem.run(partial(_encode_list, entries))
+    return Encoded(b'{"entries":', *listed, b"}")
+
+
+async def _walk(client: ServerConnection, params: WalkParams) -> Encoded:
+    return await client.state.filesystem.walk_into(
+        _encode_walk, params.path, params.options, sandbox=params.sandbox
+    )
+
+
+def _encode_walk(found: Walked) -> Encoded:
+    # The texts of URIs need no escapes, so they are put together as they are.
+    entries = ",".join([f'{{"path":"{uri}","kind":"{kind}"}}' for uri, kind in found.entries])
+    errors = encode_value([{"path": uri, "message": message} for uri, message in found.errors])
+    end = b',"truncated":true}' if found.truncated else b',"truncated":false}'
+    return Encoded(b'{"entries":[', entries.encode(), b'],"errors":', errors, end)
+
+
+def _encode_list(items: Sequence[object]) -> list[bytes]:
+    """A long list in JSON, as one part; made in batches, as the encoder lets nobody else run."""
+    batches = [
+        encode_value(items[start : start + _BATCH])[1:-1] for start in range(0, len(items), _BATCH)
+    ]
+    return [b"[", b",".join(batches), b"]"]
+
+
+async def _remove(client: ServerConnection, params: RemoveParams) -> Empty:
+    await client.state.filesystem.remove(
+        params.path,
+        recursive=params.recursive is not False,
+        force=params.force is not False,
+        follow_symlinks=_follows(params.follow_symlinks),
+        sandbox=params.sandbox,
+    )
+    return _EMPTY
+
+
+async def _copy(client: ServerConnection, params: CopyParams) -> Empty:
+    await client.state.filesystem.copy(
+        params.source_path,
+        params.destination_path,
+        recursive=params.recursive,
+        sandbox=params.sandbox,
+    )
+    return _EMPTY
+
+
+async def _watch_missing(
+    client: ServerConnection, params: WatchMissingParams
+) -> WatchMissingResponse:
+    return WatchMissingResponse(watching=await client.files.watch(params))

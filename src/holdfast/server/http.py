@@ -1,0 +1,51 @@
+"""`http/request`: the wire in front of the HTTP client, and nothing else."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from holdfast.protocol.http import HttpRequestParams, HttpResponse
+from holdfast.protocol.methods import HTTP_REQUEST
+from holdfast.rpc.base64 import encode_base64
+from holdfast.rpc.encode import Encoded, encode_value
+from holdfast.rpc.router import Router
+from holdfast.server.connection import ServerConnection
+
+__all__ = ["add_http_methods"]
+
+_LARGE = 1 << 20
+"""Bytes of a body that is encoded in a thread, so that the event loop goes on."""
+
+
+def add_http_methods(router: Router[ServerConnection]) -> None:
+    """Serve the methods of this file."""
+    router.add(HTTP_REQUEST, _request)
+
+
+def _request(
+    client: ServerConnection, params: HttpRequestParams
+) -> Awaitable[HttpResponse | Encoded]:
+    if not params.stream_response:
+        return _buffered(client, params)
+    client.bodies.reserve(params.request_id)
+    return _streamed(client, params)
+
+
+async def _buffered(client: ServerConnection, params: HttpRequestParams) -> HttpResponse | Encoded:
+    response = await client.state.http.request(params)
+    body = response.body_base64
+    if len(body) <= _LARGE:
+        return response
+    encoded = await asyncio.to_thread(encode_base64, body)
+    status, headers = encode_value(response.status), encode_value(response.headers)
+    head = b'{"status":%b,"headers":%b,"bodyBase64":"' % (status, headers)
+    return Encoded(head, encoded, b'"}')
+
+
+async def _streamed(client: ServerConnection, params: HttpRequestParams) -> HttpResponse:
+    try:
+        response, body = await client.state.http.stream(params)
+    except BaseException:
+        client.bodies.release(params.request_id)
+        raise
+    client.bodies.start(params.request_id, body)
+    return response

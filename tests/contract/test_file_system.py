@@ -1,0 +1,386 @@
+"""
+What every file system promises.
+
+Nothing here says where the files are: on this machine, behind any of our transports, or
+on the real Codex server behind our client.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.backends import FileSystem
+from holdfast.client.client import ExecServerClient
+from holdfast.errors import InvalidParams, InvalidRequest, NotFound, OperationFailed, Refused
+from holdfast.filesystem.local import LocalFileSystem
+from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
+from holdfast.protocol.fs import FileSandbox, WalkOptions
+from holdfast.protocol.paths import PathUri
+from tests.contract.conftest import Place
+from tests.e2e.wire import LIMIT
+
+BIG = 5 * BLOCK + 17
+"""Bytes of a file that remote ones move in blocks."""
+
+DISABLED = FileSandbox(permissions={"type": "disabled"}, windows_sandbox_level="disabled")
+RESTRICTED = FileSandbox(
+    permissions={
+        "type": "managed",
+        "file_system": {"type": "restricted", "entries": []},
+        "network": "restricted",
+    },
+    windows_sandbox_level="disabled",
+)
+
+
+@pytest.fixture
+async def files(place: Place) -> AsyncIterator[FileSystem]:
+    """The files of each place in turn."""
+    if place.remote:
+        assert isinstance(place.backend, ExecServerClient)
+        yield place.backend.files
+    else:
+        local = LocalFileSystem()
+        yield local
+        await local.aclose()
+
+
+def uri(*parts: object) -> PathUri:
+    return PathUri.from_path(os.path.join(*map(str, parts)))
+
+
+def names_in(folder: Path) -> list[str]:
+    return os.listdir(folder)
+
+
+def resolved(path: Path) -> Path:
+    return path.resolve()
+
+
+def below(path: PathUri, folder: Path) -> str:
+    return os.path.relpath(path.native, folder)
+
+
+def walk_options(**options: object) -> WalkOptions:
+    usual = {
+        "max_depth": 8,
+        "max_directories": 100,
+        "max_entries": 100,
+        "follow_directory_symlinks": False,
+    }
+    return WalkOptions(**{**usual, **options})  # type: ignore[arg-type]
+
+
+# -- whole files
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_000, BLOCK, 4 * BLOCK, BIG])
+async def test_a_file_is_read_back_as_it_was_written(
+    files: FileSystem, tmp_path: Path, size: int
+) -> None:
+    data = os.urandom(size)
+    await files.write_file(uri(tmp_path, "a b%é"), data)
+    assert (tmp_path / "a b%é").read_bytes() == data
+    assert await files.read_file(uri(tmp_path, "a b%é")) == data
+
+
+@pytest.mark.parametrize("size", [3, BIG])
+async def test_a_shorter_file_replaces_a_longer_one(
+    files: FileSystem, tmp_path: Path, size: int
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 2 * BIG)
+    path.chmod(0o640)
+    await files.write_file(uri(path), b"y" * size)
+    assert path.read_bytes() == b"y" * size
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("size", [3, BIG])
+async def test_a_file_is_written_through_a_link(
+    files: FileSystem, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "link").symlink_to("target")
+    await files.write_file(uri(tmp_path, "link"), b"z" * size)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").stat().st_size == size
+
+
+@pytest.mark.parametrize("size", [3, BIG])
+async def test_a_file_needs_its_folder(files: FileSystem, tmp_path: Path, size: int) -> None:
+    with pytest.raises(NotFound, match=r"^No such file or directory \(os error 2\)$"):
+        await files.write_file(uri(tmp_path, "none", "f"), b"x" * size)
+
+
+async def test_what_is_not_there_is_not_found(files: FileSystem, tmp_path: Path) -> None:
+    missing = uri(tmp_path, "none")
+    for work in (
+        files.read_file(missing),
+        files.read_file(missing, follow_symlinks=False),
+        files.open(missing),
+        files.get_metadata(missing),
+        files.canonicalize(missing),
+        files.read_directory(missing),
+        files.walk(missing, walk_options()),
+        files.remove(missing, force=False),
+        files.copy(missing, uri(tmp_path, "other"), recursive=True),
+    ):
+        with pytest.raises(NotFound, match=r"^No such file or directory \(os error 2\)$"):
+            await work
+
+
+async def test_a_folder_is_not_a_file(files: FileSystem, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=f"^path `{tmp_path}` is not a file$"):
+        await files.read_file(uri(tmp_path))
+    with pytest.raises(InvalidRequest, match=f"^path `{tmp_path}` is not a file$"):
+        await files.open(uri(tmp_path))
+    with pytest.raises(OperationFailed, match=r"\(os error 21\)$"):
+        await files.write_file(uri(tmp_path), b"x")
+    with pytest.raises(OperationFailed, match=r"\(os error 21\)$"):
+        await files.open(uri(tmp_path), "replace")
+
+
+async def test_links_are_not_followed_where_they_must_not_be(
+    files: FileSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "f").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("f")
+    link = uri(tmp_path, "link")
+    assert await files.read_file(uri(tmp_path, "f"), follow_symlinks=False) == b"x"
+    with pytest.raises(OperationFailed, match=r"\(os error 40\)$"):
+        await files.read_file(link, follow_symlinks=False)
+    with pytest.raises(OperationFailed, match=r"\(os error 40\)$"):
+        await files.write_file(link, b"y", follow_symlinks=False)
+    with pytest.raises(InvalidRequest, match=r"^path contains a symbolic link$"):
+        await files.get_metadata(link, follow_symlinks=False)
+    with pytest.raises(InvalidRequest, match=r"^path contains a symbolic link$"):
+        await files.remove(link, recursive=False, follow_symlinks=False)
+    assert (tmp_path / "f").read_bytes() == b"x"
+
+
+async def test_a_path_of_another_system_is_refused(files: FileSystem) -> None:
+    foreign = PathUri.parse("file:///C:/x")
+    for work in (files.read_file(foreign), files.open(foreign), files.get_metadata(foreign)):
+        with pytest.raises(InvalidRequest, match=r"^'file:///C:/x' is invalid on 'linux'$"):
+            await work
+
+
+# -- blocks
+
+
+async def test_blocks_are_read_at_any_place(files: FileSystem, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"0123456789")
+    handle = await files.open(uri(tmp_path, "f"))
+    assert await handle.read_block(2, 3) == (b"234", False)
+    assert await handle.read_block(8, 5) == (b"89", True)
+    assert await handle.read_block(100, 5) == (b"", True)
+    for size in (0, BLOCK + 1):
+        with pytest.raises(InvalidRequest, match=r"^file read block length must be between 1 and"):
+            await handle.read_block(0, size)
+    assert await handle.read_block(0, 1) == (b"0", False)
+    await handle.aclose()
+    await handle.aclose()
+    with pytest.raises(NotFound):
+        await handle.read_block(0, 1)
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 6 * BLOCK, BIG])
+async def test_a_file_goes_through_a_handle_and_back(
+    files: FileSystem, tmp_path: Path, size: int
+) -> None:
+    data = os.urandom(size)
+    pieces = iter([data[at : at + BLOCK] for at in range(0, size, BLOCK)])
+    given: list[int] = []
+    handle = await files.open(uri(tmp_path, "f"), "replace")
+    await write_blocks(handle, lambda: next(pieces, b""), gave=given.append)
+    await handle.aclose()
+    assert sum(given) == size
+    assert (tmp_path / "f").read_bytes() == data
+    chunks: list[bytes] = []
+
+    async def take(chunk: bytes) -> None:
+        chunks.append(chunk)
+
+    handle = await files.open(uri(tmp_path, "f"))
+    await read_blocks(handle, take)
+    assert b"".join(chunks) == data
+    chunks.clear()
+    await read_blocks(handle, take, start=size // 2)
+    assert b"".join(chunks) == data[size // 2 :]
+    await handle.aclose()
+
+
+async def test_a_gap_becomes_zeros(files: FileSystem, tmp_path: Path) -> None:
+    handle = await files.open(uri(tmp_path, "f"), "replace")
+    await handle.write_block(5, b"end")
+    await handle.write_block(0, b"a")
+    with pytest.raises(InvalidRequest, match=r"^file write block length must be between 1 and"):
+        await handle.write_block(0, b"")
+    with pytest.raises(InvalidRequest, match=r"^file write range exceeds the signed 64-bit"):
+        await handle.write_block((1 << 63) - 1, b"ab")
+    await handle.aclose()
+    assert (tmp_path / "f").read_bytes() == b"a\0\0\0\0end"
+
+
+async def test_a_discarded_replacement_leaves_the_old_file(
+    files: FileSystem, place: Place, tmp_path: Path
+) -> None:
+    if place.real:
+        pytest.skip("different on purpose: Codex writes into the file itself")
+    (tmp_path / "f").write_bytes(b"old")
+    handle = await files.open(uri(tmp_path, "f"), "replace")
+    await handle.write_block(0, b"new and unfinished")
+    handle.discard()
+    await handle.aclose()
+    assert (tmp_path / "f").read_bytes() == b"old"
+
+
+# -- names
+
+
+async def test_metadata_tells_what_a_path_leads_to(files: FileSystem, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to("f")
+    os.mkfifo(tmp_path / "fifo")
+    file = await files.get_metadata(uri(tmp_path, "f"))
+    assert (file.is_file, file.is_directory, file.is_symlink, file.size) == (True, False, False, 5)
+    assert abs(file.modified_at_ms - (tmp_path / "f").stat().st_mtime * 1000) < 2
+    link = await files.get_metadata(uri(tmp_path, "link"))
+    assert (link.is_file, link.is_symlink, link.size) == (True, True, 5)
+    folder = await files.get_metadata(uri(tmp_path))
+    assert (folder.is_file, folder.is_directory) == (False, True)
+    fifo = await files.get_metadata(uri(tmp_path, "fifo"))
+    assert (fifo.is_file, fifo.is_directory) == (False, False)
+    (tmp_path / "f").unlink()
+    with pytest.raises(NotFound):
+        await files.get_metadata(uri(tmp_path, "link"))
+
+
+async def test_a_path_is_resolved(files: FileSystem, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "link").symlink_to("d")
+    (tmp_path / "loop").symlink_to("loop")
+    assert await files.canonicalize(uri(tmp_path, "link")) == uri(resolved(tmp_path), "d")
+    with pytest.raises(OperationFailed, match=r"\(os error 40\)$"):
+        await files.canonicalize(uri(tmp_path, "loop"))
+
+
+async def test_folders_are_made_and_listed(files: FileSystem, tmp_path: Path) -> None:
+    await files.create_directory(uri(tmp_path, "a/b"))
+    await files.create_directory(uri(tmp_path, "a/b"))
+    with pytest.raises(OperationFailed, match=r"\(os error 17\)$"):
+        await files.create_directory(uri(tmp_path, "a"), recursive=False)
+    with pytest.raises(NotFound):
+        await files.create_directory(uri(tmp_path, "x/y"), recursive=False)
+    (tmp_path / "a/f").touch()
+    (tmp_path / "a/broken").symlink_to("nowhere")
+    entries = await files.read_directory(uri(tmp_path, "a"))
+    assert {(e.file_name, e.is_directory, e.is_file) for e in entries} == {
+        ("b", True, False),
+        ("f", False, True),
+    }
+    with pytest.raises(OperationFailed, match=r"\(os error 20\)$"):
+        await files.read_directory(uri(tmp_path, "a/f"))
+
+
+async def test_a_walk_is_breadth_first_and_sorted(files: FileSystem, tmp_path: Path) -> None:
+    for path in ("b/c/deep", "a/x", "z", ".h/y"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    (tmp_path / "link").symlink_to("b")
+    found = await files.walk(uri(tmp_path), walk_options())
+    names = [below(entry.path, tmp_path) for entry in found.entries]
+    assert names == [".h", "a", "b", "z", ".h/y", "a/x", "b/c", "b/c/deep"]
+    assert [entry.kind for entry in found.entries][:4] == ["directory"] * 3 + ["file"]
+    assert (found.errors, found.truncated) == ([], False)
+    shallow = await files.walk(uri(tmp_path), walk_options(max_depth=0))
+    assert len(shallow.entries) == 4
+    cut = await files.walk(uri(tmp_path), walk_options(max_entries=2))
+    assert (len(cut.entries), cut.truncated) == (2, True)
+    with pytest.raises(InvalidRequest, match=r"^filesystem walk limits must be greater than zero$"):
+        await files.walk(uri(tmp_path), walk_options(max_entries=0))
+    with pytest.raises(InvalidRequest, match=r"^filesystem walk limits exceed maximums"):
+        await files.walk(uri(tmp_path), walk_options(max_depth=65))
+
+
+async def test_things_are_removed(files: FileSystem, tmp_path: Path) -> None:
+    (tmp_path / "d/e").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("d")
+    await files.remove(uri(tmp_path, "link"))
+    assert (tmp_path / "d/e").is_dir()
+    with pytest.raises(OperationFailed, match=r"\(os error 39\)$"):
+        await files.remove(uri(tmp_path, "d"), recursive=False)
+    await files.remove(uri(tmp_path, "d"))
+    await files.remove(uri(tmp_path, "d"))
+    assert names_in(tmp_path) == []
+
+
+async def test_things_are_copied(files: FileSystem, tmp_path: Path) -> None:
+    (tmp_path / "d/e").mkdir(parents=True)
+    (tmp_path / "d/e/f").write_bytes(b"x")
+    (tmp_path / "d/e/f").chmod(0o711)
+    (tmp_path / "d/link").symlink_to("e/f")
+    with pytest.raises(InvalidRequest, match=r"^fs/copy requires recursive: true"):
+        await files.copy(uri(tmp_path, "d"), uri(tmp_path, "c"), recursive=False)
+    with pytest.raises(InvalidRequest, match=r"^fs/copy cannot copy a directory to itself"):
+        await files.copy(uri(tmp_path, "d"), uri(tmp_path, "d/e/d"), recursive=True)
+    await files.copy(uri(tmp_path, "d"), uri(tmp_path, "c"), recursive=True)
+    assert (tmp_path / "c/e/f").read_bytes() == b"x"
+    assert (tmp_path / "c/e/f").stat().st_mode & 0o777 == 0o711
+    assert os.readlink(tmp_path / "c/link") == "e/f"
+
+
+async def test_a_watch_fires_when_something_appears(files: FileSystem, tmp_path: Path) -> None:
+    tmp_path = resolved(tmp_path)
+    watch = await files.watch_missing([uri(tmp_path, "a"), uri(tmp_path, "d/b")])
+    assert watch is not None
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(watch.changed())
+        (tmp_path / "other").touch()
+        (tmp_path / "d").mkdir()
+        await asyncio.wait_for(waiting, LIMIT)
+    watch.cancel()
+    assert await files.watch_missing([uri(tmp_path, "d")]) is None
+    assert await files.watch_missing([]) is None
+    assert await files.watch_missing([uri(tmp_path, "a")], uri(tmp_path, "nothing")) is None
+
+
+# -- sandboxes
+
+
+async def test_a_disabled_sandbox_is_none(files: FileSystem, tmp_path: Path) -> None:
+    await files.write_file(uri(tmp_path, "f"), b"x", sandbox=DISABLED)
+    assert await files.read_file(uri(tmp_path, "f"), sandbox=DISABLED) == b"x"
+
+
+async def test_a_sandbox_that_cannot_be_kept_is_refused(
+    files: FileSystem, place: Place, tmp_path: Path
+) -> None:
+    if place.real:
+        pytest.skip("Codex has one")
+    for work in (
+        files.read_file(uri(tmp_path, "f"), sandbox=RESTRICTED),
+        files.write_file(uri(tmp_path, "f"), b"x", sandbox=RESTRICTED),
+        files.remove(uri(tmp_path), sandbox=RESTRICTED),
+    ):
+        with pytest.raises(Refused) as caught:
+            await work
+        assert isinstance(caught.value, InvalidParams | InvalidRequest)
+    assert names_in(tmp_path) == []
+
+
+# -- many at once
+
+
+async def test_many_files_go_at_once(files: FileSystem, tmp_path: Path) -> None:
+    async def there_and_back(number: int) -> None:
+        data = bytes([number]) * (number * 997)
+        await files.write_file(uri(tmp_path, number), data)
+        assert await files.read_file(uri(tmp_path, number)) == data
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(100):
+            tasks.create_task(there_and_back(number))

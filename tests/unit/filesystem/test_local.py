@@ -1,0 +1,368 @@
+"""The files of this machine: what the seam promises beyond what every implementation does."""
+
+import asyncio
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.errors import InvalidParams, InvalidRequest, NotFound, OperationFailed
+from holdfast.filesystem import handle as handle_module
+from holdfast.filesystem import nofollow
+from holdfast.filesystem.local import LocalFileSystem
+from holdfast.protocol.fs import FileSandbox
+from holdfast.protocol.paths import PathUri
+
+
+def uri(path: Path | str) -> PathUri:
+    return PathUri.from_path(path)
+
+
+# -- blocks
+
+
+async def test_a_replaced_file_is_the_old_one_until_it_is_closed(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    handle = await files.open(uri(path), "replace")
+    await handle.write_block(4, b"tail")
+    await handle.write_block(0, b"ab")
+    assert path.read_bytes() == b"old"
+    await handle.aclose()
+    assert path.read_bytes() == b"ab\0\0tail"
+    await handle.aclose()  # harmless
+
+
+async def test_what_is_discarded_never_was(files: LocalFileSystem, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    handle = await files.open(uri(path), "replace")
+    await handle.write_block(0, b"new")
+    handle.discard()
+    await files.aclose()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+async def test_reading_what_is_being_written_closes_it(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    handle = await files.open(uri(path), "replace")
+    with pytest.raises(OperationFailed, match=r"Bad file descriptor \(os error 9\)"):
+        await handle.read_block(0, 1)
+    with pytest.raises(NotFound):
+        await handle.write_block(0, b"x")
+    await handle.aclose()
+    assert not path.exists()
+
+
+async def test_writing_what_is_being_read_fails_and_reading_goes_on(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    handle = await files.open(uri(path))
+    with pytest.raises(OperationFailed, match=r"\(os error 9\)"):
+        await handle.write_block(0, b"x")
+    assert await handle.read_block(0, 100) == (b"content", True)
+    await handle.aclose()
+
+
+async def test_the_end_is_told_with_the_last_block(files: LocalFileSystem, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    handle = await files.open(uri(path))
+    assert await handle.read_block(0, 9) == (b"012345678", False)
+    assert await handle.read_block(0, 10) == (b"0123456789", True)
+    assert await handle.read_block(10, 5) == (b"", True)
+    await handle.aclose()
+
+
+async def test_a_file_that_does_not_tell_its_size_is_read_to_its_end(
+    files: LocalFileSystem,
+) -> None:
+    handle = await files.open(uri("/proc/self/mountinfo"))
+    first, eof = await handle.read_block(0, 10)
+    assert (len(first), eof) == (10, False)
+    await handle.aclose()
+    assert (await files.read_file(uri("/proc/self/mountinfo"))).startswith(first)
+
+
+async def test_an_offset_that_no_file_has_closes_the_handle(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    handle = await files.open(uri(tmp_path / "file"))
+    with pytest.raises(InvalidRequest, match=r"Invalid argument \(os error 22\)"):
+        await handle.read_block(1 << 63, 1)
+    with pytest.raises(NotFound):
+        await handle.read_block(0, 1)
+
+
+async def test_blocks_out_of_range_are_refused(files: LocalFileSystem, tmp_path: Path) -> None:
+    handle = await files.open(uri(tmp_path / "file"), "replace")
+    with pytest.raises(InvalidRequest, match="read block length must be between 1 and 1048576"):
+        await handle.read_block(0, 0)
+    with pytest.raises(InvalidRequest, match="write block length must be between 1 and 1048576"):
+        await handle.write_block(0, bytes((1 << 20) + 1))
+    with pytest.raises(InvalidRequest, match="signed 64-bit file offset limit"):
+        await handle.write_block((1 << 63) - 1, b"x")
+    await handle.aclose()
+
+
+async def test_a_file_of_which_a_block_is_missing_does_not_replace_another(
+    files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def full(*args: object) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    handle = await files.open(uri(path), "replace")
+    await handle.write_block(0, b"first")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(OperationFailed, match=r"No space left on device \(os error 28\)"):
+            await handle.write_block(5, b"second")
+    with pytest.raises(OperationFailed, match=r"\(os error 28\)"):
+        await handle.aclose()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+async def test_a_block_that_is_written_again_is_not_missing(
+    files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    handle = await files.open(uri(tmp_path / "file"), "replace")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(OperationFailed):
+            await handle.write_block(0, b"all")
+    await handle.write_block(0, b"all")
+    await handle.aclose()
+    assert (tmp_path / "file").read_bytes() == b"all"
+
+
+async def test_a_handle_can_be_used_before_it_is_open(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    handle = files.start_opening(uri(tmp_path / "file"), "read")
+    assert await handle.read_block(0, 3) == (b"con", False)
+    await handle.aclose()
+
+
+async def test_a_file_that_did_not_open_cannot_be_used(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    handle = files.start_opening(uri(tmp_path / "missing"), "read")
+    with pytest.raises(NotFound, match="closed"):
+        await handle.read_block(0, 3)
+    with pytest.raises(NotFound, match="os error 2"):
+        await handle.opened
+
+
+@pytest.mark.parametrize("path", ["/", "/dev/null"])
+async def test_only_regular_files_are_opened(files: LocalFileSystem, path: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"path `{path}` is not a file"):
+        await files.open(uri(path))
+    with pytest.raises(InvalidRequest, match=f"path `{path}` is not a file"):
+        await files.read_file(uri(path))
+    with pytest.raises((InvalidRequest, OperationFailed), match=r"is not a file|os error 21"):
+        await files.open(uri(path), "replace")
+
+
+# -- whole files
+
+
+async def test_a_large_file_is_refused(
+    files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handle_module, "MAX_FILE", 10)
+    (tmp_path / "file").write_bytes(bytes(10))
+    assert len(await files.read_file(uri(tmp_path / "file"))) == 10
+    (tmp_path / "file").write_bytes(bytes(11))
+    with pytest.raises(InvalidRequest, match="file is too large to read: limit is 10 bytes"):
+        await files.read_file(uri(tmp_path / "file"))
+
+
+async def test_an_error_in_a_piece_keeps_the_old_file(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    def pieces() -> Any:
+        yield b"begin"
+        raise InvalidRequest("bad piece")
+
+    for name in ("plain", "linked"):
+        (tmp_path / name).write_bytes(b"old")
+    os.link(tmp_path / "linked", tmp_path / "second name")
+    for name in ("plain", "linked"):
+        with pytest.raises(InvalidRequest, match="bad piece"):
+            await files.write_pieces(uri(tmp_path / name), pieces())
+        assert (tmp_path / name).read_bytes() == b"old"
+    assert len(os.listdir(tmp_path)) == 3
+
+
+async def test_a_fifo_that_nobody_reads_holds_up_nothing(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    async with asyncio.timeout(5):
+        with pytest.raises(OperationFailed, match=r"\(os error 6\)"):
+            await files.write_file(uri(tmp_path / "fifo"), b"x")
+        with pytest.raises(InvalidRequest, match="is not a file"):
+            await files.read_file(uri(tmp_path / "fifo"))
+
+
+# -- names
+
+
+async def test_a_file_copied_onto_itself_stays(files: LocalFileSystem, tmp_path: Path) -> None:
+    path, link = tmp_path / "file", tmp_path / "link"
+    path.write_bytes(b"content")
+    link.symlink_to("file")
+    for destination in (path, link):
+        await files.copy(uri(path), uri(destination), recursive=False)
+        assert path.read_bytes() == b"content"
+
+
+async def test_a_copy_has_the_content_and_the_mode(files: LocalFileSystem, tmp_path: Path) -> None:
+    source, destination = tmp_path / "source", tmp_path / "destination"
+    content = os.urandom(3 << 20)
+    source.write_bytes(content)
+    source.chmod(0o4751)
+    destination.write_bytes(b"old")
+    await files.copy(uri(source), uri(destination), recursive=False)
+    assert destination.read_bytes() == content
+    assert stat.S_IMODE(destination.stat().st_mode) == 0o4751
+
+
+async def test_a_file_of_proc_can_be_copied(files: LocalFileSystem, tmp_path: Path) -> None:
+    await files.copy(uri("/proc/self/cmdline"), uri(tmp_path / "copy"), recursive=False)
+    assert (tmp_path / "copy").read_bytes().endswith(b"\0")
+
+
+async def test_a_deep_tree_is_removed_without_following_links(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    deep = tmp_path / "tree"
+    for _ in range(300):
+        deep = deep / "d"
+    deep.mkdir(parents=True)
+    (deep / "file").touch()
+    (deep / "link").symlink_to(outside)
+    await files.remove(uri(tmp_path / "tree"))
+    assert os.listdir(tmp_path) == ["outside"]
+    assert (outside / "kept").exists()
+
+
+async def test_a_path_with_a_nul_is_refused(files: LocalFileSystem) -> None:
+    path = PathUri.from_path("/tmp/a\0b")
+    for call in (files.read_file, files.get_metadata, files.canonicalize, files.read_directory):
+        with pytest.raises(InvalidRequest, match="file name contained an unexpected NUL byte"):
+            await call(path)
+
+
+async def test_a_path_of_another_system_is_refused(files: LocalFileSystem) -> None:
+    with pytest.raises(InvalidRequest, match="'file:///C:/x' is invalid on 'linux'"):
+        await files.read_file(PathUri.parse("file:///C:/x"))
+    assert await files.watch_missing([PathUri.parse("file:///C:/x")]) is None
+
+
+# -- no links
+
+
+async def test_a_link_that_is_put_in_the_way_is_not_followed(
+    files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_bytes(b"ours")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").write_bytes(b"secret")
+    real = nofollow._enter
+
+    def swap(folder: int, name: str, create: bool) -> int:
+        inner = real(folder, name, create)
+        if name == "folder":
+            (tmp_path / "folder").rename(tmp_path / "moved")
+            (tmp_path / "folder").symlink_to("elsewhere")
+        return inner
+
+    monkeypatch.setattr(nofollow, "_enter", swap)
+    found = await files.read_file(uri(tmp_path / "folder" / "file"), follow_symlinks=False)
+    assert found == b"ours"
+
+
+async def test_folders_are_made_without_following_links(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    await files.create_directory(uri(tmp_path / "a" / "b"), follow_symlinks=False)
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "link").symlink_to("a")
+    with pytest.raises(OperationFailed, match=r"\(os error 20\)"):
+        await files.create_directory(uri(tmp_path / "link" / "c"), follow_symlinks=False)
+    with pytest.raises(OperationFailed, match="directory already exists"):
+        await files.create_directory(uri("/"), recursive=False, follow_symlinks=False)
+    await files.create_directory(uri("/"), follow_symlinks=False)
+
+
+# -- sandboxes
+
+
+def sandbox(permissions: dict[str, Any]) -> FileSandbox:
+    return msgspec.convert(
+        {"permissions": permissions, "windowsSandboxLevel": "disabled"}, FileSandbox
+    )
+
+
+UNRESTRICTED: list[dict[str, Any]] = [
+    {"type": "disabled"},
+    {"type": "external", "network": "enabled"},
+    {"type": "managed", "file_system": {"type": "unrestricted"}, "network": "restricted"},
+]
+
+
+@pytest.mark.parametrize("permissions", UNRESTRICTED, ids=lambda given: str(given["type"]))
+async def test_a_profile_that_asks_for_nothing_is_served(
+    files: LocalFileSystem, permissions: dict[str, Any]
+) -> None:
+    assert (await files.get_metadata(uri("/"), sandbox=sandbox(permissions))).is_directory
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "missing field `type`": {},
+    "unknown variant `x`, expected one of `managed`, `disabled`, `external`": {"type": "x"},
+    "expected variant identifier": {"type": 1},
+    "missing field `network`": {"type": "external"},
+    "missing field `file_system`": {"type": "managed", "network": "enabled"},
+    "expected internally tagged enum": {"type": "managed", "file_system": 1},
+    "missing field `entries`": {"type": "managed", "file_system": {"type": "restricted"}},
+    "sandboxed file operations are not supported": {
+        "type": "managed",
+        "file_system": {"type": "restricted", "entries": []},
+        "network": "enabled",
+    },
+}
+
+
+@pytest.mark.parametrize(("reason", "permissions"), REFUSED.items(), ids=REFUSED)
+async def test_a_profile_that_restricts_is_refused(
+    files: LocalFileSystem, tmp_path: Path, reason: str, permissions: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidParams, match=reason):
+        await files.write_file(uri(tmp_path / "file"), b"x", sandbox=sandbox(permissions))
+    assert not (tmp_path / "file").exists()

@@ -1,0 +1,111 @@
+"""Work in threads: in order where it has to be, and nothing waits for what never ends."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.errors import NotFound
+from holdfast.filesystem.threads import CORE, FileThreads, Lane
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[FileThreads]:
+    made = FileThreads()
+    yield made
+    await made.aclose()
+
+
+async def test_a_result_and_an_error_come_back(threads: FileThreads) -> None:
+    assert await threads.run(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        await threads.run(lambda: 1 // 0)
+
+
+async def test_an_error_of_the_system_comes_back_in_the_words_of_the_protocol(
+    threads: FileThreads,
+) -> None:
+    with pytest.raises(NotFound, match=r"No such file or directory \(os error 2\)"):
+        await threads.run(lambda: os.stat("/no/such/file"))
+
+
+async def test_calls_that_hang_hold_up_nothing_else(threads: FileThreads) -> None:
+    let_go = threading.Event()
+    stuck = [threads.run(let_go.wait) for _ in range(3 * CORE)]
+    try:
+        async with asyncio.timeout(5):
+            assert await threads.run(lambda: "served") == "served"
+        assert not any(future.done() for future in stuck)
+    finally:
+        let_go.set()
+    await asyncio.gather(*stuck)
+
+
+async def test_threads_in_place_of_stuck_ones_go_again(threads: FileThreads) -> None:
+    let_go = threading.Event()
+    stuck = [threads.run(let_go.wait) for _ in range(3 * CORE)]
+    await threads.run(lambda: None)
+    let_go.set()
+    await asyncio.gather(*stuck)
+    assert threads._threads <= 2 * CORE
+
+
+async def test_what_nobody_waits_for_is_undone(threads: FileThreads) -> None:
+    begun, let_go = threading.Event(), threading.Event()
+    undone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+
+    def work() -> str:
+        begun.set()
+        let_go.wait()
+        return "opened"
+
+    def undo(result: str) -> None:
+        loop.call_soon_threadsafe(undone.set_result, result)
+
+    future = threads.run(work, undo=undo)
+    await threads.run(begun.wait)
+    future.cancel()
+    let_go.set()
+    async with asyncio.timeout(5):
+        assert await undone == "opened"
+
+
+async def test_work_in_a_lane_is_done_in_order(threads: FileThreads) -> None:
+    lane = Lane(threads)
+    done: list[int] = []
+    await asyncio.gather(*[lane.run(lambda n=n: done.append(n)) for n in range(100)])  # type: ignore[misc]
+    assert done == list(range(100))
+
+
+async def test_a_piece_that_nobody_waits_for_still_ends_before_the_next(
+    threads: FileThreads,
+) -> None:
+    lane = Lane(threads)
+    begun, let_go = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def slow() -> None:
+        begun.set()
+        let_go.wait()
+        done.append("slow")
+
+    first = lane.run(slow)
+    skipped = lane.run(lambda: done.append("skipped"))
+    last = lane.run(lambda: done.append("last"))
+    await threads.run(begun.wait)
+    first.cancel()
+    skipped.cancel()
+    let_go.set()
+    await last
+    assert done == ["slow", "last"]
+
+
+async def test_an_error_in_a_lane_does_not_end_it(threads: FileThreads) -> None:
+    lane = Lane(threads)
+    failed = lane.run(lambda: 1 // 0)
+    assert await lane.run(lambda: "next") == "next"
+    with pytest.raises(ZeroDivisionError):
+        await failed

@@ -1,0 +1,128 @@
+"""Which of a host's addresses is reached, and what is left behind (RFC 8305)."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.http import connect as module
+from holdfast.http.connect import Connector
+from holdfast.http.urls import Url
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+@pytest.fixture
+def refusing() -> Iterator[socket.socket]:
+    """An address that is taken, so nobody else gets it, and that nobody listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken
+
+
+def addresses(monkeypatch: pytest.MonkeyPatch, *given: socket.socket) -> None:
+    found = [(socket.AF_INET, sock.getsockname()) for sock in given]
+
+    async def resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+        return found
+
+    monkeypatch.setattr(module, "_resolve", resolve)
+
+
+async def reached() -> tuple[str, int]:
+    async with asyncio.timeout(5):
+        with await module._connected("h", 80) as sock:
+            name: tuple[str, int] = sock.getpeername()
+            return name
+
+
+async def test_the_next_address_is_tried_if_one_refuses(
+    listening: socket.socket, refusing: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses(monkeypatch, refusing, listening, refusing)
+    assert await reached() == listening.getsockname()
+
+
+async def test_an_address_that_does_not_answer_is_overtaken(
+    listening: socket.socket, refusing: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = module._connect
+
+    async def some_hang(address: module.Address) -> socket.socket:
+        if address[1] == refusing.getsockname():
+            await asyncio.Event().wait()
+        return await connect(address)
+
+    monkeypatch.setattr(module, "_STAGGER", 0.01)
+    monkeypatch.setattr(module, "_connect", some_hang)
+    addresses(monkeypatch, refusing, listening)
+    assert await reached() == listening.getsockname()
+
+
+async def test_a_slow_address_may_still_win(
+    listening: socket.socket, refusing: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = module._connect
+    refused = asyncio.Event()
+
+    async def first_is_slow(address: module.Address) -> socket.socket:
+        if address[1] == listening.getsockname():
+            await refused.wait()
+            return await connect(address)
+        try:
+            return await connect(address)
+        finally:
+            refused.set()
+
+    monkeypatch.setattr(module, "_STAGGER", 0.01)
+    monkeypatch.setattr(module, "_connect", first_is_slow)
+    addresses(monkeypatch, listening, refusing)
+    assert await reached() == listening.getsockname()
+
+
+async def test_of_two_that_answer_together_one_is_let_go(
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = module._connect
+    both = asyncio.Barrier(2)
+
+    async def together(address: module.Address) -> socket.socket:
+        sock = await connect(address)
+        await both.wait()
+        return sock
+
+    monkeypatch.setattr(module, "_STAGGER", 0.01)
+    monkeypatch.setattr(module, "_connect", together)
+    addresses(monkeypatch, listening, listening)
+    assert await reached() == listening.getsockname()
+
+
+async def test_if_all_refuse_the_first_says_why(
+    refusing: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses(monkeypatch, refusing, refusing)
+    with pytest.raises(ConnectionRefusedError):
+        await reached()
+
+
+@pytest.mark.parametrize(("host", "family"), [("1.2.3.4", "AF_INET"), ("::1", "AF_INET6")])
+async def test_an_address_is_not_looked_up(host: str, family: str) -> None:
+    ((found, where),) = await module._resolve(host, 80)
+    assert (found.name, where[0]) == (family, host)
+
+
+async def test_a_connection_that_cannot_be_made_leaves_no_socket(
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: object, **options: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(module, "HttpConnection", broken)
+    url = Url.parse(f"http://127.0.0.1:{listening.getsockname()[1]}/")
+    with pytest.raises(OSError, match=r"^$"):
+        await Connector({}).open(url, None)
