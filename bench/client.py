@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -27,6 +27,9 @@ Handler = Callable[[memoryview], bool]
 
 _READ_BUFFER = 512 * 1024
 """Bytes taken from the socket at once, at most: several messages even where they are large."""
+
+_MAX_FRAME = 256 * 1024 * 1024
+"""Bytes of one frame: servers send an answer of any size in one."""
 
 
 class RawClient(WSListener):
@@ -67,6 +70,12 @@ class RawClient(WSListener):
         self._lost = True
         self._settle(BenchError("the server dropped the connection"))
 
+    def pause_writing(self) -> None:
+        """Go on: what is sent waits here as well as anywhere. picows calls this."""
+
+    def resume_writing(self) -> None:
+        """Go on; picows calls this."""
+
     def send(self, message: bytes) -> None:
         """Send one message."""
         assert self._transport is not None, "connected() hands out connected clients only"
@@ -76,6 +85,11 @@ class RawClient(WSListener):
         """Send messages already framed by `wire.frame`, in one write."""
         assert self._transport is not None, "connected() hands out connected clients only"
         self._transport.underlying_transport.write(frames)
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        """Send one message of any size, put together from its parts without a copy."""
+        assert self._transport is not None, "connected() hands out connected clients only"
+        self._transport.underlying_transport.writelines(wire.framed(parts))
 
     async def until(self, handler: Handler, first: Iterable[bytes] = ()) -> None:
         """
@@ -119,7 +133,9 @@ class RawClient(WSListener):
 async def connected(url: str, acks: Acks) -> AsyncIterator[RawClient]:
     """Connect, do the handshake, and drop the connection at the end."""
     client = RawClient(acks)
-    await ws_connect(lambda: client, url, read_buffer_init_size=_READ_BUFFER)
+    await ws_connect(
+        lambda: client, url, read_buffer_init_size=_READ_BUFFER, max_frame_size=_MAX_FRAME
+    )
     try:
         await client.call(wire.request(0, "initialize", {"clientName": "bench"}), 0)
         client.send(wire.notification("initialized"))

@@ -76,16 +76,16 @@ def _cells(figure: Figure, seen: Measurements) -> list[str]:
         *(_number(seen.best(figure, subject)) for subject in Subject),
         _number(seen.ratio(figure, Subject.CODEX)),
         _number(seen.ratio(figure, Subject.BARE)),
-        _target(figure),
+        _targets(figure),
         "" if met is None else "met" if met else "**missed**",
     ]
 
 
-def _target(figure: Figure) -> str:
-    if figure.target is None:
-        return ""
+def _targets(figure: Figure) -> str:
     sign = "≤" if figure.better is Better.LOWER else "≥"
-    return f"{sign} {figure.target.factor:g}{_TIMES} {_NAMES[figure.target.against]}"
+    return ", ".join(
+        f"{sign} {target.factor:g}{_TIMES} {_NAMES[target.against]}" for target in figure.targets
+    )
 
 
 def _number(value: float | None) -> str:
@@ -132,8 +132,8 @@ def _entry(figure: Figure, seen: Measurements) -> dict[str, object]:
         "ratio": {
             subject.value: seen.ratio(figure, subject) for subject in (Subject.CODEX, Subject.BARE)
         },
-        "target": None
-        if figure.target is None
-        else {"factor": figure.target.factor, "against": figure.target.against.value},
+        "targets": [
+            {"factor": target.factor, "against": target.against.value} for target in figure.targets
+        ],
         "met": seen.met(figure),
     }

@@ -19,8 +19,10 @@ __all__ = [
     "Incoming",
     "decode",
     "frame",
+    "framed",
     "notification",
     "output_size",
+    "payload_of",
     "request",
     "start",
 ]
@@ -92,20 +94,75 @@ def start(
     return request(request_id, "process/start", params)
 
 
+_MAX_FRAME = 16 * 1024 * 1024
+"""Bytes a server takes in one frame; a longer message goes in fragments."""
+
+_TEXT, _CONTINUATION, _FINAL = 0x01, 0x00, 0x80
+
+
 def frame(payload: bytes) -> bytes:
+    """Wrap a message into one client frame, for batches that go out in one write."""
+    return _head(_FINAL | _TEXT, len(payload)) + payload
+
+
+def framed(parts: Sequence[bytes]) -> list[bytes | memoryview]:
     """
-    Wrap a message into one client frame, for batches that go out in one write.
+    Wrap a message that comes in parts, none of them empty, without a copy of any.
+
+    It becomes one frame if that may be, else at least one fragment of each part.
+    """
+    size = sum(map(len, parts))
+    if size <= _MAX_FRAME:
+        return [_head(_FINAL | _TEXT, size), *parts]
+    pieces = [
+        memoryview(part)[start : start + _MAX_FRAME]
+        for part in parts
+        for start in range(0, len(part), _MAX_FRAME)
+    ]
+    found: list[bytes | memoryview] = []
+    for number, piece in enumerate(pieces):
+        kind = _CONTINUATION if number else _TEXT
+        final = _FINAL if number == len(pieces) - 1 else 0
+        found += (_head(final | kind, len(piece)), piece)
+    return found
+
+
+def _head(kind: int, size: int) -> bytes:
+    """
+    The head of a client's frame.
 
     The mask is zero, which the RFC allows (6455, 5.3: any value) and leaves the bytes as they are.
     """
-    size = len(payload)
     if size < 126:
-        head = bytes((0x81, 0x80 | size))
+        head = bytes((kind, 0x80 | size))
     elif size < 65536:
-        head = b"\x81\xfe" + size.to_bytes(2, "big")
+        head = bytes((kind, 0xFE)) + size.to_bytes(2, "big")
     else:
-        head = b"\x81\xff" + size.to_bytes(8, "big")
-    return head + b"\0\0\0\0" + payload
+        head = bytes((kind, 0xFF)) + size.to_bytes(8, "big")
+    return head + b"\0\0\0\0"
+
+
+_DATA_HEAD = re.compile(rb'\{"id":(\d{1,18}),"result":\{"(?:dataBase64|chunk)":"')
+_DATA_TAIL = re.compile(rb'"(?:,"eof":(?:true|false))?\}\}\Z')
+_DATA_ENDS = 64
+"""Bytes; neither the head nor the tail above can be longer."""
+
+
+def payload_of(payload: memoryview) -> tuple[int, memoryview]:
+    """
+    Return the id of an answer to `fs/readFile` or `fs/readBlock`, and its base64 text.
+
+    Only the ends of the message are looked at, which must be laid out as all servers do.
+
+    Raises:
+        BenchError: It is another message, such as an error.
+    """
+    head = _DATA_HEAD.match(payload[:_DATA_ENDS])
+    tail = _DATA_TAIL.search(payload[-_DATA_ENDS:])
+    if head is None or tail is None:
+        decode(payload)
+        raise BenchError(f"not the content of a file: {bytes(payload[:_DATA_ENDS])!r}")
+    return int(head[1]), payload[head.end() : len(payload) - len(tail[0])]
 
 
 _OUTPUT_HEAD = re.compile(

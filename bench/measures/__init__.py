@@ -1,7 +1,7 @@
 """Every benchmark, in the order of the table."""
 
 from bench.figures import Benchmark
-from bench.measures import echo, http, launch, memory, rpc, starts, streams
+from bench.measures import delay, echo, files, http, launch, memory, rpc, starts, streams
 
 __all__ = ["ALL"]
 
@@ -14,7 +14,12 @@ ALL: tuple[Benchmark, ...] = (
     streams.PIPE,
     streams.TERMINAL,
     echo.ECHO,
+    files.METADATA,
+    files.READ,
+    files.WRITE,
+    files.WALK,
     http.REQUESTS,
+    delay.DELAY,
     memory.IDLE,
     launch.SERVER,
     launch.IMPORT,

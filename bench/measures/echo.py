@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import statistics
 import time
 from collections.abc import Mapping
 
@@ -21,7 +22,7 @@ from bench.figures import (
 )
 from bench.servers import talking
 
-__all__ = ["ECHO"]
+__all__ = ["ECHO", "Echoes", "start_cat"]
 
 _ARGV = ("/bin/cat",)
 _PROCESS = "cat"
@@ -29,7 +30,7 @@ _LINE = b"a line of thirty-two characters\n"
 _WARM_UP = 3
 
 
-class _Echoes:
+class Echoes:
     """Writes each line when the one before it has come back and its write was answered."""
 
     def __init__(self, client: RawClient, first: int, count: int) -> None:
@@ -48,12 +49,12 @@ class _Echoes:
         self._answered = False
         self._back = b""
         self._begun = 0.0
-        self._seconds = 0.0
+        self._seconds: list[float] = []
 
-    async def run(self) -> float:
-        """Return the mean number of seconds from a write to its output."""
+    async def run(self) -> list[float]:
+        """Return the seconds from each write to its output."""
         await self._client.until(self, [self._begin()])
-        return self._seconds / len(self._requests)
+        return self._seconds
 
     def _begin(self) -> bytes:
         self._answered = False
@@ -66,7 +67,7 @@ class _Echoes:
         if message.method == "process/output":
             self._back += message.params.chunk
             if self._back == _LINE:
-                self._seconds += time.perf_counter() - self._begun
+                self._seconds.append(time.perf_counter() - self._begun)
         elif message.id == self._first + self._next:
             if b'"accepted"' not in bytes(message.result):
                 raise BenchError(f"a write was not accepted: {bytes(message.result).decode()}")
@@ -82,11 +83,17 @@ class _Echoes:
         return False
 
 
+async def start_cat(client: RawClient) -> int:
+    """Start what echoes and warm it up; returns the first id that is free for `Echoes`."""
+    await client.call(wire.start(1, _PROCESS, _ARGV, pipe_stdin=True), 1)
+    await Echoes(client, 2, _WARM_UP).run()
+    return 2 + _WARM_UP
+
+
 async def _echo(context: Context, acks: Acks) -> Mapping[str, float]:
     async with talking(context.command, acks) as (_, client):
-        await client.call(wire.start(1, _PROCESS, _ARGV, pipe_stdin=True), 1)
-        await _Echoes(client, 2, _WARM_UP).run()
-        seconds = await _Echoes(client, 2 + _WARM_UP, context.sizes.echoes).run()
+        first = await start_cat(client)
+        seconds = statistics.mean(await Echoes(client, first, context.sizes.echoes).run())
     return {"echo": seconds * 1e3}
 
 
@@ -97,7 +104,7 @@ ECHO = Benchmark(
             key="echo",
             title="stdin echo of a line through `cat`",
             unit="ms",
-            target=Target(factor=0.01),
+            targets=(Target(factor=0.01),),
         )
     ),
     runners=dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_echo)),

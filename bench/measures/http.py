@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
 
 from bench import wire
-from bench.client import RawClient
-from bench.errors import BenchError
+from bench.calls import AtOnce, InTurn
 from bench.figures import (
     Acks,
     Benchmark,
@@ -62,60 +60,13 @@ def _requests(url: str, count: int) -> list[bytes]:
     ]
 
 
-class _InTurn:
-    """Sends each request when the one before it is answered."""
-
-    def __init__(self, client: RawClient, url: str, count: int) -> None:
-        self._client = client
-        self._requests = _requests(url, count)
-        self._next = 0
-
-    async def run(self) -> float:
-        """Return the seconds it took."""
-        begun = time.perf_counter()
-        await self._client.until(self, [self._requests[0]])
-        return time.perf_counter() - begun
-
-    def __call__(self, payload: memoryview) -> bool:
-        if wire.decode(payload).id != self._next:
-            raise BenchError("a reply came out of turn")
-        self._next += 1
-        if self._next == len(self._requests):
-            return True
-        self._client.send(self._requests[self._next])
-        return False
-
-
-class _AtOnce:
-    """Sends all requests in one write and waits for their replies, in whatever order."""
-
-    def __init__(self, client: RawClient, url: str, count: int) -> None:
-        self._client = client
-        self._frames = b"".join(map(wire.frame, _requests(url, count)))
-        self._waiting = set(range(count))
-
-    async def run(self) -> float:
-        """Return the seconds it took."""
-        begun = time.perf_counter()
-        self._client.send_frames(self._frames)
-        await self._client.until(self)
-        return time.perf_counter() - begun
-
-    def __call__(self, payload: memoryview) -> bool:
-        number = wire.decode(payload).id
-        if number is None:
-            raise BenchError("a reply without an id")
-        self._waiting.remove(number)
-        return not self._waiting
-
-
 async def _measure(context: Context, acks: Acks) -> Mapping[str, float]:
     count = context.sizes.http_requests
     async with _origin() as url, talking(context.command, acks) as (_, client):
-        await _InTurn(client, url, _WARM_UP).run()
-        in_turn = await _InTurn(client, url, count).run()
-        await _AtOnce(client, url, _WARM_UP).run()
-        at_once = await _AtOnce(client, url, count).run()
+        await InTurn(client, _requests(url, _WARM_UP)).run()
+        in_turn = await InTurn(client, _requests(url, count)).run()
+        await AtOnce(client, _requests(url, _WARM_UP)).run()
+        at_once = await AtOnce(client, _requests(url, count)).run()
     return {"http": count / in_turn, "http_pipelined": count / at_once}
 
 
@@ -127,14 +78,14 @@ REQUESTS = Benchmark(
             title=f"small `{_METHOD}`s to a local server, in turn",
             unit="calls/s",
             better=Better.HIGHER,
-            target=Target(factor=1.0),
+            targets=(Target(factor=1.0),),
         ),
         Figure(
             key="http_pipelined",
             title=f"small `{_METHOD}`s to a local server, 500 at once",
             unit="calls/s",
             better=Better.HIGHER,
-            target=Target(factor=1.0),
+            targets=(Target(factor=1.0),),
         ),
     ),
     runners=dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_measure)),

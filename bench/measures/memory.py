@@ -52,7 +52,7 @@ IDLE = Benchmark(
             key="memory_alone",
             title="memory with 100 idle processes, each page of the server counted once",
             unit="MiB",
-            target=Target(factor=0.6),
+            targets=(Target(factor=0.6),),
         ),
         Figure(
             key="memory_pss",

@@ -157,7 +157,7 @@ ROUND_TRIP = Benchmark(
             key="rpc",
             title=f"rpc round trip (`{_METHOD}`), client and server on one core",
             unit="ms",
-            target=Target(factor=1.0),
+            targets=(Target(factor=1.0),),
         )
     ),
     runners=dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_round_trip)),
@@ -171,7 +171,7 @@ PIPELINED = Benchmark(
             title="pipelined rpc, batches of 250",
             unit="calls/s",
             better=Better.HIGHER,
-            target=Target(factor=5.0),
+            targets=(Target(factor=5.0),),
         ),
         Figure(
             key="rpc_window",

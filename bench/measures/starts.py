@@ -127,7 +127,7 @@ def _benchmark(
                 key=name,
                 title=f"start → closed of `/bin/true`, {what}",
                 unit="ms",
-                target=Target(factor=1.5, against=Subject.BARE),
+                targets=(Target(factor=1.5, against=Subject.BARE),),
             )
         ),
         runners={
@@ -156,7 +156,7 @@ BURST = Benchmark(
             title="150 starts of `/bin/true` at once, until all are closed",
             unit="starts/s",
             better=Better.HIGHER,
-            target=Target(factor=6.0),
+            targets=(Target(factor=6.0),),
         )
     ),
     runners=dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_burst)),

@@ -12,7 +12,7 @@ from holdfast._version import __version__
 # Type checkers know the name; loading `typing` for it would cost more than all the rest.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.backends import ExecBackend, ExecProcess
+    from holdfast.backends import ExecBackend, ExecProcess, FileSystem, HttpClient
     from holdfast.client import ExecServerClient
     from holdfast.client.target import MemoryTarget
     from holdfast.errors import (
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         ConnectionLost,
         DuplicateProcess,
         HoldfastError,
+        NotFound,
         ProtocolError,
         Refused,
         RemoteError,
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+    from holdfast.filesystem.local import LocalFileSystem
+    from holdfast.http.local import LocalHttpClient
     from holdfast.process.backend import LocalBackend
+    from holdfast.protocol.fs import FileMetadata, WalkOptions
+    from holdfast.protocol.http import HttpRequestParams, HttpResponse
     from holdfast.protocol.paths import PathUri
     from holdfast.protocol.process import (
         EnvPolicy,
@@ -49,9 +54,17 @@ __all__ = [
     "ExecProcess",
     "ExecServerClient",
     "Exited",
+    "FileMetadata",
+    "FileSystem",
     "HoldfastError",
+    "HttpClient",
+    "HttpRequestParams",
+    "HttpResponse",
     "LocalBackend",
+    "LocalFileSystem",
+    "LocalHttpClient",
     "MemoryTarget",
+    "NotFound",
     "OutputChunk",
     "PathUri",
     "ProcessEvent",
@@ -66,12 +79,13 @@ __all__ = [
     "TerminalSize",
     "Unsupported",
     "Verdict",
+    "WalkOptions",
     "WriteStatus",
     "__version__",
 ]
 
 _HOMES = {
-    "holdfast.backends": ("ExecBackend", "ExecProcess"),
+    "holdfast.backends": ("ExecBackend", "ExecProcess", "FileSystem", "HttpClient"),
     "holdfast.client": ("ExecServerClient",),
     "holdfast.client.target": ("MemoryTarget",),
     "holdfast.errors": (
@@ -79,6 +93,7 @@ _HOMES = {
         "ConnectionLost",
         "DuplicateProcess",
         "HoldfastError",
+        "NotFound",
         "ProtocolError",
         "Refused",
         "RemoteError",
@@ -87,7 +102,11 @@ _HOMES = {
         "Unsupported",
     ),
     "holdfast.events": ("Closed", "Exited", "ProcessEvent", "Reason", "Verdict"),
+    "holdfast.filesystem.local": ("LocalFileSystem",),
+    "holdfast.http.local": ("LocalHttpClient",),
     "holdfast.process.backend": ("LocalBackend",),
+    "holdfast.protocol.fs": ("FileMetadata", "WalkOptions"),
+    "holdfast.protocol.http": ("HttpRequestParams", "HttpResponse"),
     "holdfast.protocol.paths": ("PathUri",),
     "holdfast.protocol.process": (
         "EnvPolicy",

@@ -168,6 +168,57 @@ async def test_a_path_of_another_system_is_refused(files: FileSystem) -> None:
             await work
 
 
+async def test_nothing_but_entries_that_are_no_links_is_touched(
+    files: FileSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/f").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("d")
+    os.mkfifo(tmp_path / "fifo")
+    behind, link, root = uri(tmp_path, "link/f"), uri(tmp_path, "link"), uri("/")
+    for work in (
+        files.read_file(behind, follow_symlinks=False),
+        files.write_file(behind, b"y", follow_symlinks=False),
+        files.get_metadata(behind, follow_symlinks=False),
+        files.remove(behind, recursive=False, follow_symlinks=False),
+        files.create_directory(uri(tmp_path, "link/new"), follow_symlinks=False),
+        files.create_directory(link, follow_symlinks=False),
+    ):
+        with pytest.raises(OperationFailed, match=r"\(os error 20\)$"):
+            await work
+    with pytest.raises(OperationFailed, match=r"\(os error 17\)$"):
+        await files.create_directory(link, recursive=False, follow_symlinks=False)
+    for work in (
+        files.read_file(uri(tmp_path), follow_symlinks=False),
+        files.read_file(uri(tmp_path, "fifo"), follow_symlinks=False),
+        files.write_file(uri("/dev/null"), b"", follow_symlinks=False),
+    ):
+        with pytest.raises(InvalidRequest, match=r"^path is not a regular file$"):
+            await work
+    with pytest.raises(OperationFailed, match=r"\(os error 21\)$"):
+        await files.write_file(uri(tmp_path), b"", follow_symlinks=False)
+    with pytest.raises(OperationFailed, match=r"\(os error 6\)$"):
+        await files.write_file(uri(tmp_path, "fifo"), b"", follow_symlinks=False)
+    for work in (
+        files.read_file(root, follow_symlinks=False),
+        files.write_file(root, b"", follow_symlinks=False),
+        files.remove(root, recursive=False, follow_symlinks=False),
+    ):
+        with pytest.raises(InvalidRequest, match=r"^path must name an entry$"):
+            await work
+    with pytest.raises(OperationFailed, match=r"^directory already exists$"):
+        await files.create_directory(root, recursive=False, follow_symlinks=False)
+    with pytest.raises(OperationFailed, match=r"^recursive no-follow removal is unsupported$"):
+        await files.remove(uri(tmp_path, "d"), follow_symlinks=False)
+    assert (tmp_path / "d/f").read_bytes() == b"x"
+
+
+async def test_a_device_can_be_written_to(files: FileSystem) -> None:
+    await files.write_file(uri("/dev/null"), b"x")
+    with pytest.raises(OperationFailed, match=r"^No space left on device \(os error 28\)$"):
+        await files.write_file(uri("/dev/full"), b"x")
+
+
 # -- blocks
 
 
@@ -286,6 +337,34 @@ async def test_folders_are_made_and_listed(files: FileSystem, tmp_path: Path) ->
         await files.read_directory(uri(tmp_path, "a/f"))
 
 
+async def test_a_folder_is_not_made_over_or_below_something_else(
+    files: FileSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "f").touch()
+    (tmp_path / "link").symlink_to("d")
+    (tmp_path / "broken").symlink_to("nowhere")
+    await files.create_directory(uri(tmp_path, "link"))
+    for name, number in (("f", 17), ("broken", 17), ("f/x", 20)):
+        with pytest.raises(OperationFailed, match=rf"\(os error {number}\)$"):
+            await files.create_directory(uri(tmp_path, name))
+
+
+async def test_entries_tell_what_they_lead_to(files: FileSystem, tmp_path: Path) -> None:
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "link").symlink_to(".hidden")
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "fifo")
+    os.close(os.open(os.fsencode(tmp_path) + b"/\xff", os.O_CREAT))
+    entries = await files.read_directory(uri(tmp_path))
+    assert {(e.file_name, e.is_directory, e.is_file) for e in entries} == {
+        (".hidden", True, False),
+        ("link", True, False),
+        ("fifo", False, False),
+        ("\ufffd", False, True),
+    }
+
+
 async def test_a_walk_is_breadth_first_and_sorted(files: FileSystem, tmp_path: Path) -> None:
     for path in ("b/c/deep", "a/x", "z", ".h/y"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -318,6 +397,21 @@ async def test_things_are_removed(files: FileSystem, tmp_path: Path) -> None:
     assert names_in(tmp_path) == []
 
 
+async def test_what_is_gone_need_not_be_removed(files: FileSystem, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "f").touch()
+    (tmp_path / "link").symlink_to("d")
+    os.mkfifo(tmp_path / "fifo")
+    await files.remove(uri(tmp_path, "none/x"), recursive=False)
+    with pytest.raises(NotFound):
+        await files.remove(uri(tmp_path, "none/x"), force=False)
+    with pytest.raises(OperationFailed, match=r"\(os error 20\)$"):
+        await files.remove(uri(tmp_path, "f/x"))
+    await files.remove(PathUri.parse(f"{uri(tmp_path, 'link')}/"))
+    await files.remove(uri(tmp_path, "fifo"))
+    assert sorted(names_in(tmp_path)) == ["d", "f"]
+
+
 async def test_things_are_copied(files: FileSystem, tmp_path: Path) -> None:
     (tmp_path / "d/e").mkdir(parents=True)
     (tmp_path / "d/e/f").write_bytes(b"x")
@@ -331,6 +425,45 @@ async def test_things_are_copied(files: FileSystem, tmp_path: Path) -> None:
     assert (tmp_path / "c/e/f").read_bytes() == b"x"
     assert (tmp_path / "c/e/f").stat().st_mode & 0o777 == 0o711
     assert os.readlink(tmp_path / "c/link") == "e/f"
+
+
+async def test_a_copy_is_written_over_what_is_there(files: FileSystem, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x")
+    (tmp_path / "broken").symlink_to("made")
+    (tmp_path / "d").mkdir()
+    await files.copy(uri(tmp_path, "f"), uri(tmp_path, "broken"), recursive=False)
+    assert (tmp_path / "made").read_bytes() == b"x"
+    with pytest.raises(OperationFailed, match=r"\(os error 21\)$"):
+        await files.copy(uri(tmp_path, "f"), uri(tmp_path, "d"), recursive=False)
+    with pytest.raises(NotFound):
+        await files.copy(uri(tmp_path, "f"), uri(tmp_path, "none/f"), recursive=False)
+    await files.copy(uri(tmp_path, "broken"), uri(tmp_path, "again"), recursive=True)
+    assert os.readlink(tmp_path / "again") == "made"
+    with pytest.raises(OperationFailed, match=r"\(os error 17\)$"):
+        await files.copy(uri(tmp_path, "broken"), uri(tmp_path, "f"), recursive=False)
+    os.mkfifo(tmp_path / "fifo")
+    for device in ("/dev/null", tmp_path / "fifo"):
+        with pytest.raises(InvalidRequest, match=r"^fs/copy only supports regular files, direct"):
+            await files.copy(uri(device), uri(tmp_path, "x"), recursive=True)
+
+
+async def test_a_folder_is_merged_into_another(files: FileSystem, tmp_path: Path) -> None:
+    for name in ("from/same", "from/new", "there/to/same", "there/to/own"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    os.mkfifo(tmp_path / "from/fifo")
+    (tmp_path / "from").chmod(0o700)
+    await files.copy(uri(tmp_path, "from"), uri(tmp_path, "there/to"), recursive=True)
+    found = {path.name: path.read_text() for path in (tmp_path / "there/to").iterdir()}
+    assert found == {"same": "from/same", "new": "from/new", "own": "there/to/own"}
+    await files.copy(uri(tmp_path, "from"), uri(tmp_path, "a/b/c"), recursive=True)
+    assert sorted(names_in(tmp_path / "a/b/c")) == ["new", "same"]
+    assert (tmp_path / "a/b/c").stat().st_mode & 0o700 == 0o700
+    with pytest.raises(OperationFailed, match=r"\(os error 17\)$"):
+        await files.copy(uri(tmp_path, "from"), uri(tmp_path, "from/same"), recursive=True)
+    (tmp_path / "link").symlink_to("from")
+    with pytest.raises(InvalidRequest, match=r"^fs/copy cannot copy a directory to itself"):
+        await files.copy(uri(tmp_path, "from"), uri(tmp_path, "link/x"), recursive=True)
 
 
 async def test_a_watch_fires_when_something_appears(files: FileSystem, tmp_path: Path) -> None:

@@ -172,6 +172,38 @@ async def test_an_id_that_could_not_be_opened_is_free(client: Client, tmp_path: 
     assert await client.call("fs/open", {**params, "mode": "replace"}) == {"handleId": "h"}
 
 
+async def test_a_handle_is_checked_before_its_file(client: Client, tmp_path: Path) -> None:
+    target = {"path": file_uri(tmp_path / "new"), "mode": "replace"}
+    too_long = (-32600, "file handle ID must not exceed 32 bytes")
+    for method, params in (
+        ("fs/open", target),
+        ("fs/readBlock", {"offset": 0, "len": 1}),
+        ("fs/writeBlock", {"offset": 0, "chunk": "eA=="}),
+        ("fs/close", {}),
+    ):
+        assert await client.refusal(method, {"handleId": "é" * 16 + "x", **params}) == too_long
+    (tmp_path / "file").touch()
+    present = {"path": file_uri(tmp_path / "file")}
+    for number in range(127):
+        await client.call("fs/open", {"handleId": f"{number:032}", **present})
+    assert await client.call("fs/open", {"handleId": "", **present}) == {"handleId": ""}
+    for handle, text in (
+        ("", "file handle `` already exists"),
+        ("x", "at most 128 file handles may be open per connection"),
+    ):
+        assert await client.refusal("fs/open", {"handleId": handle, **target}) == (-32600, text)
+    assert os.listdir(tmp_path) == ["file"]
+    assert await client.call("fs/close", {"handleId": ""}) == {}
+    assert await client.call("fs/close", {"handleId": ""}) == {}
+    assert await client.call("fs/close", {"handleId": "never opened"}) == {}
+    assert await client.call("fs/open", {"handleId": "x", **target}) == {"handleId": "x"}
+
+
+async def test_bad_base64_is_told_before_the_handle_is_looked_for(client: Client) -> None:
+    params = {"handleId": "none", "offset": 0, "chunk": "QQ"}
+    assert await client.refusal("fs/writeBlock", params) == (-32602, "Invalid padding")
+
+
 # -- what hangs
 
 
@@ -277,6 +309,31 @@ async def test_files_come_after_the_handshake(server: ServerProcess) -> None:
             "client must call initialize before using filesystem methods",
         )
         assert (await client.refusal("fs/canonicalize", {}))[0] == -32602
+
+
+async def test_params_are_decoded_as_the_real_server_does(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    path = file_uri(tmp_path / "d")
+    for method, params, text in (
+        ("fs/readFile", {}, "missing field `path`"),
+        ("fs/readFile", {"path": 1}, "invalid type: number, expected a string"),
+        ("fs/readFile", {"path": "/x"}, "invalid URI: relative URL without a base"),
+        (
+            "fs/open",
+            {"handleId": "h", "path": path, "mode": "zz"},
+            "unknown variant `zz`, expected `read` or `replace`",
+        ),
+        ("fs/copy", {"sourcePath": path, "destinationPath": path}, "missing field `recursive`"),
+        (
+            "fs/copy",
+            {"sourcePath": path, "destinationPath": path, "recursive": None},
+            "invalid type: null, expected a boolean",
+        ),
+    ):
+        assert await client.refusal(method, params) == (-32602, text)
+    wish = {"recursive": None, "force": None, "followSymlinks": None, "sandbox": None, "odd": 1}
+    assert await client.call("fs/remove", {"path": path, **wish}) == {}
+    assert os.listdir(tmp_path) == []
 
 
 async def test_the_server_says_what_it_can_do(client: Client) -> None:

@@ -32,6 +32,23 @@ def type_in(call_id: str, session: int, text: str, **options: object) -> Item:
     return _call(call_id, "write_stdin", {"session_id": session, "chars": text, **options})
 
 
+def patch(call_id: str, *lines: str) -> Item:
+    """Change files as the lines of a patch say."""
+    return {
+        "type": "custom_tool_call",
+        "id": f"ctc-{call_id}",
+        "call_id": call_id,
+        "name": "apply_patch",
+        "input": "\n".join(["*** Begin Patch", *lines, "*** End Patch", ""]),
+    }
+
+
+def use(call_id: str, name: str, *, server: str = "", **arguments: object) -> Item:
+    """Call any other tool, of an MCP server if one is named."""
+    call = _call(call_id, name, arguments)
+    return {**call, "namespace": f"mcp__{server}"} if server else call
+
+
 def _call(call_id: str, name: str, arguments: dict[str, object]) -> Item:
     return {
         "type": "function_call",
@@ -57,6 +74,10 @@ class Model:
         self._turns = [*turns, [_GOODBYE]]
         self.outputs: dict[str, str] = {}
         """The full text of each tool's answer, by the id of the call."""
+        self.images: dict[str, list[str]] = {}
+        """The URLs of the images in it."""
+        self.told = ""
+        """The text of the first request: instructions, and what Codex found out by itself."""
         self.url = ""
 
     @property
@@ -81,9 +102,12 @@ class Model:
 
     def answer(self, request: dict[str, Any]) -> bytes:
         """Play the next turn, as a stream of events."""
+        self.told = self.told or json.dumps(request, ensure_ascii=False)
         for item in request.get("input") or []:
-            if item.get("type") == "function_call_output":
-                self.outputs.setdefault(item["call_id"], _text(item.get("output")))
+            if item.get("type") in ("function_call_output", "custom_tool_call_output"):
+                output = item.get("output")
+                self.outputs.setdefault(item["call_id"], _text(output))
+                self.images.setdefault(item["call_id"], _images(output))
         turn = self._turns.pop(0) if self._turns else [_GOODBYE]
         items = turn(self) if callable(turn) else turn
         usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
@@ -142,3 +166,8 @@ def _text(output: object) -> str:
     if isinstance(output, dict):
         return _text(output.get("content"))
     return ""
+
+
+def _images(output: object) -> list[str]:
+    parts = output if isinstance(output, list) else []
+    return [part["image_url"] for part in parts if part.get("type") == "input_image"]

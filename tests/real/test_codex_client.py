@@ -1,10 +1,13 @@
-"""The real Codex as a client of ours: a scripted model makes it run commands on our server."""
+"""The real Codex as a client of ours: a scripted model makes it use the tools, on our server."""
 
 import asyncio
+import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,8 +15,9 @@ import pytest
 
 from tests.e2e.cutting import cutting
 from tests.e2e.wire import HOLDFAST, LIMIT, Fifo, ServerProcess, gone, serving
+from tests.real import mcp
 from tests.real.codex import codex, codex_env
-from tests.real.model import Item, Model, Turn, playing, run, type_in
+from tests.real.model import Item, Model, Turn, patch, playing, run, type_in, use
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -43,24 +47,29 @@ def server() -> Iterator[ServerProcess]:
 
 def environment(**keys: object) -> str:
     """An `environments.toml` with one environment."""
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
-    return f'default = "ours"\ninclude_local = false\n[[environments]]\nid = "ours"\n{lines}'
+    return f'default = "ours"\ninclude_local = false\n[[environments]]\nid = "ours"\n{table(keys)}'
+
+
+def table(keys: dict[str, object]) -> str:
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
 
 
 STDIO = environment(program=HOLDFAST[0], args=[*HOLDFAST[1:], "serve", "--listen", "stdio"])
 
 
-async def play(folder: Path, turns: Sequence[Turn], *, url: str = "", toml: str = "") -> Model:
+async def play(
+    folder: Path, turns: Sequence[Turn], *, url: str = "", toml: str = "", config: str = ""
+) -> Model:
     """Let Codex follow a script to its end, on the server of a URL or of an `environments.toml`."""
     home, workspace = folder / "home", folder / "workspace"
-    workspace.mkdir()
+    workspace.mkdir(exist_ok=True)
     env = codex_env(home)
     if toml:
         (home / "environments.toml").write_text(toml)
     else:
         env["CODEX_EXEC_SERVER_URL"] = url
     async with playing(turns) as model:
-        (home / "config.toml").write_text(CONFIG.format(url=model.url))
+        (home / "config.toml").write_text(CONFIG.format(url=model.url) + config)
         argv = ["exec", "--json", "--skip-git-repo-check", "-C", str(workspace), "go"]
         process = await asyncio.create_subprocess_exec(
             codex(),
@@ -210,3 +219,153 @@ async def test_a_lost_session_costs_its_process_and_no_more(
         go.write()  # nobody hears the end of it
     assert "unknown session id" in model.outputs["c2"]
     assert model.body("c3") == "anew\n"
+
+
+# -- files
+
+
+def overheard(folder: Path) -> tuple[str, Callable[[], list[str]]]:
+    """An environment whose requests are written down; the methods can be asked for."""
+    requests = folder / "requests"
+    serve = shlex.join([*HOLDFAST, "serve", "--listen", "stdio"])
+    script = f"tee {shlex.quote(str(requests))} | {serve}"
+    toml = environment(program="/bin/sh", args=["-c", script])
+    return toml, lambda: [json.loads(line)["method"] for line in requests.read_text().splitlines()]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "old.txt").write_text("alpha\nbeta\ngamma\n")
+    (workspace / "gone.txt").write_text("no more\n")
+    (workspace / "here.txt").write_text("one\ntwo\n")
+    return workspace
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_text() for path in files}
+
+
+async def test_a_patch_adds_updates_deletes_and_moves(
+    where: dict[str, str], workspace: Path
+) -> None:
+    lines = (
+        "*** Add File: new/deep/file.txt\n+first\n+second",
+        "*** Update File: old.txt\n@@\n alpha\n-beta\n+BETA\n gamma",
+        "*** Delete File: gone.txt",
+        "*** Update File: here.txt\n*** Move to: moved/there.txt\n@@\n one\n-two\n+TWO",
+    )
+    model = await play(workspace.parent, [[patch("c", *lines)]], **where)
+    for told in ("Success.", "A new/deep/file.txt", "M old.txt", "D gone.txt"):
+        assert told in model.outputs["c"]
+    assert contents(workspace) == {
+        "new/deep/file.txt": "first\nsecond\n",
+        "old.txt": "alpha\nBETA\ngamma\n",
+        "moved/there.txt": "one\nTWO\n",
+    }
+
+
+async def test_a_patch_goes_through_the_server_and_starts_no_process(workspace: Path) -> None:
+    toml, methods = overheard(workspace.parent)
+    lines = ("*** Add File: new/file.txt\n+x", "*** Delete File: gone.txt")
+    await play(workspace.parent, [[patch("c", *lines)]], toml=toml)
+    assert {"fs/createDirectory", "fs/writeFile", "fs/remove"} <= set(methods())
+    assert "process/start" not in methods()
+
+
+async def test_a_patch_that_does_not_fit_changes_nothing(
+    server: ServerProcess, workspace: Path
+) -> None:
+    before = contents(workspace)
+    turns = [
+        [patch("context", "*** Update File: old.txt\n@@\n-not there\n+x")],
+        [patch("file", "*** Update File: absent.txt\n@@\n-a\n+b")],
+    ]
+    model = await play(workspace.parent, turns, url=server.url)
+    assert "apply_patch verification failed" in model.outputs["context"]
+    assert "No such file or directory (os error 2)" in model.outputs["file"]
+    assert contents(workspace) == before
+
+
+DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+
+
+async def test_an_image_is_seen(where: dict[str, str], workspace: Path) -> None:
+    (workspace / "dot.png").write_bytes(DOT)
+    turns = [
+        [use("c", "view_image", path=str(workspace / "dot.png"))],
+        [use("absent", "view_image", path=str(workspace / "absent.png"))],
+    ]
+    model = await play(workspace.parent, turns, **where)
+    (image,) = model.images["c"]
+    assert image.startswith("data:image/png;base64,")
+    assert "No such file or directory (os error 2)" in model.outputs["absent"]
+
+
+async def test_the_instructions_of_the_project_are_read(workspace: Path) -> None:
+    (workspace / "AGENTS.md").write_text("Mind the tide.\n")
+    toml, methods = overheard(workspace.parent)
+    model = await play(workspace.parent, [], toml=toml)
+    assert "Mind the tide." in model.told
+    assert "fs/readFile" in methods()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2 << 20, (2 << 20) + 1])
+async def test_a_file_is_copied_between_environments(
+    server: ServerProcess, workspace: Path, size: int
+) -> None:
+    toml, methods = overheard(workspace.parent)
+    toml += f'[[environments]]\nid = "other"\n{table({"url": server.url})}'
+    content = (b"0123456789abcde\n" * (size // 16 + 1))[:size]
+    (workspace / "a").write_bytes(content)
+
+    def copy(source: str, name: str, target: str, new_name: str) -> Turn:
+        ends = {"source_environment_id": source, "source_path": str(workspace / name)}
+        ends |= {"target_environment_id": target, "target_path": str(workspace / new_name)}
+        return [use(f"to {new_name}", "multi_env_copy_file", **ends)]
+
+    turns = [copy("ours", "a", "other", "b"), copy("other", "b", "ours", "c")]
+    config = "[features]\nmulti_env_copy_file = true\n"
+    await play(workspace.parent, turns, toml=toml, config=config)
+    assert (workspace / "b").read_bytes() == content
+    assert (workspace / "c").read_bytes() == content
+    assert methods().count("fs/open") == methods().count("fs/close") == 2
+
+
+# -- MCP servers that the server reaches
+
+DEPTH: list[Turn] = [[use("c", "depth", server="harbour", place="quay")]]
+
+
+async def test_an_mcp_server_runs_where_the_server_is(tmp_path: Path) -> None:
+    toml, methods = overheard(tmp_path)
+    keys = {
+        "command": sys.executable,
+        "args": [mcp.__file__],
+        "cwd": str(tmp_path),
+        "environment_id": "ours",
+    }
+    config = mcp_config(**keys) + '[mcp_servers.harbour.env]\nTIDE = "ebb"\n'
+    model = await play(tmp_path, DEPTH, toml=toml, config=config)
+    assert "quay: 7 fathoms, ebb" in model.outputs["c"]
+    assert {"process/start", "process/write"} <= set(methods())
+
+
+async def test_an_mcp_server_is_called_from_where_the_server_is(tmp_path: Path) -> None:
+    toml, methods = overheard(tmp_path)
+    listener = await asyncio.start_server(mcp.over_http, "127.0.0.1", 0)
+    async with listener:
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp"
+        config = mcp_config(url=url, environment_id="ours")
+        config += '[mcp_servers.harbour.http_headers]\nx-harbour = "open"\n'
+        model = await play(tmp_path, DEPTH, toml=toml, config=config)
+    assert "quay: 7 fathoms" in model.outputs["c"]
+    assert "http/request" in methods()
+
+
+def mcp_config(**keys: object) -> str:
+    return f"[mcp_servers.harbour]\nrequired = true\n{table(keys)}"

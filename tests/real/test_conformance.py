@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ import pytest
 from tests.e2e.wire import HOLDFAST, serving
 
 ROOT = Path(__file__).parents[2]
-CASE = re.compile(r"^\| `([a-z_]+\.\w+)` \|", re.MULTILINE)
+PROCESSES = "exec_server_conformance"
+FILES = "fs_http_conformance"
+NAME = re.compile(r"`([\w.-]+)`")
+SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,56 +31,100 @@ pytestmark = [
 ]
 
 
-def deliberate() -> set[str]:
-    """The cases that the page on compatibility says are different on purpose."""
-    return set(CASE.findall((ROOT / "docs" / "compatibility.md").read_text()))
+def deliberate(cases: str) -> set[str]:
+    """The cases of a set that the page on compatibility says are different on purpose."""
+    found = inside = False
+    names: set[str] = set()
+    for line in (ROOT / "docs" / "compatibility.md").read_text().splitlines():
+        if line.startswith("#"):
+            inside = line.strip("#` ") == cases
+            found |= inside
+        elif inside and line.startswith("|"):
+            names.update(NAME.findall(line.split("|")[1]))
+    assert found, f"the page has no heading for {cases}"
+    return names
 
 
-def play(*options: str, limit: float) -> tuple[set[str], set[str]]:
-    """Run the cases; returns those that passed and those that failed."""
-    script = Path(os.environ["HOLDFAST_CONFORMANCE"], "exec_server_conformance.py")
+def output(cases: str, *options: str, limit: float) -> str:
+    """What a set of cases prints."""
+    script = Path(os.environ["HOLDFAST_CONFORMANCE"], f"{cases}.py")
     done = subprocess.run(
-        [sys.executable, script, *options, "--verbose"],
+        [sys.executable, script, *options],
+        env=without_proxies(),
         capture_output=True,
         text=True,
         timeout=limit,
         check=False,
     )
-    passed, failed = set(), set()
-    for line in done.stdout.splitlines():
-        word, _, rest = line.partition(" ")
-        if word == "FAIL":
-            failed.add(rest.partition(" ")[0])
-        elif word.lower() in ("pass", "ok"):
-            passed.add(rest.partition(" ")[0])
-    assert re.search(r"^\d+ passed, \d+ failed$", done.stdout, re.MULTILINE), done.stderr
-    return passed, failed
+    assert done.stdout, done.stderr
+    return done.stdout
+
+
+def without_proxies() -> dict[str, str]:
+    """The environment the cases were recorded in has no proxy for calls."""
+    return {name: v for name, v in os.environ.items() if not name.upper().endswith("_PROXY")}
+
+
+def starting(lines: Sequence[str], *words: str) -> set[str]:
+    """The second word of each line that starts with one of these."""
+    split = (line.split() for line in lines)
+    return {line[1].rstrip(":") for line in split if len(line) > 1 and line[0] in words}
+
+
+def play_processes(*options: str, limit: float) -> tuple[set[str], set[str]]:
+    """Run the cases on processes; returns all that ran, and those that failed."""
+    text = output(PROCESSES, *options, "--verbose", limit=limit)
+    assert SUMMARY.search(text), text[-500:]
+    failed = starting(text.splitlines(), "FAIL")
+    return failed | starting(text.splitlines(), "PASS", "pass", "ok"), failed
+
+
+def play_files(url: str, *, limit: float) -> tuple[set[str], set[str]]:
+    """Run the cases on files and HTTP, which name only what failed."""
+    listed = output(FILES, "--list", limit=limit).splitlines()
+    text = output(FILES, "--url", url, limit=limit)
+    failed = starting(text.splitlines(), "MISMATCH")
+    summary = SUMMARY.search(text)
+    assert summary, text[-500:]
+    assert int(summary[2]) == len(failed)
+    names = {line.split()[1] for line in listed[:-1]}
+    assert int(summary[1]) == len(names - failed)
+    return names, failed
 
 
 def server(*options: str) -> str:
     return " ".join([*HOLDFAST, "exec-server", *options])
 
 
-def check(passed: set[str], failed: set[str]) -> None:
-    assert passed
-    assert failed == deliberate() & (passed | failed)
+def check(cases: str, ran: set[str], failed: set[str]) -> None:
+    assert len(ran) > len(failed)
+    assert failed == deliberate(cases) & ran
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("options", [(), ("--concurrent-requests", "1")], ids=["default", "strict"])
 def test_a_server_that_the_cases_start(options: tuple[str, ...]) -> None:
-    passed, failed = play("--spawn", server(*options), limit=110)
-    check(passed, failed)
-    assert deliberate() <= passed | failed, "a case on the page is none"
+    ran, failed = play_processes("--spawn", server(*options), limit=110)
+    check(PROCESSES, ran, failed)
+    assert deliberate(PROCESSES) <= ran, "a case on the page is none"
 
 
 @pytest.mark.timeout(120)
 def test_a_server_on_its_standard_streams() -> None:
-    check(*play("--cmd", server("--listen", "stdio"), limit=110))
+    check(PROCESSES, *play_processes("--cmd", server("--listen", "stdio"), limit=110))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_server_that_listens_with_the_slow_cases() -> None:
     with serving() as listening:
-        check(*play("--url", listening.url, "--slow", limit=290))
+        check(PROCESSES, *play_processes("--url", listening.url, "--slow", limit=290))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("options", [(), ("--concurrent-requests", "1")], ids=["default", "strict"])
+def test_files_and_http(options: tuple[str, ...]) -> None:
+    with serving(*options, env=without_proxies(), umask=0o022) as listening:
+        ran, failed = play_files(listening.url, limit=110)
+    check(FILES, ran, failed)
+    assert deliberate(FILES) <= ran, "a case on the page is none"

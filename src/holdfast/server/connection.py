@@ -16,6 +16,7 @@ from holdfast.server.dispatch import Dispatcher
 from holdfast.server.handles import ConnectionFiles
 from holdfast.server.sessions import Session
 from holdfast.server.state import ServerState
+from holdfast.server.turns import Turns
 from holdfast.transports.base import Transport
 
 __all__ = ["ServerConnection"]
@@ -40,6 +41,7 @@ class ServerConnection:
         self.state = state
         self.connection = Connection(transport, self)
         self.paused = False
+        self.turns = Turns()
         self.bodies = ConnectionBodies(self.connection, tasks)
         self.files = ConnectionFiles(state.filesystem, self.connection, tasks)
         self._session: Session | None = None
@@ -125,12 +127,14 @@ class ServerConnection:
 
     def pause_sending(self) -> None:
         self.paused = True
+        self.turns.pause()
         self.bodies.pause()
         if self._session is not None:
             self._session.owner_paused(True)
 
     def resume_sending(self) -> None:
         self.paused = False
+        self.turns.resume()
         self.bodies.resume()
         if self._session is not None:
             self._session.owner_paused(False)

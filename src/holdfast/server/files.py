@@ -93,13 +93,14 @@ def _follows(wish: bool | None) -> bool:
 
 async def _read_file(client: ServerConnection, params: ReadFileParams) -> Encoded:
     filesystem = client.state.filesystem
-    data = await filesystem.read_file(
-        params.path, follow_symlinks=_follows(params.follow_symlinks), sandbox=params.sandbox
-    )
-    if len(data) <= _AT_ONCE:
-        encoded = encode_base64(data)
-    else:
-        encoded = await filesystem.run(partial(encode_base64, data))
+    async with client.turns.turn():
+        data = await filesystem.read_file(
+            params.path, follow_symlinks=_follows(params.follow_symlinks), sandbox=params.sandbox
+        )
+        if len(data) <= _AT_ONCE:
+            encoded = encode_base64(data)
+        else:
+            encoded = await filesystem.run(partial(encode_base64, data))
     return Encoded(b'{"dataBase64":"', encoded, b'"}')
 
 
@@ -227,17 +228,19 @@ async def _read_directory(
     client: ServerConnection, params: ReadDirectoryParams
 ) -> ReadDirectoryResponse | Encoded:
     filesystem = client.state.filesystem
-    entries = await filesystem.read_directory(params.path, sandbox=params.sandbox)
-    if len(entries) <= _BATCH:
-        return ReadDirectoryResponse(entries=entries)
-    listed = await filesystem.run(partial(_encode_list, entries))
+    async with client.turns.turn():
+        entries = await filesystem.read_directory(params.path, sandbox=params.sandbox)
+        if len(entries) <= _BATCH:
+            return ReadDirectoryResponse(entries=entries)
+        listed = await filesystem.run(partial(_encode_list, entries))
     return Encoded(b'{"entries":', *listed, b"}")
 
 
 async def _walk(client: ServerConnection, params: WalkParams) -> Encoded:
-    return await client.state.filesystem.walk_into(
-        _encode_walk, params.path, params.options, sandbox=params.sandbox
-    )
+    async with client.turns.turn():
+        return await client.state.filesystem.walk_into(
+            _encode_walk, params.path, params.options, sandbox=params.sandbox
+        )
 
 
 def _encode_walk(found: Walked) -> Encoded:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.errors import InvalidParams, InvalidRequest, NotFound, OperationFailed
 from holdfast.filesystem import handle as handle_module
-from holdfast.filesystem import nofollow
+from holdfast.filesystem import folders, nofollow
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.protocol.fs import FileSandbox
 from holdfast.protocol.paths import PathUri
@@ -281,6 +281,18 @@ async def test_a_path_of_another_system_is_refused(files: LocalFileSystem) -> No
     with pytest.raises(InvalidRequest, match="'file:///C:/x' is invalid on 'linux'"):
         await files.read_file(PathUri.parse("file:///C:/x"))
     assert await files.watch_missing([PathUri.parse("file:///C:/x")]) is None
+
+
+async def test_a_folder_with_too_many_entries_is_refused(
+    files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(folders, "MAX_ENTRIES", 3)
+    assert len(await files.read_directory(uri(tmp_path))) == 3
+    monkeypatch.setattr(folders, "MAX_ENTRIES", 2)
+    with pytest.raises(OperationFailed, match="returned 3 entries; limit is 2"):
+        await files.read_directory(uri(tmp_path))
 
 
 # -- no links
