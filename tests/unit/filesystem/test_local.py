@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from holdfast.errors import InvalidParams, InvalidRequest, NotFound, OperationFailed
-from holdfast.filesystem import handle as handle_module
 from holdfast.filesystem import folders, nofollow
+from holdfast.filesystem import handle as handle_module
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.protocol.fs import FileSandbox
 from holdfast.protocol.paths import PathUri

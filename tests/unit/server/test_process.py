@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidParams
+from holdfast.rpc.base64 import decode_base64
 from holdfast.server.app import Server
-from holdfast.server.process import _decode_base64
 from tests.unit.server.serving import Client
 
 SNAPSHOT: dict[str, Any] = {
@@ -236,9 +236,9 @@ def test_base64_is_taken_in_its_one_form_only(text: str) -> None:
     expected = reference(text)
     if expected is None:
         with pytest.raises(InvalidParams):
-            _decode_base64(text)
+            decode_base64(text)
     else:
-        assert _decode_base64(text) == expected
+        assert decode_base64(text) == expected
 
 
 @pytest.mark.requirement("write.base64")
@@ -254,7 +254,7 @@ def test_base64_is_taken_in_its_one_form_only(text: str) -> None:
 )
 def test_what_is_wrong_with_base64_is_told(text: str, reason: str) -> None:
     with pytest.raises(InvalidParams) as caught:
-        _decode_base64(text)
+        decode_base64(text)
     assert str(caught.value) == reason
 
 
