@@ -2,7 +2,6 @@
 
 import asyncio
 import tempfile
-from contextlib import aclosing
 
 from holdfast import (
     ExecServerClient,
@@ -79,7 +78,7 @@ async def show(files: FileSystem) -> None:
 
 async def main() -> None:
     async with asyncio.timeout(20):
-        async with aclosing(LocalFileSystem()) as here:
+        async with LocalFileSystem() as here:
             await show(here)
         # A server on its standard streams, on this machine too: both see the same folder.
         command = ["holdfast", "serve", "--listen", "stdio"]

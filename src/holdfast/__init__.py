@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.filesystem.local import LocalFileSystem
     from holdfast.http.local import LocalHttpClient
     from holdfast.process.backend import LocalBackend
+    from holdfast.protocol.base import Base64
     from holdfast.protocol.fs import FileMetadata, WalkOptions
     from holdfast.protocol.http import HttpRequestParams, HttpResponse
     from holdfast.protocol.paths import PathUri
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.server.app import Server
 
 __all__ = [
+    "Base64",
     "Closed",
     "ConnectFailed",
     "ConnectionLost",
@@ -105,6 +107,7 @@ _HOMES = {
     "holdfast.filesystem.local": ("LocalFileSystem",),
     "holdfast.http.local": ("LocalHttpClient",),
     "holdfast.process.backend": ("LocalBackend",),
+    "holdfast.protocol.base": ("Base64",),
     "holdfast.protocol.fs": ("FileMetadata", "WalkOptions"),
     "holdfast.protocol.http": ("HttpRequestParams", "HttpResponse"),
     "holdfast.protocol.paths": ("PathUri",),

@@ -6,7 +6,6 @@ machine, from one of our servers, or from the real Codex.
 """
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -16,6 +15,7 @@ from holdfast.backends import HttpBody, HttpClient
 from holdfast.client.client import ExecServerClient
 from holdfast.errors import InvalidParams, OperationFailed
 from holdfast.http.local import LocalHttpClient
+from holdfast.protocol.base import Base64
 from holdfast.protocol.http import HttpHeader, HttpRequestParams
 from tests.contract.conftest import Place
 from tests.e2e.wire import LIMIT
@@ -73,6 +73,7 @@ async def all_of(body: HttpBody) -> bytes:
     return b"".join([piece async for piece in body])
 
 
+@pytest.mark.requirement("http.request.result")
 async def test_a_call_brings_status_headers_and_body(http: HttpClient) -> None:
     async with web(says(b"hello", "X-Name: value", status="404 Not Found")) as url:
         response = await http.request(get(url))
@@ -80,6 +81,7 @@ async def test_a_call_brings_status_headers_and_body(http: HttpClient) -> None:
     assert HttpHeader(name="x-name", value="value") in response.headers
 
 
+@pytest.mark.requirement("http.request.headers", "http.request.user-info")
 async def test_the_request_is_sent_as_it_is_asked_for(http: HttpClient) -> None:
     heard: list[tuple[bytes, bytes]] = []
 
@@ -96,7 +98,7 @@ async def test_the_request_is_sent_as_it_is_asked_for(http: HttpClient) -> None:
                     HttpHeader(name="X-Mine", value="1"),
                     HttpHeader(name="x-mine", value="2"),
                 ),
-                body_base64=base64.b64encode(b"content").decode(),
+                body_base64=Base64(b"content"),
             )
         )
     ((head, body),) = heard
@@ -111,6 +113,7 @@ async def test_the_request_is_sent_as_it_is_asked_for(http: HttpClient) -> None:
     assert body == b"content"
 
 
+@pytest.mark.requirement("http.request.redirects")
 async def test_redirects_are_followed_or_not(http: HttpClient) -> None:
     async with web(says(b"there")) as target:
         moved = says(b"", f"Location: {target}", status="302 Found")
@@ -121,6 +124,7 @@ async def test_redirects_are_followed_or_not(http: HttpClient) -> None:
     assert stopped.status == 302
 
 
+@pytest.mark.requirement("http.request.refused")
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
@@ -146,6 +150,7 @@ async def test_what_cannot_be_asked_for_is_refused(
         assert str(caught.value) == text
 
 
+@pytest.mark.requirement("http.request.failed")
 async def test_a_call_to_nowhere_fails(http: HttpClient) -> None:
     for call in (http.request, http.stream):
         with pytest.raises(OperationFailed) as caught:
@@ -154,6 +159,7 @@ async def test_a_call_to_nowhere_fails(http: HttpClient) -> None:
         assert str(caught.value) == text
 
 
+@pytest.mark.requirement("http.request.timeout")
 async def test_a_call_may_time_out(http: HttpClient) -> None:
     never = asyncio.Event()
     async with web(lambda *request: never.wait()) as url:
@@ -162,6 +168,7 @@ async def test_a_call_may_time_out(http: HttpClient) -> None:
         never.set()
 
 
+@pytest.mark.requirement("http.request.stream.as-it-comes")
 @pytest.mark.parametrize("size", [0, 5, 3_000_000])
 async def test_a_body_is_streamed(http: HttpClient, size: int) -> None:
     data = bytes(range(251)) * (size // 251 + 1)
@@ -190,6 +197,7 @@ async def test_pieces_come_as_they_are_sent(http: HttpClient) -> None:
         assert b"".join([piece async for piece in pieces]) == b"second"
 
 
+@pytest.mark.requirement("http.request.body-failed")
 async def test_a_body_that_breaks_off_is_a_failure(http: HttpClient) -> None:
     def break_off(head: bytes, sent: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart")

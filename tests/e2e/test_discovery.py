@@ -25,6 +25,7 @@ RESTRICTED = {
 }
 
 
+@pytest.mark.requirement("discovery.handshake")
 async def test_it_comes_after_the_handshake(server: ServerProcess) -> None:
     async with connect(server.url, initialize=False) as client:
         for method, params in ((ROOTS, {"roots": []}), (INSTALLED, {"cwd": "file:///"})):
@@ -39,6 +40,7 @@ async def test_the_server_says_that_it_knows_how(server: ServerProcess) -> None:
     assert capabilities["capabilityDiscoverySandbox"] is False
 
 
+@pytest.mark.requirement("discovery.roots.order")
 async def test_folders_are_answered_in_their_order(client: Client, tmp_path: Path) -> None:
     names = roots(tmp_path)
     asked = [{"id": name, "path": f"file://{tmp_path}/{name}"} for name in names]
@@ -60,6 +62,7 @@ async def test_folders_are_answered_in_their_order(client: Client, tmp_path: Pat
     }
 
 
+@pytest.mark.requirement("discovery.roots.limit", "discovery.installed.sandbox-cwd")
 @pytest.mark.parametrize(
     ("method", "params", "code", "text"),
     [
@@ -91,6 +94,7 @@ async def test_a_sandbox_is_never_ignored(client: Client, tmp_path: Path) -> Non
     assert root["error"].startswith("failed to inspect capability root ")
 
 
+@pytest.mark.requirement("discovery.installed")
 async def test_what_is_installed_is_found(tmp_path: Path) -> None:
     codex = home(tmp_path)
     env = {"CODEX_HOME": str(codex), "HOME": str(tmp_path / "user"), "PATH": "/usr/bin:/bin"}
@@ -115,6 +119,7 @@ async def test_what_is_installed_is_found(tmp_path: Path) -> None:
                 }
 
 
+@pytest.mark.requirement("discovery.installed.empty")
 async def test_a_home_that_is_not_there_has_nothing(tmp_path: Path) -> None:
     with serving(env={"CODEX_HOME": str(tmp_path / "none"), "HOME": "/none", **PYTHON}) as server:
         async with connect(server.url) as client:

@@ -621,6 +621,33 @@ async def test_params_are_read_before_the_handshake_is_looked_at(server: ServerP
         assert code == -32600
 
 
+@pytest.mark.requirement("envelope.params.before-state", "write.base64", "fs.errors.base64")
+@pytest.mark.parametrize(
+    ("method", "member", "params"),
+    [
+        ("process/write", "chunk", {"processId": "p", "writeId": ""}),
+        ("fs/writeBlock", "chunk", {"handleId": "x" * 33, "offset": 0}),
+        ("http/request", "bodyBase64", {"method": "", "url": "", "requestId": "r"}),
+    ],
+)
+async def test_base64_is_a_part_of_the_params(
+    server: ServerProcess, method: str, member: str, params: dict[str, object]
+) -> None:
+    async with connect(server.url, initialize=False) as client:
+        refusal = await client.refusal(method, {**params, member: "!!"})
+        assert refusal == (-32602, "Invalid symbol 33, offset 0.")
+        code, _ = await client.refusal(method, {**params, member: "eA=="})
+        assert code == -32600
+
+
+@pytest.mark.requirement("fs.write.base64")
+async def test_but_not_in_a_whole_file(server: ServerProcess) -> None:
+    async with connect(server.url, initialize=False) as client:
+        params = {"path": "file:///none", "dataBase64": "!!"}
+        text = "client must call initialize before using filesystem methods"
+        assert await client.refusal("fs/writeFile", params) == (-32600, text)
+
+
 @pytest.mark.requirement("envelope.unknown-method", "envelope.codes")
 @pytest.mark.parametrize(
     "method", ["nope", "", "process/kill", "process/output", "initialized", "fs/rename", "é`\n"]

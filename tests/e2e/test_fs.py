@@ -54,6 +54,15 @@ def test_a_folder_is_listed(fs: Run, tmp_path: Path) -> None:
     assert done(fs("ls", str(tmp_path), f"{tmp_path}/d")).count(":\n") == 2
 
 
+def test_what_cannot_be_listed_is_told_and_the_rest_is_listed(fs: Run, tmp_path: Path) -> None:
+    (tmp_path / "good").touch()
+    os.mkdir(os.fsencode(tmp_path) + b"/bad\xff")  # no name that the protocol can spell
+    result = fs("ls", "-r", str(tmp_path))
+    assert result.returncode in {1, 4}
+    assert result.stdout == b"good\n"
+    assert result.stderr.startswith(b"holdfast: ")
+
+
 def test_files_go_there_and_back(fs: Run, tmp_path: Path) -> None:
     data = os.urandom(BIG)
     (tmp_path / "big").write_bytes(data)

@@ -115,6 +115,7 @@ def gated(gate: asyncio.Event) -> Any:
 # -- whole answers
 
 
+@pytest.mark.requirement("http.request.result")
 async def test_a_call_is_made_from_where_the_server_runs(http: Deltas, web: Origin) -> None:
     result = await http.call(
         f"{web.url}/x?y",
@@ -142,6 +143,7 @@ async def test_the_server_says_that_it_knows_variables(server: ServerProcess) ->
     assert info["capabilities"]["httpHeaderEnvVars"] is True
 
 
+@pytest.mark.requirement("http.request.handshake")
 async def test_the_family_is_named_before_the_handshake(server: ServerProcess) -> None:
     params = {"method": "GET", "url": "http://h/", "requestId": "r"}
     async with connect(server.url, initialize=False) as client:
@@ -149,6 +151,7 @@ async def test_the_family_is_named_before_the_handshake(server: ServerProcess) -
         assert await client.refusal("http/request", params) == (-32600, text)
 
 
+@pytest.mark.requirement("fs.errors.base64")
 @pytest.mark.parametrize(
     ("params", "text"),
     [
@@ -189,6 +192,7 @@ async def test_many_calls_at_once_are_all_answered(http: Deltas, web: Origin) ->
 # -- streams
 
 
+@pytest.mark.requirement("http.request.stream")
 async def test_a_stream_begins_with_its_answer_and_ends_with_a_delta(
     http: Deltas, web: Origin
 ) -> None:
@@ -198,6 +202,7 @@ async def test_a_stream_begins_with_its_answer_and_ends_with_a_delta(
     assert http.order[0] == "reply"
 
 
+@pytest.mark.requirement("http.request.stream")
 async def test_a_body_that_is_empty_is_one_delta(http: Deltas, web: Origin) -> None:
     web.answer(b"HTTP/1.1 204 X\r\n\r\n")
     await http.stream(web.url, "")
@@ -206,6 +211,7 @@ async def test_a_body_that_is_empty_is_one_delta(http: Deltas, web: Origin) -> N
     }  # fmt: skip
 
 
+@pytest.mark.requirement("http.request.stream.as-it-comes")
 async def test_deltas_come_as_the_body_does(http: Deltas, web: Origin) -> None:
     gate = asyncio.Event()
     web.answer(gated(gate))
@@ -217,12 +223,14 @@ async def test_deltas_come_as_the_body_does(http: Deltas, web: Origin) -> None:
     assert (await http.delta())["done"]
 
 
+@pytest.mark.requirement("http.request.stream.failed")
 async def test_a_body_that_breaks_off_says_so_at_its_end(http: Deltas, web: Origin) -> None:
     web.answer(Last(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc"))
     await http.stream(web.url)
     assert await http.body() == (b"abc", "error decoding response body")
 
 
+@pytest.mark.requirement("http.request.stream.id")
 async def test_an_id_is_taken_until_its_end(http: Deltas, web: Origin) -> None:
     gate = asyncio.Event()
     web.answer(gated(gate))
@@ -236,6 +244,7 @@ async def test_an_id_is_taken_until_its_end(http: Deltas, web: Origin) -> None:
     assert await http.body() == (b"ok", None)
 
 
+@pytest.mark.requirement("http.request.stream.id-early")
 async def test_an_id_is_taken_before_the_answer_and_free_after_a_failure(
     http: Deltas, web: Origin
 ) -> None:
@@ -249,6 +258,7 @@ async def test_an_id_is_taken_before_the_answer_and_free_after_a_failure(
     assert await http.body() == (b"ok", None)
 
 
+@pytest.mark.requirement("http.request.stream.connection")
 async def test_streams_end_with_their_connection(server: ServerProcess, web: Origin) -> None:
     ended = asyncio.Event()
 

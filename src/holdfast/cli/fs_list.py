@@ -39,7 +39,7 @@ async def list_paths(place: FilePlace, options: argparse.Namespace, outcome: Out
     for text in paths:
 
         async def add(text: str = text) -> None:
-            found = await _list(place, text, options)
+            found = await _list(place, text, options, outcome)
             listed.extend(found)
             if not options.json:
                 _print(found, options, heading=text if len(paths) > 1 else None)
@@ -49,13 +49,15 @@ async def list_paths(place: FilePlace, options: argparse.Namespace, outcome: Out
         print(json.dumps([_table(line) for line in listed], indent=2, ensure_ascii=False))
 
 
-async def _list(place: FilePlace, text: str, options: argparse.Namespace) -> list[_Line]:
+async def _list(
+    place: FilePlace, text: str, options: argparse.Namespace, outcome: Outcome
+) -> list[_Line]:
     path = place.path(text)
     metadata = await place.files.get_metadata(path)
     if not metadata.is_directory:
         return [_Line(text, path, metadata, is_directory=False)]
     if options.recursive:
-        lines = await _walk(place, path)
+        lines = await _walk(place, path, outcome)
     else:
         entries = await place.files.read_directory(path)
         lines = [
@@ -66,10 +68,12 @@ async def _list(place: FilePlace, text: str, options: argparse.Namespace) -> lis
     return await _with_metadata(place, lines) if options.long or options.json else lines
 
 
-async def _walk(place: FilePlace, path: PathUri) -> list[_Line]:
+async def _walk(place: FilePlace, path: PathUri, outcome: Outcome) -> list[_Line]:
     found = await place.files.walk(path, _EVERYTHING)
     if found.truncated:
         raise OperationFailed("there is more below it than can be listed")
+    for error in found.errors:
+        outcome.failed(_readable(str(error.path)), OperationFailed(error.message))
     above = len(str(path).rstrip("/")) + 1
     return [
         _Line(_readable(str(entry.path)[above:]), entry.path, None, entry.kind == "directory")

@@ -17,7 +17,7 @@ from holdfast.client.link import Link
 from holdfast.client.refusal import refusals
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest
 from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
-from holdfast.protocol.base import Method, Wire
+from holdfast.protocol.base import Base64, Method, Wire
 from holdfast.protocol.fs import (
     CanonicalizeParams,
     CloseParams,
@@ -119,7 +119,7 @@ class RemoteFileHandle:
         return decoded(answer.chunk), answer.eof
 
     async def write_block(self, offset: int, data: bytes) -> None:
-        params = WriteBlockParams(handle_id=self._handle_id, offset=offset, chunk=encoded(data))
+        params = WriteBlockParams(handle_id=self._handle_id, offset=offset, chunk=Base64(data))
         with refusals():
             await self._link.call(FS_WRITE_BLOCK, params)
 

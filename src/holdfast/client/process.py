@@ -4,14 +4,13 @@ import asyncio
 from bisect import insort
 from typing import TYPE_CHECKING
 
-import pybase64
-
 from holdfast.client.reorder import Reorder
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed, Unsupported
 from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
 from holdfast.process.follow import EventStream, Followers
 from holdfast.process.output import OutputLog
 from holdfast.protocol import codes
+from holdfast.protocol.base import Base64
 from holdfast.protocol.methods import (
     PROCESS_CLOSE_STDIN,
     PROCESS_READ,
@@ -93,7 +92,7 @@ class RemoteProcess:
             write_id = str(self._write_id)
         params = WriteParams(
             process_id=self.process_id,
-            chunk=pybase64.b64encode(data).decode("ascii"),
+            chunk=Base64(data),
             write_id=write_id,
         )
         try:

@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem import folders, nofollow
@@ -39,10 +39,20 @@ T = TypeVar("T")
 
 
 class LocalFileSystem:
-    """Files of this machine. Belongs to the event loop in which it is made."""
+    """
+    Files of this machine. Belongs to the event loop in which it is made.
+
+    It is a context manager; at its end its threads end.
+    """
 
     def __init__(self) -> None:
         self._threads = FileThreads()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Let the threads end, after a bounded wait for what they do."""

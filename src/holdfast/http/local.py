@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -35,7 +36,7 @@ _TIMED_OUT = "http/request failed: route-aware request timed out"
 
 
 class LocalHttpClient:
-    """Makes HTTP calls. Close it in the end, for connections are kept between them."""
+    """Makes HTTP calls. A context manager: connections are kept between calls, and end with it."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         """
@@ -48,6 +49,12 @@ class LocalHttpClient:
         self._connector = Connector(environ)
         self._pool = Pool()
         self._held = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
 
     async def request(self, params: HttpRequestParams) -> HttpResponse:
         """

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from holdfast.errors import InvalidParams, OperationFailed
 from holdfast.http.urls import InvalidUrl, Url
 from holdfast.protocol.http import HttpHeader, HttpRequestParams
-from holdfast.rpc.base64 import decode_base64
 
 __all__ = ["Headers", "OutgoingRequest", "prepare"]
 
@@ -157,7 +156,7 @@ def prepare(params: HttpRequestParams, environ: Mapping[str, str]) -> OutgoingRe
     Raises:
         InvalidParams: It cannot be sent as it is asked for.
     """
-    body = b"" if params.body_base64 is None else decode_base64(params.body_base64)
+    body = params.body_base64 or b""
     if not _TOKEN.fullmatch(params.method):
         raise InvalidParams("http/request method is invalid: invalid HTTP method")
     try:

@@ -4,7 +4,17 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["I64_MAX", "I64_MIN", "U64", "U64_MAX", "Empty", "Method", "NotificationMethod", "Wire"]
+__all__ = [
+    "I64_MAX",
+    "I64_MIN",
+    "U64",
+    "U64_MAX",
+    "Base64",
+    "Empty",
+    "Method",
+    "NotificationMethod",
+    "Wire",
+]
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -20,6 +30,17 @@ An unsigned 64-bit number of the protocol.
 The upper bound is not part of the type, which takes bounds of 63 bits at most:
 a struct that cares calls `within_u64` once it is made.
 """
+
+
+class Base64(bytes):
+    """
+    Bytes in the params of a request, which are base64 on the wire.
+
+    A type of its own, so that a faster library than the envelope's translates them,
+    and so that what is wrong with the text is told in the protocol's words.
+    """
+
+    __slots__ = ()
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import pybase64
 
+from holdfast.protocol.base import Base64
 from holdfast.protocol.envelope import RequestId, Trace
 
 __all__ = [
@@ -19,7 +20,15 @@ __all__ = [
     "output_prefix",
 ]
 
-_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+def _to_text(value: object) -> str:
+    """The types of the protocol that are a text on the wire."""
+    if type(value) is Base64:
+        return pybase64.b64encode_as_string(value)
+    return str(value)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_to_text).encode
 
 
 def encode_request(

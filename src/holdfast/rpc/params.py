@@ -6,9 +6,10 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.errors import InvalidParams
-from holdfast.protocol.base import Empty
+from holdfast.protocol.base import Base64, Empty
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ThreadId
+from holdfast.rpc.base64 import decode_base64
 from holdfast.rpc.blame import blame, wrong_type
 
 __all__ = ["decode_params", "decode_result"]
@@ -57,6 +58,8 @@ def _from_text(kind: type, value: object) -> object:
     """Make the types of the protocol that are a text on the wire."""
     if not isinstance(value, str):
         raise TypeError  # the walk in `blame` words it
+    if kind is Base64:
+        return Base64(decode_base64(value))
     if kind is PathUri:
         return PathUri.parse(value)
     assert kind is ThreadId  # the only other one

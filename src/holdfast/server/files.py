@@ -167,10 +167,9 @@ async def _read(
 
 
 def _write_block(client: ServerConnection, params: WriteBlockParams) -> Awaitable[Empty]:
-    data = decode_base64(params.chunk)
     check_handle_id(params.handle_id)
-    check_write_range(params.offset, len(data))
-    writing = client.files.get(params.handle_id).start_writing(params.offset, data)
+    check_write_range(params.offset, len(params.chunk))
+    writing = client.files.get(params.handle_id).start_writing(params.offset, params.chunk)
     return _write(params, writing)
 
 

@@ -83,9 +83,9 @@ class ConnectionFiles:
 
     async def watch(self, params: WatchMissingParams) -> bool:
         """Watch for what is missing, and no longer for what was watched before."""
-        self._end_watch()
         if params.watch_id <= self._last_watch_id:
             return False
+        self._end_watch()
         self._last_watch_id = params.watch_id
         watch = await self._filesystem.watch_missing(params.missing, params.present)
         if watch is None:

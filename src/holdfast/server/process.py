@@ -31,7 +31,6 @@ from holdfast.protocol.process import (
     WriteResponse,
     WriteStatus,
 )
-from holdfast.rpc.base64 import decode_base64
 from holdfast.rpc.router import Router
 from holdfast.server.connection import ServerConnection
 
@@ -75,7 +74,6 @@ def _read(client: ServerConnection, params: ReadParams) -> ReadResponse | Awaita
 def _write(
     client: ServerConnection, params: WriteParams
 ) -> WriteResponse | Awaitable[WriteResponse]:
-    data = decode_base64(params.chunk)
     if not params.write_id:
         raise InvalidParams("writeId must not be empty")
     if client.session.processes.is_starting(params.process_id):
@@ -83,7 +81,7 @@ def _write(
     process = client.session.processes.find(params.process_id)
     if process is None:
         return WriteResponse(status=WriteStatus.UNKNOWN_PROCESS)
-    status = process.write(data, params.write_id)
+    status = process.write(params.chunk, params.write_id)
     if status is WriteStatus.ACCEPTED:
         return _ACCEPTED
     if isinstance(status, WriteStatus):

@@ -30,6 +30,7 @@ async def discover(files: LocalFileSystem, base: Path) -> DiscoverInstalledRespo
     )
 
 
+@pytest.mark.requirement("discovery.installed.empty")
 async def test_an_empty_home_has_nothing(files: LocalFileSystem, tmp_path: Path) -> None:
     empty = DiscoverInstalledResponse(plugins=[], skills=[], warnings=[])
     assert await discover(files, tmp_path) == empty
@@ -38,6 +39,7 @@ async def test_an_empty_home_has_nothing(files: LocalFileSystem, tmp_path: Path)
     assert await discover(files, tmp_path) == empty
 
 
+@pytest.mark.requirement("discovery.installed")
 async def test_plugins_are_found_in_the_cache(files: LocalFileSystem, tmp_path: Path) -> None:
     home(tmp_path)
     found = await discover(files, tmp_path)
@@ -65,6 +67,7 @@ async def test_plugins_are_found_in_the_cache(files: LocalFileSystem, tmp_path: 
     assert all(w.startswith("some capability metadata") for w in found.warnings[1:])
 
 
+@pytest.mark.requirement("discovery.installed")
 async def test_skills_are_found_in_three_folders(files: LocalFileSystem, tmp_path: Path) -> None:
     home(tmp_path)
     skill(tmp_path / "etc/skills/all", "all")

@@ -29,6 +29,7 @@ async def discover(files: LocalFileSystem, base: Path, *names: str) -> list[Disc
     )
 
 
+@pytest.mark.requirement("discovery.roots.plugin", "discovery.roots.skills")
 async def test_a_plugin_is_found_with_all_its_files(files: LocalFileSystem, tmp_path: Path) -> None:
     roots(tmp_path)
     (root,) = await discover(files, tmp_path, "a")
@@ -44,6 +45,7 @@ async def test_a_plugin_is_found_with_all_its_files(files: LocalFileSystem, tmp_
     assert [m.contents for m in root.namespace_manifests] == ['{"name": "a"}', '{"name": "nested"}']
 
 
+@pytest.mark.requirement("discovery.roots.ancestor")
 async def test_a_folder_inside_of_a_plugin_has_its_manifest(
     files: LocalFileSystem, tmp_path: Path
 ) -> None:
@@ -54,6 +56,7 @@ async def test_a_folder_inside_of_a_plugin_has_its_manifest(
     assert [m.contents for m in root.namespace_manifests] == ['{"name": "a"}']
 
 
+@pytest.mark.requirement("discovery.roots.paths", "discovery.roots.sizes", "discovery.roots.error")
 async def test_troubles_are_told(files: LocalFileSystem, tmp_path: Path) -> None:
     names = roots(tmp_path)
     found = {root.id: root for root in await discover(files, tmp_path, *names)}
@@ -90,6 +93,7 @@ async def test_a_file_that_cannot_be_looked_at_is_a_warning(
     assert [w.rpartition(": ")[2] for w in root.warnings] == ["Symbolic link loop (os error 40)"]
 
 
+@pytest.mark.requirement("discovery.roots.order", "discovery.roots.limit")
 async def test_there_may_be_128_of_them(files: LocalFileSystem, tmp_path: Path) -> None:
     assert len(await discover(files, tmp_path, *["x"] * 128)) == 128
     with pytest.raises(InvalidRequest, match="accepts at most 128 roots"):

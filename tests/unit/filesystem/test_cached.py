@@ -11,6 +11,7 @@ from holdfast.filesystem import cached
 from holdfast.filesystem.cached import cached_metadata, metadata, metadata_of
 
 
+@pytest.mark.requirement("fs.metadata.times")
 def test_the_facts_are_those_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
@@ -22,6 +23,7 @@ def test_the_facts_are_those_of_the_file(tmp_path: Path) -> None:
     assert found.created_at_ms > found.modified_at_ms
 
 
+@pytest.mark.requirement("fs.metadata.times")
 def test_a_time_before_1970_is_not_known(tmp_path: Path) -> None:
     os.utime(tmp_path, ns=(0, -5_000_000_000))
     assert metadata(str(tmp_path)).modified_at_ms == 0

@@ -8,6 +8,7 @@ from holdfast.errors import InvalidRequest, NotFound, OperationFailed, Refused
 from holdfast.filesystem.failure import refusal
 
 
+@pytest.mark.requirement("fs.errors.codes", "fs.errors.text")
 @pytest.mark.parametrize(
     ("number", "kind", "text"),
     [

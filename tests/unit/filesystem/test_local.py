@@ -50,6 +50,7 @@ async def test_what_is_discarded_never_was(files: LocalFileSystem, tmp_path: Pat
     assert os.listdir(tmp_path) == ["file"]
 
 
+@pytest.mark.requirement("fs.read-block.error-closes")
 async def test_reading_what_is_being_written_closes_it(
     files: LocalFileSystem, tmp_path: Path
 ) -> None:
@@ -63,6 +64,7 @@ async def test_reading_what_is_being_written_closes_it(
     assert not path.exists()
 
 
+@pytest.mark.requirement("fs.write-block.error-keeps")
 async def test_writing_what_is_being_read_fails_and_reading_goes_on(
     files: LocalFileSystem, tmp_path: Path
 ) -> None:
@@ -85,6 +87,7 @@ async def test_the_end_is_told_with_the_last_block(files: LocalFileSystem, tmp_p
     await handle.aclose()
 
 
+@pytest.mark.requirement("fs.read.size-untrusted")
 async def test_a_file_that_does_not_tell_its_size_is_read_to_its_end(
     files: LocalFileSystem,
 ) -> None:
@@ -95,6 +98,7 @@ async def test_a_file_that_does_not_tell_its_size_is_read_to_its_end(
     assert (await files.read_file(uri("/proc/self/mountinfo"))).startswith(first)
 
 
+@pytest.mark.requirement("fs.read-block.error-closes")
 async def test_an_offset_that_no_file_has_closes_the_handle(
     files: LocalFileSystem, tmp_path: Path
 ) -> None:
@@ -106,6 +110,7 @@ async def test_an_offset_that_no_file_has_closes_the_handle(
         await handle.read_block(0, 1)
 
 
+@pytest.mark.requirement("fs.write-block.range")
 async def test_blocks_out_of_range_are_refused(files: LocalFileSystem, tmp_path: Path) -> None:
     handle = await files.open(uri(tmp_path / "file"), "replace")
     with pytest.raises(InvalidRequest, match="read block length must be between 1 and 1048576"):
@@ -138,6 +143,7 @@ async def test_a_file_of_which_a_block_is_missing_does_not_replace_another(
     assert os.listdir(tmp_path) == ["file"]
 
 
+@pytest.mark.requirement("fs.write-block.error-keeps")
 async def test_a_block_that_is_written_again_is_not_missing(
     files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +179,7 @@ async def test_a_file_that_did_not_open_cannot_be_used(
         await handle.opened
 
 
+@pytest.mark.requirement("fs.read.regular-only")
 @pytest.mark.parametrize("path", ["/", "/dev/null"])
 async def test_only_regular_files_are_opened(files: LocalFileSystem, path: str) -> None:
     with pytest.raises(InvalidRequest, match=f"path `{path}` is not a file"):
@@ -186,6 +193,7 @@ async def test_only_regular_files_are_opened(files: LocalFileSystem, path: str) 
 # -- whole files
 
 
+@pytest.mark.requirement("fs.read.limit")
 async def test_a_large_file_is_refused(
     files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +222,7 @@ async def test_an_error_in_a_piece_keeps_the_old_file(
     assert len(os.listdir(tmp_path)) == 3
 
 
+@pytest.mark.requirement("fs.read.regular-only")
 async def test_a_fifo_that_nobody_reads_holds_up_nothing(
     files: LocalFileSystem, tmp_path: Path
 ) -> None:
@@ -237,6 +246,7 @@ async def test_a_file_copied_onto_itself_stays(files: LocalFileSystem, tmp_path:
         assert path.read_bytes() == b"content"
 
 
+@pytest.mark.requirement("fs.copy.file")
 async def test_a_copy_has_the_content_and_the_mode(files: LocalFileSystem, tmp_path: Path) -> None:
     source, destination = tmp_path / "source", tmp_path / "destination"
     content = os.urandom(3 << 20)
@@ -253,6 +263,7 @@ async def test_a_file_of_proc_can_be_copied(files: LocalFileSystem, tmp_path: Pa
     assert (tmp_path / "copy").read_bytes().endswith(b"\0")
 
 
+@pytest.mark.requirement("fs.remove")
 async def test_a_deep_tree_is_removed_without_following_links(
     files: LocalFileSystem, tmp_path: Path
 ) -> None:
@@ -270,6 +281,7 @@ async def test_a_deep_tree_is_removed_without_following_links(
     assert (outside / "kept").exists()
 
 
+@pytest.mark.requirement("path.opaque.nul")
 async def test_a_path_with_a_nul_is_refused(files: LocalFileSystem) -> None:
     path = PathUri.from_path("/tmp/a\0b")
     for call in (files.read_file, files.get_metadata, files.canonicalize, files.read_directory):
@@ -283,6 +295,7 @@ async def test_a_path_of_another_system_is_refused(files: LocalFileSystem) -> No
     assert await files.watch_missing([PathUri.parse("file:///C:/x")]) is None
 
 
+@pytest.mark.requirement("fs.list.limit")
 async def test_a_folder_with_too_many_entries_is_refused(
     files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +311,7 @@ async def test_a_folder_with_too_many_entries_is_refused(
 # -- no links
 
 
+@pytest.mark.requirement("fs.no-follow.race")
 async def test_a_link_that_is_put_in_the_way_is_not_followed(
     files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +362,7 @@ UNRESTRICTED: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.requirement("fs.sandbox.none")
 @pytest.mark.parametrize("permissions", UNRESTRICTED, ids=lambda given: str(given["type"]))
 async def test_a_profile_that_asks_for_nothing_is_served(
     files: LocalFileSystem, permissions: dict[str, Any]
@@ -371,6 +386,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.requirement("fs.sandbox.malformed")
 @pytest.mark.parametrize(("reason", "permissions"), REFUSED.items(), ids=REFUSED)
 async def test_a_profile_that_restricts_is_refused(
     files: LocalFileSystem, tmp_path: Path, reason: str, permissions: dict[str, Any]

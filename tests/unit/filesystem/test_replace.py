@@ -53,6 +53,7 @@ def test_what_is_discarded_leaves_no_trace(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.requirement("fs.write")
 @pytest.mark.usefixtures("either_way")
 def test_a_new_file_appears_with_its_content_and_the_usual_mode(tmp_path: Path) -> None:
     path = tmp_path / "file"
@@ -120,6 +121,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
     assert target.read_bytes() == b"new"
 
 
+@pytest.mark.requirement("fs.open.replace.target")
 @pytest.mark.parametrize("text", ["missing", "folder/missing", "{root}/folder/missing", "second"])
 def test_a_link_to_nowhere_is_followed(tmp_path: Path, text: str) -> None:
     (tmp_path / "folder").mkdir()
@@ -151,6 +153,7 @@ def test_a_loop_of_links_is_refused(tmp_path: Path) -> None:
     assert caught.value.errno == errno.ELOOP
 
 
+@pytest.mark.requirement("fs.open.replace.target")
 def test_a_fifo_that_nobody_reads_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match="No such device") as caught:

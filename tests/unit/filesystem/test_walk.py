@@ -45,6 +45,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.requirement("fs.walk.order")
 def test_a_walk_is_breadth_first_and_sorted(tree: Path) -> None:
     first = [".hidden", "a", "b", "f", "%C3%A9%20%25"]
     second = [".hidden/x", "a/deep", "a/g", "b/x"]
@@ -53,6 +54,7 @@ def test_a_walk_is_breadth_first_and_sorted(tree: Path) -> None:
     assert names(tree, max_depth=0) == (first, False)
 
 
+@pytest.mark.requirement("fs.walk.links")
 def test_links_to_folders_are_followed_on_request_and_each_folder_is_entered_once(
     tree: Path,
 ) -> None:
@@ -63,12 +65,14 @@ def test_links_to_folders_are_followed_on_request_and_each_folder_is_entered_onc
     assert not [name for name in found if name.startswith(("link/", "a/up/"))]
 
 
+@pytest.mark.requirement("fs.walk.hidden")
 def test_hidden_folders_are_listed_but_not_entered_on_request(tree: Path) -> None:
     found, _ = names(tree, prune_hidden_directories=True)
     assert ".hidden" in found
     assert ".hidden/x" not in found
 
 
+@pytest.mark.requirement("fs.walk.max-directories")
 def test_folders_beyond_the_limit_are_listed_but_not_entered(tree: Path) -> None:
     found, truncated = names(tree, max_directories=2)
     assert truncated
@@ -76,6 +80,7 @@ def test_folders_beyond_the_limit_are_listed_but_not_entered(tree: Path) -> None
     assert "b" in found
 
 
+@pytest.mark.requirement("fs.walk.max-entries")
 def test_names_that_are_not_listed_count_too(tmp_path: Path) -> None:
     for name in ("1", "2", "3"):
         os.mkfifo(tmp_path / name)
@@ -84,6 +89,7 @@ def test_names_that_are_not_listed_count_too(tmp_path: Path) -> None:
     assert names(tmp_path, max_entries=3) == ([], True)
 
 
+@pytest.mark.requirement("fs.walk.budget")
 def test_an_answer_that_is_full_ends_the_walk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +100,7 @@ def test_an_answer_that_is_full_ends_the_walk(
     assert names(tmp_path) == (["1", "2"], True)
 
 
+@pytest.mark.requirement("fs.walk.errors")
 def test_a_name_that_is_no_text_is_an_error(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff")).touch()
     found = walk(str(tmp_path), PathUri.from_path(tmp_path), options())
@@ -103,6 +110,7 @@ def test_a_name_that_is_no_text_is_an_error(tmp_path: Path) -> None:
     assert error.message == "No such file or directory (os error 2)"
 
 
+@pytest.mark.requirement("fs.walk.root")
 def test_what_is_no_folder_has_nothing_below_it(tree: Path) -> None:
     for name in ("f", "link", "pipe"):
         assert names(tree / name) == ([], False)
@@ -110,12 +118,14 @@ def test_what_is_no_folder_has_nothing_below_it(tree: Path) -> None:
         names(tree / "missing")
 
 
+@pytest.mark.requirement("fs.walk.limits")
 @pytest.mark.parametrize("limit", ["max_directories", "max_entries"])
 def test_no_limit_may_be_zero(limit: str) -> None:
     with pytest.raises(InvalidRequest, match="must be greater than zero"):
         check_limits(options(**{limit: 0}))
 
 
+@pytest.mark.requirement("fs.walk.limits")
 @pytest.mark.parametrize(
     "given", [{"max_depth": 65}, {"max_directories": 10_001}, {"max_entries": 50_001}]
 )

@@ -38,6 +38,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.requirement("fs.watch")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_what_matters_is_noticed(tmp_path: Path, change: Callable[[Path], object]) -> None:
     for name in ("other", "present"):
@@ -54,6 +55,7 @@ async def test_what_matters_is_noticed(tmp_path: Path, change: Callable[[Path], 
         await watch.changed()
 
 
+@pytest.mark.requirement("fs.watch.neighbours")
 async def test_neighbours_do_not_matter(tmp_path: Path) -> None:
     watch = watching(tmp_path / "missing")
     (tmp_path / "other").touch()
@@ -77,6 +79,7 @@ async def test_a_watch_that_is_cancelled_is_closed(tmp_path: Path) -> None:
     watch.cancel()  # harmless
 
 
+@pytest.mark.requirement("fs.watch.unsuitable")
 def test_what_is_not_as_it_should_be_is_not_watched(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()

@@ -1,7 +1,6 @@
 """Calls to real servers on this machine: redirects, time limits, bodies, proxies, TLS."""
 
 import asyncio
-import base64
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -13,6 +12,7 @@ import pytest
 from holdfast.errors import InvalidParams, OperationFailed
 from holdfast.http import local as module
 from holdfast.http.local import LocalHttpClient
+from holdfast.protocol.base import Base64
 from holdfast.protocol.http import HttpHeader, HttpRequestParams, HttpResponse
 from tests.unit.http.origin import Last, Origin, origin, redirect
 
@@ -63,6 +63,7 @@ def not_sent(url: str) -> str:
 # -- responses
 
 
+@pytest.mark.requirement("http.request.result")
 async def test_a_status_that_says_error_is_an_answer(
     client: LocalHttpClient, server: Origin
 ) -> None:
@@ -71,6 +72,7 @@ async def test_a_status_that_says_error_is_an_answer(
     assert (response.status, response.body_base64) == (999, b"body")
 
 
+@pytest.mark.requirement("http.request.response-headers")
 async def test_headers_are_grouped_by_name_and_arrive_whatever_they_are_written_in(
     client: LocalHttpClient, server: Origin
 ) -> None:
@@ -89,6 +91,7 @@ async def test_headers_are_grouped_by_name_and_arrive_whatever_they_are_written_
     ]
 
 
+@pytest.mark.requirement("http.request.raw")
 async def test_nothing_is_decompressed(client: LocalHttpClient, server: Origin) -> None:
     server.answer(
         b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 3\r\n\r\n\x1f\x8b!"
@@ -96,6 +99,7 @@ async def test_nothing_is_decompressed(client: LocalHttpClient, server: Origin) 
     assert (await client.request(get(server.url))).body_base64 == b"\x1f\x8b!"
 
 
+@pytest.mark.requirement("http.request.raw")
 async def test_no_cookies_are_kept(client: LocalHttpClient, server: Origin) -> None:
     server.answer(b"HTTP/1.1 200 OK\r\nset-cookie: a=1\r\ncontent-length: 0\r\n\r\n")
     await client.request(get(server.url))
@@ -106,6 +110,7 @@ async def test_no_cookies_are_kept(client: LocalHttpClient, server: Origin) -> N
 # -- failures
 
 
+@pytest.mark.requirement("http.request.failed")
 async def test_nobody_listens_there(client: LocalHttpClient) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -131,6 +136,7 @@ async def test_no_response_comes(client: LocalHttpClient, server: Origin, answer
     assert await failure(client, get(server.url)) == not_sent(server.url + "/")
 
 
+@pytest.mark.requirement("http.request.body-failed")
 async def test_not_all_of_the_body_comes(client: LocalHttpClient, server: Origin) -> None:
     server.answer(Last(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc"))
     text = "failed to read http/request response body: error decoding response body"
@@ -140,6 +146,7 @@ async def test_not_all_of_the_body_comes(client: LocalHttpClient, server: Origin
 # -- redirects
 
 
+@pytest.mark.requirement("http.request.redirects")
 async def test_ten_redirects_are_followed(client: LocalHttpClient, server: Origin) -> None:
     server.answer(*[redirect("/again")] * 10)
     assert (await client.request(get(server.url))).status == 200
@@ -147,11 +154,13 @@ async def test_ten_redirects_are_followed(client: LocalHttpClient, server: Origi
     assert server.connections == 1
 
 
+@pytest.mark.requirement("http.request.redirects")
 async def test_eleven_are_too_many(client: LocalHttpClient, server: Origin) -> None:
     server.answer(*[redirect("/again")] * 11)
     assert await failure(client, get(server.url)) == "http/request failed: too many redirects"
 
 
+@pytest.mark.requirement("http.request.redirects")
 async def test_a_redirect_can_be_the_answer(client: LocalHttpClient, server: Origin) -> None:
     server.answer(redirect("/y"))
     response = await client.request(get(server.url, redirect_policy="stop"))
@@ -176,6 +185,7 @@ async def test_the_body_of_a_redirect_is_not_waited_for(
     assert server.connections == 2
 
 
+@pytest.mark.requirement("http.request.redirects.secrets")
 async def test_secrets_stay_with_their_host(client: LocalHttpClient, server: Origin) -> None:
     server.answer(redirect(f"http://localhost:{server.port}/y"))
     await client.request(get(f"http://u:p@127.0.0.1:{server.port}/x"))
@@ -255,6 +265,7 @@ async def hang_in_body(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     await HANG().wait()
 
 
+@pytest.mark.requirement("http.request.timeout")
 @pytest.mark.parametrize("limit", [0, 1, 20])
 async def test_a_call_has_so_much_time(client: LocalHttpClient, server: Origin, limit: int) -> None:
     server.answer(hang)
@@ -262,12 +273,14 @@ async def test_a_call_has_so_much_time(client: LocalHttpClient, server: Origin, 
     assert text == "http/request failed: route-aware request timed out"
 
 
+@pytest.mark.requirement("http.request.timeout")
 async def test_the_time_is_for_the_body_too(client: LocalHttpClient, server: Origin) -> None:
     server.answer(hang_in_body)
     text = await failure(client, get(server.url, timeout_ms=50))
     assert text == "failed to read http/request response body: error decoding response body"
 
 
+@pytest.mark.requirement("http.request.stream.timeout")
 async def test_the_time_is_for_a_streamed_body_too(client: LocalHttpClient, server: Origin) -> None:
     server.answer(hang_in_body)
     _, body = await client.stream(get(server.url, timeout_ms=50))
@@ -386,8 +399,7 @@ async def test_a_body_can_be_left(client: LocalHttpClient, server: Origin) -> No
 
 async def test_a_large_request_goes_out(client: LocalHttpClient, server: Origin) -> None:
     data = bytes(range(256)) * 20_000
-    text = base64.b64encode(data).decode()
-    await client.request(get(server.url, method="PUT", body_base64=text))
+    await client.request(get(server.url, method="PUT", body_base64=Base64(data)))
     assert server.asked[0].endswith(data)
 
 
@@ -416,6 +428,7 @@ async def call(environ: dict[str, str], params: HttpRequestParams) -> HttpRespon
             await client.aclose()
 
 
+@pytest.mark.requirement("http.request.proxy")
 async def test_a_proxy_is_asked_instead(server: Origin) -> None:
     environ = {"HTTP_PROXY": f"http://u:p@127.0.0.1:{server.port}"}
     await call(environ, get("http://nowhere.invalid/x?y#z"))

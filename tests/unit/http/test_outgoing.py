@@ -1,12 +1,12 @@
 """Requests before they are sent: the checks and their order, redirects, the bytes (HTTP spec 5)."""
 
-import base64
 from typing import Any
 
 import pytest
 
 from holdfast.errors import InvalidParams, OperationFailed
 from holdfast.http.outgoing import OutgoingRequest, prepare
+from holdfast.protocol.base import Base64
 from holdfast.protocol.http import HttpHeader, HttpRequestParams
 
 ENVIRON = {
@@ -40,16 +40,18 @@ def refusal(**given: Any) -> str:
     return str(refused.value)
 
 
-BODY = base64.b64encode(b"hi").decode()
+BODY = Base64(b"hi")
 
 # -- checks
 
 
+@pytest.mark.requirement("http.request.refused")
 @pytest.mark.parametrize("method", ["", "BAD M", "é", "GET\r\nX: y", "G:T"])
 def test_a_method_is_a_token(method: str) -> None:
     assert refusal(method=method) == "http/request method is invalid: invalid HTTP method"
 
 
+@pytest.mark.requirement("http.request.refused")
 @pytest.mark.parametrize(
     ("url", "text"),
     [
@@ -64,18 +66,21 @@ def test_a_url_is_absolute_and_of_http(url: str, text: str) -> None:
     assert refusal(url=url) == f"http/request {text}"
 
 
+@pytest.mark.requirement("http.request.refused")
 @pytest.mark.parametrize("name", ["", "bad name", "é", "a\r\nb", "a:b"])
 def test_a_header_name_is_a_token(name: str) -> None:
     text = "http/request header name is invalid: invalid HTTP header name"
     assert refusal(headers=headers((name, "x"))) == text
 
 
+@pytest.mark.requirement("http.request.refused")
 @pytest.mark.parametrize("value", ["a\nb", "a\r", "\0", "\x7f", "\x1b[0m", "a\r\nX-Injected: 1"])
 def test_a_header_value_holds_no_control_characters(value: str) -> None:
     text = "http/request header value is invalid for X-A: failed to parse header value"
     assert refusal(headers=headers(("X-A", value))) == text
 
 
+@pytest.mark.requirement("http.request.variables", "http.request.variables.secret")
 @pytest.mark.parametrize(
     ("variable", "text"),
     [
@@ -93,6 +98,7 @@ def test_a_variable_is_there_and_no_secret_of_the_executor(variable: str, text: 
     assert refusal(headers=(header,)) == f"http/request header X-y {text}"
 
 
+@pytest.mark.requirement("http.request.variables")
 def test_a_variable_is_appended_to_the_value() -> None:
     header = HttpHeader(name="Authorization", value="Bearer ", value_env_var="TOKEN")
     assert "authorization: Bearer secret" in lines(prepared(headers=(header,)))
@@ -103,9 +109,9 @@ def test_a_variable_cannot_bring_a_line_of_its_own() -> None:
     assert refusal(headers=(header,)).endswith("for x: failed to parse header value")
 
 
+@pytest.mark.requirement("http.request.order")
 def test_the_first_fault_in_the_order_of_the_real_server_is_named() -> None:
     bad = {"headers": headers(("a b", "\n")), "url": "ftp://x", "method": ""}
-    assert refusal(**bad, body_base64="!!") == "Invalid symbol 33, offset 0."
     assert "method" in refusal(**bad)
     assert "only supports" in refusal(**{**bad, "method": "GET"})
     assert "header name" in refusal(headers=bad["headers"])
@@ -114,6 +120,7 @@ def test_the_first_fault_in_the_order_of_the_real_server_is_named() -> None:
 # -- bytes
 
 
+@pytest.mark.requirement("http.request.header-names")
 def test_headers_go_out_in_lower_case_in_order_with_repeats_together() -> None:
     request = prepared(headers=headers(("X-A", "1"), ("B", "é"), ("x-a", "2\t3")))
     assert lines(request) == [
@@ -121,16 +128,19 @@ def test_headers_go_out_in_lower_case_in_order_with_repeats_together() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.requirement("http.request.headers")
 def test_accept_and_host_can_be_replaced() -> None:
     request = prepared(headers=headers(("HOST", "other"), ("Accept", "a/b")))
     assert lines(request) == ["GET /x HTTP/1.1", "host: other", "accept: a/b", "", ""]
 
 
+@pytest.mark.requirement("http.request.headers")
 def test_only_a_body_that_is_not_empty_has_a_length() -> None:
     assert lines(prepared(method="POST", body_base64=BODY))[-3:] == ["content-length: 2", "", "hi"]
-    assert lines(prepared(method="POST", body_base64=""))[-3:] == ["host: h", "", ""]
+    assert lines(prepared(method="POST", body_base64=Base64()))[-3:] == ["host: h", "", ""]
 
 
+@pytest.mark.requirement("http.request.user-info")
 def test_credentials_of_the_url_become_a_header_unless_there_is_one() -> None:
     url = "http://u:p@h/x"
     assert lines(prepared(url=url))[1] == "authorization: Basic dTpw"
@@ -196,6 +206,7 @@ def redirected(status: int, location: str = "/y", **given: Any) -> OutgoingReque
     return following
 
 
+@pytest.mark.requirement("http.request.redirects.method")
 @pytest.mark.parametrize("status", [301, 302, 303])
 def test_a_post_that_is_moved_becomes_a_get_without_its_content(status: int) -> None:
     following = redirected(status, method="POST", body_base64=BODY, headers=headers(*CONTENT))
@@ -204,6 +215,7 @@ def test_a_post_that_is_moved_becomes_a_get_without_its_content(status: int) -> 
     ]  # fmt: skip
 
 
+@pytest.mark.requirement("http.request.redirects.method")
 @pytest.mark.parametrize(
     ("status", "method", "then"),
     [
@@ -224,16 +236,19 @@ def test_other_methods_and_statuses_keep_the_method_as_they_should(
     assert ("content-type" in following.headers) == (status != 303)
 
 
+@pytest.mark.requirement("http.request.redirects.none")
 @pytest.mark.parametrize("status", [200, 201, 300, 304, 305, 306, 310])
 def test_other_statuses_lead_nowhere(status: int) -> None:
     assert prepared().redirected(status, [b"/y"]) is None
 
 
+@pytest.mark.requirement("http.request.redirects.none")
 @pytest.mark.parametrize("locations", [[], [b"http://[bad"], [b"/\xc3\xa9"]])
 def test_a_redirect_without_a_readable_location_is_the_answer(locations: list[bytes]) -> None:
     assert prepared().redirected(302, locations) is None
 
 
+@pytest.mark.requirement("http.request.redirects.none")
 def test_a_redirect_to_another_scheme_fails() -> None:
     with pytest.raises(OperationFailed) as failure:
         prepared().redirected(302, [b"ftp://h/"])
@@ -244,6 +259,7 @@ def test_a_redirect_to_another_scheme_fails() -> None:
 SECRETS = (("authorization", "a"), ("cookie", "c"), ("cookie2", "c"), ("proxy-authorization", "p"))
 
 
+@pytest.mark.requirement("http.request.redirects.secrets")
 def test_another_host_is_not_told_the_secrets_of_the_first() -> None:
     given = headers(*SECRETS, ("x-keep", "k"))
     following = redirected(302, "http://other/y", headers=given)

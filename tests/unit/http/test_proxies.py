@@ -15,6 +15,7 @@ def test_without_variables_there_is_no_proxy() -> None:
     assert found("http://h/") is None
 
 
+@pytest.mark.requirement("http.request.proxy")
 def test_each_scheme_has_its_own_and_loopback_is_no_exception() -> None:
     both = {"HTTP_PROXY": "http://a:1", "HTTPS_PROXY": "http://b:2"}
     assert found("http://127.0.0.1/", **both) == "http://a:1"

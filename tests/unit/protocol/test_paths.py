@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 
 
+@pytest.mark.requirement("path.spellings", "path.escapes-kept", "path.lexical")
 @pytest.mark.parametrize(
     ("text", "canonical", "native"),
     [
@@ -79,6 +80,7 @@ def test_a_uri_has_one_canonical_spelling_and_one_path(
     assert uri.to_path() == Path(native)
 
 
+@pytest.mark.requirement("path.refused", "path.opaque.refused")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -128,6 +130,7 @@ def test_a_text_that_is_no_path_uri_is_refused_in_the_words_of_the_real_server(
     assert str(refusal.value) == message
 
 
+@pytest.mark.requirement("path.foreign", "path.opaque.refused")
 @pytest.mark.parametrize(
     ("text", "canonical"),
     [
@@ -174,6 +177,7 @@ def test_a_path_of_another_system_can_be_held_but_not_used(text: str, canonical:
     assert not isinstance(refusal.value, InvalidPathUri)
 
 
+@pytest.mark.requirement("path.canonical", "path.opaque")
 @pytest.mark.parametrize(
     ("path", "canonical"),
     [
@@ -217,6 +221,7 @@ def test_a_child_keeps_the_spelling_of_its_folder() -> None:
     assert str(PathUri.parse("file:///a//").child("b")) == "file:///a//b"
 
 
+@pytest.mark.requirement("path.opaque.childless")
 def test_a_child_is_one_component_of_a_plain_folder() -> None:
     folder = PathUri.parse("file:///a")
     for name in ("", ".", "..", "a/b", "a\0b"):
@@ -252,6 +257,7 @@ native_paths = st.lists(
 ).map(lambda parts: b"/" + b"/".join(parts))
 
 
+@pytest.mark.requirement("path.bytes")
 @given(native_paths)
 @example(b"/C:")
 @example(b"/%00")

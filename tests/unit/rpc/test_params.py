@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidParams
-from holdfast.protocol.base import U64_MAX, Empty
+from holdfast.protocol.base import U64_MAX, Base64, Empty
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import (
     ReadParams,
@@ -16,6 +16,7 @@ from holdfast.protocol.process import (
     ThreadId,
     WriteParams,
 )
+from holdfast.rpc.encode import encode_value
 from holdfast.rpc.params import decode_params, decode_result
 
 START: dict[str, object] = {
@@ -174,6 +175,15 @@ def test_a_terminal_has_a_size_the_kernel_can_hold(rows: int, cols: int) -> None
     assert refusal({"processId": "p", "rows": rows, "cols": cols}, ResizeParams) == text
     size = {"rows": rows, "cols": cols}
     assert refusal({**START, "terminalSize": size}, StartParams) == text
+
+
+def test_bytes_are_base64_on_the_wire_only() -> None:
+    params = WriteParams(process_id="p", chunk=Base64(b"hi"), write_id="1")
+    wire = {"processId": "p", "chunk": "aGk=", "writeId": "1"}
+    assert msgspec.json.decode(encode_value(params)) == wire
+    assert decode_params(wire, WriteParams) == params
+    for chunk, text in (("aGk", "Invalid padding"), (1, "invalid type: number, expected a string")):
+        assert refusal({**wire, "chunk": chunk}, WriteParams) == text
 
 
 # Anything at all.
