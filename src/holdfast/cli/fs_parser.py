@@ -63,7 +63,7 @@ def add_fs(commands: _Commands) -> None:
         operations,
         place,
         "put",
-        "send a file or a folder from this machine; not resumable, as files are replaced in one step",
+        "send a file or a folder from here; not resumable, as files are replaced in one step",
     )
     put.add_argument("source", metavar="SOURCE", help="here; - is stdin")
     put.add_argument("target", metavar="TARGET", help="there; in it if it is a folder")
