@@ -140,7 +140,7 @@ FULL = Sizes(
     transfers=3,
     tree_folders=200,
     walks=5,
-    delay_echoes=200,
+    delay_echoes=25,
 )
 """Enough for figures that repeat within a few percent on a quiet machine."""
 

@@ -55,6 +55,14 @@ def assert_untouched(path: Path) -> None:
         assert os.listdir(path.parent) == []
 
 
+def assert_old_or_new(path: Path) -> None:
+    """The file is as it was or all of it is new, and nothing else is there."""
+    if path.exists() and path.read_bytes() == NEW:
+        assert os.listdir(path.parent) == [path.name]
+    else:
+        assert_untouched(path)
+
+
 async def released(server: ServerProcess, folder: Path) -> None:
     """Wait until the server has nothing open in a folder."""
     descriptors = f"/proc/{server.serving_pid}/fd"
@@ -170,16 +178,12 @@ async def test_a_cut_after_a_message_leaves_the_old_or_the_new_file(
         connection.abort()
         await seen_to_end(server, session_id)
     await released(server, path.parent)
-    if path.exists() and path.read_bytes() == NEW:
-        assert os.listdir(path.parent) == [path.name]
-    else:
-        assert_untouched(path)
+    assert_old_or_new(path)
 
 
 # -- a server that is killed
 
 
-@pytest.mark.slow
 async def test_a_server_killed_between_blocks_leaves_the_old_file(path: Path) -> None:
     with serving() as server:
         async with connect(server.url) as client:
@@ -189,7 +193,6 @@ async def test_a_server_killed_between_blocks_leaves_the_old_file(path: Path) ->
             assert_untouched(path)
 
 
-@pytest.mark.slow
 @CUTS
 async def test_a_server_killed_inside_a_message_leaves_the_old_file(path: Path, cut: Cut) -> None:
     with serving() as server:

@@ -430,14 +430,18 @@ async def test_capabilities_are_what_is_really_there(client: Client) -> None:
     capabilities = (await client.call("environment/info"))["capabilities"]
     assert all(isinstance(value, bool) for value in capabilities.values())
     assert {name for name, value in capabilities.items() if value} == {
+        "capabilityDiscoveryV2",
         "environmentConfigRead",
+        "fileWriteStreaming",
+        "fsWatchMissing",
+        "httpHeaderEnvVars",
         "shellSnapshotV2",
         "processResize",
         "processCloseStdin",
         "processList",
         "processSignalNames",
     }
-    assert {"networkProxyLaunch", "windowsMxc", "fsWatchMissing"} < set(capabilities)
+    assert {"networkProxyLaunch", "windowsMxc", "sandboxedFileStreaming"} < set(capabilities)
 
 
 @pytest.mark.slow

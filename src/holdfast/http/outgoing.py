@@ -156,7 +156,7 @@ def prepare(params: HttpRequestParams, environ: Mapping[str, str]) -> OutgoingRe
     Raises:
         InvalidParams: It cannot be sent as it is asked for.
     """
-    body = params.body_base64 or b""
+    body = b"" if params.body_base64 is None else params.body_base64.data
     if not _TOKEN.fullmatch(params.method):
         raise InvalidParams("http/request method is invalid: invalid HTTP method")
     try:

@@ -32,7 +32,7 @@ a struct that cares calls `within_u64` once it is made.
 """
 
 
-class Base64(bytes):
+class Base64:
     """
     Bytes in the params of a request, which are base64 on the wire.
 
@@ -40,7 +40,21 @@ class Base64(bytes):
     and so that what is wrong with the text is told in the protocol's words.
     """
 
-    __slots__ = ()
+    # It holds the bytes and is none itself: to become a kind of `bytes` they
+    # would have to be copied, which costs more than their translation.
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        return self.data == other.data if isinstance(other, Base64) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        return f"Base64({self.data!r})"
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -24,7 +24,7 @@ __all__ = [
 def _to_text(value: object) -> str:
     """The types of the protocol that are a text on the wire."""
     if type(value) is Base64:
-        return pybase64.b64encode_as_string(value)
+        return pybase64.b64encode_as_string(value.data)
     return str(value)
 
 

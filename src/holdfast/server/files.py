@@ -168,8 +168,9 @@ async def _read(
 
 def _write_block(client: ServerConnection, params: WriteBlockParams) -> Awaitable[Empty]:
     check_handle_id(params.handle_id)
-    check_write_range(params.offset, len(params.chunk))
-    writing = client.files.get(params.handle_id).start_writing(params.offset, params.chunk)
+    data = params.chunk.data
+    check_write_range(params.offset, len(data))
+    writing = client.files.get(params.handle_id).start_writing(params.offset, data)
     return _write(params, writing)
 
 

@@ -81,7 +81,7 @@ def _write(
     process = client.session.processes.find(params.process_id)
     if process is None:
         return WriteResponse(status=WriteStatus.UNKNOWN_PROCESS)
-    status = process.write(params.chunk, params.write_id)
+    status = process.write(params.chunk.data, params.write_id)
     if status is WriteStatus.ACCEPTED:
         return _ACCEPTED
     if isinstance(status, WriteStatus):

@@ -137,7 +137,7 @@ def test_accept_and_host_can_be_replaced() -> None:
 @pytest.mark.requirement("http.request.headers")
 def test_only_a_body_that_is_not_empty_has_a_length() -> None:
     assert lines(prepared(method="POST", body_base64=BODY))[-3:] == ["content-length: 2", "", "hi"]
-    assert lines(prepared(method="POST", body_base64=Base64()))[-3:] == ["host: h", "", ""]
+    assert lines(prepared(method="POST", body_base64=Base64(b"")))[-3:] == ["host: h", "", ""]
 
 
 @pytest.mark.requirement("http.request.user-info")

@@ -182,6 +182,9 @@ def test_bytes_are_base64_on_the_wire_only() -> None:
     wire = {"processId": "p", "chunk": "aGk=", "writeId": "1"}
     assert msgspec.json.decode(encode_value(params)) == wire
     assert decode_params(wire, WriteParams) == params
+    assert {params, decode_params(wire, WriteParams)} == {params}
+    assert params.chunk != b"hi"
+    assert repr(params.chunk) == "Base64(b'hi')"
     for chunk, text in (("aGk", "Invalid padding"), (1, "invalid type: number, expected a string")):
         assert refusal({**wire, "chunk": chunk}, WriteParams) == text
 
