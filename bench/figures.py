@@ -118,6 +118,10 @@ class Sizes:
 
     walks: int
     delay_echoes: int
+    """The real server takes half a second for each."""
+
+    delay_requests: int
+    """Walks and reads in flight."""
 
 
 MIB = 1024 * 1024
@@ -141,6 +145,7 @@ FULL = Sizes(
     tree_folders=200,
     walks=5,
     delay_echoes=25,
+    delay_requests=100,
 )
 """Enough for figures that repeat within a few percent on a quiet machine."""
 
@@ -163,6 +168,7 @@ QUICK = Sizes(
     tree_folders=5,
     walks=2,
     delay_echoes=3,
+    delay_requests=10,
 )
 """Enough to see that every measurement works; the figures mean little."""
 

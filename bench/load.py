@@ -1,10 +1,10 @@
 """
 Keeps a server busy with files, from a process of its own: `python -m bench.load`.
 
-It has a hundred connections, for the real server does one request of a connection
-after the other: half of them walk a tree and half read a file, over and over. It says
-`ready` once each has been answered, goes on until its stdin ends, and then says how
-many answers came, and in how many seconds.
+It has a connection for each request in flight, for the real server does one request
+of a connection after the other: half of them walk a tree and half read a file, over
+and over. It says `ready` once each has been answered, goes on until its stdin ends,
+and then says how many answers came, and in how many seconds.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from bench.figures import Acks
 from bench.measures.files import walk_params
 
 __all__ = ["busy"]
-
-CONNECTIONS = 100
 
 _LIMIT_SECONDS = 30.0
 """Bound of the time to its first answers, and of its end."""
@@ -55,7 +53,7 @@ class _Again:
         return False
 
 
-async def _main(url: str, tree: Path, file: Path) -> None:
+async def _main(url: str, tree: Path, file: Path, width: int) -> None:
     requests = (
         wire.request(1, "fs/walk", walk_params(tree)),
         wire.request(1, "fs/readFile", {"path": file.as_uri()}),
@@ -65,7 +63,7 @@ async def _main(url: str, tree: Path, file: Path) -> None:
             _Again(
                 await clients.enter_async_context(connected(url, Acks.QUICK)), requests[number % 2]
             )
-            for number in range(CONNECTIONS)
+            for number in range(width)
         ]
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(load.run()) for load in loads]
@@ -88,15 +86,15 @@ class Load:
 
 
 @asynccontextmanager
-async def busy(url: str, tree: Path, file: Path) -> AsyncIterator[Load]:
+async def busy(url: str, tree: Path, file: Path, width: int) -> AsyncIterator[Load]:
     """
-    Keep a server busy while the block runs.
+    Keep a server busy with so many requests at once while the block runs.
 
     Raises:
         BenchError: The load could not be kept up.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.load", url, str(tree), str(file)),
+        *(sys.executable, "-m", "bench.load", url, str(tree), str(file), str(width)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -125,5 +123,6 @@ if __name__ == "__main__":
     parser.add_argument("url")
     parser.add_argument("tree", type=Path)
     parser.add_argument("file", type=Path)
+    parser.add_argument("width", type=int)
     options = parser.parse_args()
-    uvloop.run(_main(options.url, options.tree, options.file))
+    uvloop.run(_main(options.url, options.tree, options.file, options.width))

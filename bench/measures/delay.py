@@ -51,7 +51,7 @@ async def _delay(context: Context, acks: Acks) -> Mapping[str, float]:
         async with talking(context.command, acks) as (server, client):
             first = await start_cat(client)
             idle = statistics.median(await Echoes(client, first, times).run())
-            async with busy(server.url, tree, file) as load:
+            async with busy(server.url, tree, file, context.sizes.delay_requests) as load:
                 late = statistics.median(await Echoes(client, first + times, times).run())
     return {
         "delay_idle": idle * 1e3,

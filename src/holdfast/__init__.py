@@ -20,7 +20,10 @@ if TYPE_CHECKING:
         ConnectionLost,
         DuplicateProcess,
         HoldfastError,
+        InvalidParams,
+        InvalidRequest,
         NotFound,
+        OperationFailed,
         ProtocolError,
         Refused,
         RemoteError,
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.process.backend import LocalBackend
     from holdfast.protocol.base import Base64
     from holdfast.protocol.fs import FileMetadata, WalkOptions
-    from holdfast.protocol.http import HttpRequestParams, HttpResponse
+    from holdfast.protocol.http import HttpHeader, HttpRequestParams, HttpResponse
     from holdfast.protocol.paths import PathUri
     from holdfast.protocol.process import (
         EnvPolicy,
@@ -60,13 +63,17 @@ __all__ = [
     "FileSystem",
     "HoldfastError",
     "HttpClient",
+    "HttpHeader",
     "HttpRequestParams",
     "HttpResponse",
+    "InvalidParams",
+    "InvalidRequest",
     "LocalBackend",
     "LocalFileSystem",
     "LocalHttpClient",
     "MemoryTarget",
     "NotFound",
+    "OperationFailed",
     "OutputChunk",
     "PathUri",
     "ProcessEvent",
@@ -95,7 +102,10 @@ _HOMES = {
         "ConnectionLost",
         "DuplicateProcess",
         "HoldfastError",
+        "InvalidParams",
+        "InvalidRequest",
         "NotFound",
+        "OperationFailed",
         "ProtocolError",
         "Refused",
         "RemoteError",
@@ -109,7 +119,7 @@ _HOMES = {
     "holdfast.process.backend": ("LocalBackend",),
     "holdfast.protocol.base": ("Base64",),
     "holdfast.protocol.fs": ("FileMetadata", "WalkOptions"),
-    "holdfast.protocol.http": ("HttpRequestParams", "HttpResponse"),
+    "holdfast.protocol.http": ("HttpHeader", "HttpRequestParams", "HttpResponse"),
     "holdfast.protocol.paths": ("PathUri",),
     "holdfast.protocol.process": (
         "EnvPolicy",
