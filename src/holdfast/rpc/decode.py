@@ -222,11 +222,14 @@ def _check_nesting_and_keys(data: bytes, message: dict[str, object]) -> None:
 
 
 def _count_key_ends(data: bytes) -> int:
-    if len(data) <= _SMALL or _count(data, b":") >= _MANY:
+    if len(data) <= _SMALL:
         return len(_KEY_END.findall(data))
-    found = 0
+    found = colons = 0
     colon = data.find(b":")
     while colon >= 0:
+        colons += 1
+        if colons == _MANY:
+            return len(_KEY_END.findall(data))
         found += _ends_key(data, colon)
         colon = data.find(b":", colon + 1)
     return found

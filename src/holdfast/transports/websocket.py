@@ -7,6 +7,7 @@ listener reads the head itself and hands proper upgrades over.
 """
 
 import asyncio
+import io
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -83,8 +84,7 @@ class WebSocketTransport(WSListener):
         self._receiver: Receiver
         self._ws: WSTransport
         # A message that comes in fragments, until the last one is there.
-        self._fragments: list[bytes] = []
-        self._fragment_bytes = 0
+        self._fragments: io.BytesIO | None = None
         # What is sent while a batch of frames is being received.
         self._corked: list[bytes] | None = None
         self._quick_ack: socket.socket | None = None
@@ -185,7 +185,7 @@ class WebSocketTransport(WSListener):
     def _frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
         if kind is WSMsgType.TEXT or kind is WSMsgType.BINARY:
-            if self._fragments:
+            if self._fragments is not None:
                 self._violated("a new message inside a fragmented one")
             elif frame.payload_size > MAX_FRAME:
                 # picows has seen it as well, but takes a moment to end the connection.
@@ -193,20 +193,20 @@ class WebSocketTransport(WSListener):
             elif frame.fin:
                 self._receiver.received(frame.get_payload_as_bytes())
             else:
-                self._fragments.append(frame.get_payload_as_bytes())
-                self._fragment_bytes = frame.payload_size
+                # Copied once, into what becomes the message.
+                self._fragments = io.BytesIO()
+                self._fragments.write(frame.get_payload_as_memoryview())
         elif kind is WSMsgType.CONTINUATION:
-            if not self._fragments:
+            if self._fragments is None:
                 self._violated("a continuation of nothing")
                 return
-            self._fragment_bytes += frame.payload_size
-            if self._fragment_bytes > MAX_MESSAGE:
+            if self._fragments.tell() + frame.payload_size > MAX_MESSAGE:
                 self._violated(f"a message of more than {MAX_MESSAGE} bytes")
                 return
-            self._fragments.append(frame.get_payload_as_bytes())
+            self._fragments.write(frame.get_payload_as_memoryview())
             if frame.fin:
-                message = b"".join(self._fragments)
-                self._fragments.clear()
+                message = self._fragments.getvalue()
+                self._fragments = None
                 self._receiver.received(message)
         elif kind is WSMsgType.PING:
             # Answered here, and not by picows, which would keep to itself that this
