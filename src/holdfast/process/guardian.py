@@ -17,6 +17,7 @@ guardian is as small as a Python process can be.
 """
 
 import ctypes
+import gc
 import os
 import signal
 import time
@@ -66,7 +67,10 @@ def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signal
     restore_terminal = _remember_terminal() if forward else None
     lifeline, held = os.pipe()
     # Until both have their handlers: a signal is neither lost nor taken by the wrong one.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, forward)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, forward or _STOP_SIGNALS)
+    # What exists by now is never looked at again by the collector, which would have
+    # every page of it copied for one of the two.
+    gc.freeze()
     worker = os.fork()
     if worker == 0:
         os.close(held)
