@@ -151,7 +151,7 @@ def test_a_python_prompt_can_be_used(place: list[str]) -> None:
         screen.type(CTRL_C)
         screen.expect("KeyboardInterrupt")
         screen.expect(">>> ")
-        screen.type(CTRL_D)
+        screen.type("exit(0)\r")
         assert screen.wait() == 0
 
 
