@@ -12,7 +12,6 @@ from holdfast.events import ProcessEvent, Verdict
 from holdfast.protocol.fs import (
     DirectoryEntry,
     FileMetadata,
-    FileSandbox,
     OpenMode,
     WalkOptions,
     WalkResponse,
@@ -20,6 +19,7 @@ from holdfast.protocol.fs import (
 from holdfast.protocol.http import HttpRequestParams, HttpResponse
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ReadResponse, StartParams, WriteStatus
+from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = [
     "ExecBackend",
@@ -160,12 +160,12 @@ class FileSystem(Protocol):
     """
 
     async def read_file(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: FileSandbox | None = None
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes:
         """All of a regular file, up to 512 MiB."""
 
     async def open(
-        self, path: PathUri, mode: OpenMode = "read", *, sandbox: FileSandbox | None = None
+        self, path: PathUri, mode: OpenMode = "read", *, sandbox: SandboxContext | None = None
     ) -> FileHandle:
         """Open a regular file to read it, or to replace its content."""
 
@@ -175,7 +175,7 @@ class FileSystem(Protocol):
         data: bytes,
         *,
         follow_symlinks: bool = True,
-        sandbox: FileSandbox | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> None:
         """Create a file or replace its content; its folder must exist."""
 
@@ -185,25 +185,27 @@ class FileSystem(Protocol):
         *,
         recursive: bool = True,
         follow_symlinks: bool = True,
-        sandbox: FileSandbox | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> None:
         """Make a folder, with `recursive` also those above it."""
 
     async def get_metadata(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: FileSandbox | None = None
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata:
         """What kind of file it is, its size and its times."""
 
-    async def canonicalize(self, path: PathUri, *, sandbox: FileSandbox | None = None) -> PathUri:
+    async def canonicalize(
+        self, path: PathUri, *, sandbox: SandboxContext | None = None
+    ) -> PathUri:
         """The path with all links resolved; it must exist."""
 
     async def read_directory(
-        self, path: PathUri, *, sandbox: FileSandbox | None = None
+        self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> list[DirectoryEntry]:
         """What is in a folder, in no order."""
 
     async def walk(
-        self, path: PathUri, options: WalkOptions, *, sandbox: FileSandbox | None = None
+        self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
     ) -> WalkResponse:
         """What is in a folder and below it, breadth first, within limits."""
 
@@ -214,7 +216,7 @@ class FileSystem(Protocol):
         recursive: bool = True,
         force: bool = True,
         follow_symlinks: bool = True,
-        sandbox: FileSandbox | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> None:
         """Remove a file or a folder; with `force` one that is not there is fine."""
 
@@ -224,7 +226,7 @@ class FileSystem(Protocol):
         destination: PathUri,
         *,
         recursive: bool,
-        sandbox: FileSandbox | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> None:
         """Copy a file, a link or, with `recursive`, a folder."""
 

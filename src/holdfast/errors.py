@@ -7,11 +7,13 @@ was asked for cannot be had here (`Refused`). The module imports nothing.
 """
 
 __all__ = [
+    "CannotEnforce",
     "ConnectFailed",
     "ConnectionLost",
     "DuplicateProcess",
     "HoldfastError",
     "InvalidParams",
+    "InvalidPermissionPath",
     "InvalidRequest",
     "LocalProtocolError",
     "MalformedMessage",
@@ -86,6 +88,14 @@ class Refused(HoldfastError):
 
 class InvalidParams(Refused):
     """The arguments are wrong in themselves."""
+
+
+class InvalidPermissionPath(InvalidParams):
+    """An entry of a sandbox profile names a path of another system."""
+
+
+class CannotEnforce(InvalidParams):
+    """A sandbox profile is well formed, but what it asks for cannot be kept here and now."""
 
 
 class InvalidRequest(Refused):

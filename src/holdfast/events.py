@@ -13,7 +13,16 @@ import msgspec
 
 from holdfast.protocol.process import OutputChunk
 
-__all__ = ["Closed", "Exited", "ProcessEvent", "Reason", "Verdict"]
+__all__ = [
+    "UNKNOWN_DENIAL",
+    "Closed",
+    "Denial",
+    "DenialKind",
+    "Exited",
+    "ProcessEvent",
+    "Reason",
+    "Verdict",
+]
 
 
 class Reason(StrEnum):
@@ -29,10 +38,54 @@ class Reason(StrEnum):
     """Its session lost its connection and nobody came back in time."""
     SERVER_STOPPING = "serverStopping"
     """The server, or whoever owned the engine, ended."""
+    LIMIT = "limit"
+    """It went over one of the limits it was started with."""
     SPAWN_FAILED = "spawnFailed"
     """It never ran."""
     LOST = "lost"
     """Nobody knows: its status was taken by somebody else."""
+
+
+class DenialKind(StrEnum):
+    """What made a failure look like the work of the sandbox."""
+
+    OPERATION_NOT_PERMITTED = "operationNotPermitted"
+    PERMISSION_DENIED = "permissionDenied"
+    READ_ONLY_FILE_SYSTEM = "readOnlyFileSystem"
+    POLICY_DENIED = "policyDenied"
+    """It spoke of the sandbox itself."""
+    FAILED_TO_WRITE_FILE = "failedToWriteFile"
+    SYSTEM_CALL = "systemCall"
+    """The kernel killed it for a system call."""
+    UNKNOWN = "unknown"
+    """Another server says so, which does not say more."""
+
+
+class Denial(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What the sandbox seems to have denied.
+
+    A guess from what the process wrote, as the real server makes it (sandbox spec
+    9): nothing but the process itself knows which of its calls failed.
+    """
+
+    kind: DenialKind
+    snippet: str = ""
+    """The line it was found in, shortened."""
+    path: str | None = None
+    """The file it was about, where the line names one."""
+    network: bool = False
+    """Whether the line is about the network rather than a file."""
+
+    def __str__(self) -> str:
+        if self.kind is DenialKind.UNKNOWN:
+            return "it does not say what"
+        about = "the network" if self.network else self.path
+        return f"{self.kind.value}: {about}" if about else self.kind.value
+
+
+UNKNOWN_DENIAL = Denial(kind=DenialKind.UNKNOWN)
+"""What the wire has room for: that there was one."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +98,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The signal that killed it, whoever sent it."""
     detail: str | None = None
     """A text for a person, where there is more to say."""
+    denial: Denial | None = None
+    """Set if it failed and its sandbox seems to be the cause."""
 
     @property
     def ok(self) -> bool:
@@ -53,6 +108,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         match self.reason:
+            case Reason.EXITED if self.denial is not None:
+                return f"exited with code {self.exit_code}, denied by its sandbox ({self.denial})"
             case Reason.EXITED:
                 return f"exited with code {self.exit_code}"
             case Reason.SIGNALED:

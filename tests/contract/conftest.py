@@ -16,7 +16,7 @@ from holdfast.server.app import Server
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.memory import connect_memory
 from tests.e2e.wire import HOLDFAST, serving
-from tests.real.codex import codex, codex_serving
+from tests.real.codex import codex, codex_serving, temporary
 
 PLACES = [
     "local",
@@ -106,7 +106,7 @@ async def place(
                 assert codex_url is not None  # the mark sees to it
                 target = codex_url
             case _:
-                home = f"CODEX_HOME={codex_home}"
-                target = ["/usr/bin/env", home, codex(), "exec-server", "--listen", "stdio"]
+                home = [f"CODEX_HOME={codex_home}", f"TMPDIR={temporary(codex_home)}"]
+                target = ["/usr/bin/env", *home, codex(), "exec-server", "--listen", "stdio"]
         client = await stack.enter_async_context(await ExecServerClient.connect(target))
         yield Place(client, remote=True, real=name.startswith("real"))

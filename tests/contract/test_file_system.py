@@ -9,31 +9,37 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from holdfast.backends import FileSystem
 from holdfast.client.client import ExecServerClient
-from holdfast.errors import InvalidParams, InvalidRequest, NotFound, OperationFailed, Refused
+from holdfast.errors import InvalidRequest, NotFound, OperationFailed
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
-from holdfast.protocol.fs import FileSandbox, WalkOptions
+from holdfast.protocol.fs import (
+    WalkOptions,
+)
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import (
+    Access,
+    DisabledProfile,
+    FileEntry,
+    ManagedProfile,
+    PlainPath,
+    RestrictedFiles,
+    SandboxContext,
+    SpecialPath,
+    SpecialValue,
+)
 from tests.contract.conftest import Place
 from tests.e2e.wire import LIMIT
 
 BIG = 5 * BLOCK + 17
 """Bytes of a file that remote ones move in blocks."""
 
-DISABLED = FileSandbox(permissions={"type": "disabled"}, windows_sandbox_level="disabled")
-RESTRICTED = FileSandbox(
-    permissions={
-        "type": "managed",
-        "file_system": {"type": "restricted", "entries": []},
-        "network": "restricted",
-    },
-    windows_sandbox_level="disabled",
-)
+DISABLED = SandboxContext(permissions=DisabledProfile(), windows_sandbox_level="disabled")
 
 
 @pytest.fixture
@@ -521,20 +527,87 @@ async def test_a_disabled_sandbox_is_none(files: FileSystem, tmp_path: Path) -> 
     assert await files.read_file(uri(tmp_path, "f"), sandbox=DISABLED) == b"x"
 
 
-async def test_a_sandbox_that_cannot_be_kept_is_refused(
-    files: FileSystem, place: Place, tmp_path: Path
-) -> None:
-    if place.real:
-        pytest.skip("Codex has one")
+def confined(*entries: tuple[Path | Literal["root"], Access]) -> SandboxContext:
+    """A sandbox of these paths."""
+    root = SpecialPath(value=SpecialValue(kind="root"))
+    made = [
+        FileEntry(path=root if path == "root" else PlainPath(path=uri(path)), access=access)
+        for path, access in entries
+    ]
+    profile = ManagedProfile(file_system=RestrictedFiles(entries=tuple(made)), network="restricted")
+    return SandboxContext(permissions=profile, windows_sandbox_level="disabled")
+
+
+@pytest.mark.requirement("fs.sandbox.restricted", "fs.sandbox.hidden")
+async def test_a_sandbox_hides_what_it_does_not_name(files: FileSystem, tmp_path: Path) -> None:
+    for name in ("in", "out"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text(name)
+    (tmp_path / "in/link").symlink_to(tmp_path / "out/f")
+    sandbox = confined((tmp_path / "in", "read"))
+    assert await files.read_file(uri(tmp_path, "in/f"), sandbox=sandbox) == b"in"
+    handle = await files.open(uri(tmp_path, "in/f"), sandbox=sandbox)
+    assert await handle.read_block(0, 9) == (b"in", True)
+    await handle.aclose()
+    for path in ("out/f", "in/link"):
+        for work in (
+            files.read_file(uri(tmp_path, path), sandbox=sandbox),
+            files.get_metadata(uri(tmp_path, path), sandbox=sandbox),
+            files.open(uri(tmp_path, path), sandbox=sandbox),
+        ):
+            with pytest.raises(NotFound, match=r"^No such file or directory \(os error 2\)$"):
+                await work
+    listed = await files.read_directory(uri(tmp_path, "in"), sandbox=sandbox)
+    assert [entry.file_name for entry in listed] == ["f"]
+    walked = await files.walk(uri(tmp_path, "in"), walk_options(), sandbox=sandbox)
+    assert [below(entry.path, tmp_path) for entry in walked.entries] == ["in/f"]
+
+
+@pytest.mark.requirement("fs.sandbox.denied")
+async def test_a_sandbox_denies_what_it_says(files: FileSystem, tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/key").write_text("x")
+    sandbox = confined(("root", "read"), (tmp_path / "secret", "deny"))
     for work in (
-        files.read_file(uri(tmp_path, "f"), sandbox=RESTRICTED),
-        files.write_file(uri(tmp_path, "f"), b"x", sandbox=RESTRICTED),
-        files.remove(uri(tmp_path), sandbox=RESTRICTED),
+        files.read_file(uri(tmp_path, "secret/key"), sandbox=sandbox),
+        files.get_metadata(uri(tmp_path, "secret/key"), sandbox=sandbox),
+        files.read_directory(uri(tmp_path, "secret"), sandbox=sandbox),
+        files.open(uri(tmp_path, "secret/key"), sandbox=sandbox),
+        files.write_file(uri(tmp_path, "secret/new"), b"x", sandbox=sandbox),
+        files.remove(uri(tmp_path, "secret"), sandbox=sandbox),
     ):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(InvalidRequest, match=r"^Permission denied \(os error 13\)$"):
             await work
-        assert isinstance(caught.value, InvalidParams | InvalidRequest)
-    assert names_in(tmp_path) == []
+    metadata = await files.get_metadata(uri(tmp_path, "secret"), sandbox=sandbox)
+    assert metadata.is_directory
+
+
+@pytest.mark.requirement("fs.sandbox.read-only", "fs.sandbox.protected")
+async def test_a_sandbox_writes_only_where_it_says(files: FileSystem, tmp_path: Path) -> None:
+    for folder in ("ws/.git", "out"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "ws/link").symlink_to(tmp_path / "out/f")
+    sandbox = confined(("root", "read"), (tmp_path / "ws", "write"))
+    await files.write_file(uri(tmp_path, "ws/f"), b"x", sandbox=sandbox)
+    await files.create_directory(uri(tmp_path, "ws/a/b"), sandbox=sandbox)
+    await files.copy(uri(tmp_path, "ws/f"), uri(tmp_path, "ws/g"), recursive=False, sandbox=sandbox)
+    await files.remove(uri(tmp_path, "ws/f"), sandbox=sandbox)
+    handle = await files.open(uri(tmp_path, "ws/h"), "replace", sandbox=sandbox)
+    await handle.write_block(0, b"x")
+    await handle.aclose()
+    assert sorted(names_in(tmp_path / "ws")) == [".git", "a", "g", "h", "link"]
+    for work in (
+        files.write_file(uri(tmp_path, "out/f"), b"x", sandbox=sandbox),
+        files.write_file(uri(tmp_path, "ws/link"), b"x", sandbox=sandbox),
+        files.write_file(uri(tmp_path, "ws/.git/config"), b"x", sandbox=sandbox),
+        files.open(uri(tmp_path, "out/f"), "replace", sandbox=sandbox),
+        files.create_directory(uri(tmp_path, "out/a"), sandbox=sandbox),
+        files.remove(uri(tmp_path, "out"), sandbox=sandbox),
+        files.copy(uri(tmp_path, "ws/g"), uri(tmp_path, "out/g"), recursive=False, sandbox=sandbox),
+    ):
+        with pytest.raises(OperationFailed, match=r"^Read-only file system \(os error 30\)$"):
+            await work
+    assert names_in(tmp_path / "out") == names_in(tmp_path / "ws/.git") == []
 
 
 # -- many at once

@@ -279,39 +279,6 @@ async def test_long_lists_are_whole(client: Client, tmp_path: Path) -> None:
     ]
 
 
-async def test_a_restricted_profile_is_refused_by_every_method(
-    client: Client, tmp_path: Path
-) -> None:
-    restricted = {
-        "permissions": {
-            "type": "managed",
-            "file_system": {"type": "restricted", "entries": []},
-            "network": "restricted",
-        },
-        "windowsSandboxLevel": "disabled",
-    }
-    path = file_uri(tmp_path / "file")
-    options = {"maxDepth": 1, "maxDirectories": 1, "maxEntries": 1}
-    calls: dict[str, dict[str, Any]] = {
-        "fs/readFile": {"path": path},
-        "fs/open": {"path": path, "handleId": "h", "mode": "replace"},
-        "fs/writeFile": {"path": path, "dataBase64": ""},
-        "fs/createDirectory": {"path": path},
-        "fs/getMetadata": {"path": path},
-        "fs/canonicalize": {"path": path},
-        "fs/readDirectory": {"path": path},
-        "fs/walk": {"path": path, "options": {**options, "followDirectorySymlinks": False}},
-        "fs/remove": {"path": path},
-        "fs/copy": {"sourcePath": path, "destinationPath": path, "recursive": False},
-    }
-    for method, params in calls.items():
-        assert await client.refusal(method, {**params, "sandbox": restricted}) == (
-            -32602,
-            "sandboxed file operations are not supported by this exec-server",
-        ), method
-    assert os.listdir(tmp_path) == []
-
-
 @pytest.mark.requirement("fs.handshake")
 async def test_files_come_after_the_handshake(server: ServerProcess) -> None:
     async with connect(server.url, initialize=False) as client:
@@ -352,7 +319,7 @@ async def test_the_server_says_what_it_can_do(client: Client) -> None:
     capabilities = (await client.call("environment/info"))["capabilities"]
     assert capabilities["fsWatchMissing"] is True
     assert capabilities["fileWriteStreaming"] is True
-    assert capabilities["sandboxedFileStreaming"] is False
+    assert capabilities["sandboxedFileStreaming"] is True
 
 
 # -- what is missing

@@ -430,18 +430,20 @@ async def test_capabilities_are_what_is_really_there(client: Client) -> None:
     capabilities = (await client.call("environment/info"))["capabilities"]
     assert all(isinstance(value, bool) for value in capabilities.values())
     assert {name for name, value in capabilities.items() if value} == {
+        "capabilityDiscoverySandbox",
         "capabilityDiscoveryV2",
         "environmentConfigRead",
         "fileWriteStreaming",
         "fsWatchMissing",
         "httpHeaderEnvVars",
+        "sandboxedFileStreaming",
         "shellSnapshotV2",
         "processResize",
         "processCloseStdin",
         "processList",
         "processSignalNames",
     }
-    assert {"networkProxyLaunch", "windowsMxc", "sandboxedFileStreaming"} < set(capabilities)
+    assert {"networkProxyLaunch", "windowsMxc"} < set(capabilities)
 
 
 @pytest.mark.slow

@@ -157,7 +157,8 @@ async def test_a_protection_that_is_not_there_is_refused(
 @pytest.mark.requirement("start.managed-network-alone")
 async def test_no_protection_at_all_may_be_asked_for(client: Client) -> None:
     assert await client.run(["true"], enforceManagedNetwork=True) == Run(0)
-    assert await client.run(["true"], sandbox={"permissions": {"type": "disabled"}}) == Run(0)
+    disabled = {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "disabled"}
+    assert await client.run(["true"], sandbox=disabled) == Run(0)
 
 
 # -- cwd

@@ -22,7 +22,14 @@ def codex_env(home: Path) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("CODEX_", "OPENAI_"))
     }
-    return {**env, "CODEX_HOME": str(home), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    own = {"CODEX_HOME": str(home), "TMPDIR": temporary(home)}
+    return {**env, **own, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+
+
+def temporary(home: Path) -> str:
+    """A temporary directory that its home is not in: there it would start no sandbox."""
+    (home / "tmp").mkdir(parents=True, exist_ok=True)
+    return str(home / "tmp")
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from holdfast.protocol.methods import (
     PROCESS_START,
     PROCESS_TERMINATE,
 )
-from holdfast.protocol.process import ProcessSummary, StartParams, TerminateParams
+from holdfast.protocol.process import ExitedEvent, ProcessSummary, StartParams, TerminateParams
 from holdfast.tasks import OwnedTasks
 from holdfast.telemetry import ClientTelemetry
 from holdfast.transports.base import Receiver, Transport
@@ -316,11 +316,11 @@ class ExecServerClient:
             except RemoteProtocolError as error:
                 self._fail_process(process, error)
 
-    def deliver_exit(self, process_id: str, seq: int, exit_code: int) -> None:
-        process = self._processes.get(process_id)
+    def deliver_exit(self, event: ExitedEvent) -> None:
+        process = self._processes.get(event.process_id)
         if process is not None:
             try:
-                process.exited(seq, exit_code)
+                process.exited(event)
             except RemoteProtocolError as error:
                 self._fail_process(process, error)
 

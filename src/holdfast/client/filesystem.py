@@ -25,7 +25,6 @@ from holdfast.protocol.fs import (
     CreateDirectoryParams,
     DirectoryEntry,
     FileMetadata,
-    FileSandbox,
     GetMetadataParams,
     OpenMode,
     OpenParams,
@@ -57,6 +56,7 @@ from holdfast.protocol.methods import (
     FS_WRITE_FILE,
 )
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
 
 if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient
@@ -106,7 +106,7 @@ class RemoteFileHandle:
         self._handle_id = uuid.uuid4().hex
         self._closed = False
 
-    async def open(self, path: PathUri, sandbox: FileSandbox | None) -> None:
+    async def open(self, path: PathUri, sandbox: SandboxContext | None) -> None:
         """Have the server open it; once, before anything else."""
         params = OpenParams(handle_id=self._handle_id, path=path, mode=self._mode, sandbox=sandbox)
         with refusals():
@@ -191,7 +191,7 @@ class RemoteFileSystem:
     # -- the seam: what only looks
 
     async def read_file(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: FileSandbox | None = None
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes:
         """
         As the seam says; a large file is read in blocks.
@@ -209,32 +209,34 @@ class RemoteFileSystem:
         return decoded((await self._look(_READ_FILE, params)).data_base64)
 
     async def get_metadata(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: FileSandbox | None = None
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata:
         params = GetMetadataParams(
             path=path, follow_symlinks=_only_false(follow_symlinks), sandbox=sandbox
         )
         return await self._look(FS_GET_METADATA, params)
 
-    async def canonicalize(self, path: PathUri, *, sandbox: FileSandbox | None = None) -> PathUri:
+    async def canonicalize(
+        self, path: PathUri, *, sandbox: SandboxContext | None = None
+    ) -> PathUri:
         params = CanonicalizeParams(path=path, sandbox=sandbox)
         return (await self._look(FS_CANONICALIZE, params)).path
 
     async def read_directory(
-        self, path: PathUri, *, sandbox: FileSandbox | None = None
+        self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> list[DirectoryEntry]:
         params = ReadDirectoryParams(path=path, sandbox=sandbox)
         return (await self._look(FS_READ_DIRECTORY, params)).entries
 
     async def walk(
-        self, path: PathUri, options: WalkOptions, *, sandbox: FileSandbox | None = None
+        self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
     ) -> WalkResponse:
         return await self._look(FS_WALK, WalkParams(path=path, options=options, sandbox=sandbox))
 
     # -- the seam: what changes something
 
     async def open(
-        self, path: PathUri, mode: OpenMode = "read", *, sandbox: FileSandbox | None = None
+        self, path: PathUri, mode: OpenMode = "read", *, sandbox: SandboxContext | None = None
     ) -> RemoteFileHandle:
         """
         As the seam says.
@@ -258,7 +260,7 @@ class RemoteFileSystem:
         data: bytes,
         *,
         follow_symlinks: bool = True,
-        sandbox: FileSandbox | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> None:
         """
         As the seam says; a large file is written in blocks.
@@ -287,7 +289,7 @@ class RemoteFileSystem:
         *,
         recursive: bool = True,
         follow_symlinks: bool = True,
-        sandbox: FileSandbox | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> None:
         params = CreateDirectoryParams(
             path=path,
@@ -304,7 +306,7 @@ class RemoteFileSystem:
         recursive: bool = True,
         force: bool = True,
         follow_symlinks: bool = True,
-        sandbox: FileSandbox | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> None:
         params = RemoveParams(
             path=path,
@@ -321,7 +323,7 @@ class RemoteFileSystem:
         destination: PathUri,
         *,
         recursive: bool,
-        sandbox: FileSandbox | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> None:
         params = CopyParams(
             source_path=source,
@@ -377,7 +379,7 @@ class RemoteFileSystem:
         environment = self._client.environment
         return environment is not None and environment.capabilities.file_write_streaming
 
-    def _streams(self, sandbox: FileSandbox | None, *, writing: bool = False) -> bool:
+    def _streams(self, sandbox: SandboxContext | None, *, writing: bool = False) -> bool:
         """Whether the server has handles for this."""
         if writing and not self._writes_blocks:
             return False
@@ -386,7 +388,7 @@ class RemoteFileSystem:
             environment is not None and environment.capabilities.sandboxed_file_streaming
         )
 
-    async def _read_in_blocks(self, path: PathUri, sandbox: FileSandbox | None) -> bytes:
+    async def _read_in_blocks(self, path: PathUri, sandbox: SandboxContext | None) -> bytes:
         chunks: list[bytes] = []
 
         async def take(chunk: bytes) -> None:
@@ -400,7 +402,7 @@ class RemoteFileSystem:
         return b"".join(chunks)
 
     async def _write_in_blocks(
-        self, path: PathUri, data: bytes, sandbox: FileSandbox | None
+        self, path: PathUri, data: bytes, sandbox: SandboxContext | None
     ) -> None:
         blocks = (data[at : at + BLOCK] for at in range(0, len(data), BLOCK))
         handle = await self.open(path, "replace", sandbox=sandbox)

@@ -63,7 +63,7 @@ class LinkOwner(Protocol):
     def deliver(self, process_id: str, event: ProcessEvent) -> None:
         """Something happened to a process."""
 
-    def deliver_exit(self, process_id: str, seq: int, exit_code: int) -> None:
+    def deliver_exit(self, event: ExitedEvent) -> None:
         """A process exited."""
 
     def deliver_body(self, params: object) -> None:
@@ -237,7 +237,7 @@ class Link:
             self._owner.deliver(output.process_id, chunk)
         elif method == PROCESS_EXITED.name:
             exited = msgspec.convert(params, ExitedEvent)
-            self._owner.deliver_exit(exited.process_id, exited.seq, exited.exit_code)
+            self._owner.deliver_exit(exited)
         elif method == PROCESS_CLOSED.name:
             closed = msgspec.convert(params, ClosedEvent)
             self._owner.deliver(closed.process_id, Closed(closed.seq))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.client.reorder import Reorder
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed, Unsupported
-from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+from holdfast.events import UNKNOWN_DENIAL, Closed, Exited, ProcessEvent, Reason, Verdict
 from holdfast.process.follow import EventStream, Followers
 from holdfast.process.output import OutputLog
 from holdfast.protocol import codes
@@ -21,6 +21,7 @@ from holdfast.protocol.methods import (
 )
 from holdfast.protocol.process import (
     CloseStdinParams,
+    ExitedEvent,
     OutputChunk,
     ReadParams,
     ReadResponse,
@@ -184,9 +185,14 @@ class RemoteProcess:
         if self._failure is None:
             self._publish(self._reorder.add(event))
 
-    def exited(self, seq: int, exit_code: int) -> None:
+    def exited(self, event: ExitedEvent) -> None:
         """Take the exit from the wire."""
-        self.deliver(Exited(seq, Verdict(reason=self._reason(), exit_code=exit_code)))
+        verdict = Verdict(
+            reason=self._reason(),
+            exit_code=event.exit_code,
+            denial=UNKNOWN_DENIAL if event.sandbox_denied else None,
+        )
+        self.deliver(Exited(event.seq, verdict))
 
     def interrupted(self) -> None:
         """The connection is lost; `catch_up` comes before anything else goes on."""

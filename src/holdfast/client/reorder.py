@@ -8,7 +8,7 @@ any order, twice, or after a lost connection only as the answer to a read.
 from itertools import islice
 
 from holdfast.errors import RemoteProtocolError
-from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+from holdfast.events import UNKNOWN_DENIAL, Closed, Exited, ProcessEvent, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, ReadResponse
 
 __all__ = ["MAX_EVENTS", "MAX_EVENT_BYTES", "Reorder"]
@@ -97,7 +97,9 @@ class Reorder:
         if missing and answer.exited and not self._exit_known:
             seq = missing.pop(0)
             self._exit_known = True
-            self._waiting[seq] = Exited(seq, Verdict(reason=reason, exit_code=answer.exit_code))
+            denial = UNKNOWN_DENIAL if answer.sandbox_denied else None
+            verdict = Verdict(reason=reason, exit_code=answer.exit_code, denial=denial)
+            self._waiting[seq] = Exited(seq, verdict)
         if missing:
             raise RemoteProtocolError(
                 f"process events are no longer retained while recovering through sequence {through}"

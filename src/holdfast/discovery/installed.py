@@ -37,6 +37,7 @@ from holdfast.protocol.discovery import (
 )
 from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["discover_installed"]
 
@@ -87,7 +88,12 @@ class _Found(NamedTuple):
 
 
 async def discover_installed(
-    files: FileSystem, *, codex_home: str, user_home: str | None, system_folder: str
+    files: FileSystem,
+    *,
+    codex_home: str,
+    user_home: str | None,
+    system_folder: str,
+    sandbox: SandboxContext | None = None,
 ) -> DiscoverInstalledResponse:
     """
     Look at what is installed.
@@ -97,9 +103,10 @@ async def discover_installed(
         codex_home: Absolute, as the other two.
         user_home: If there is one.
         system_folder: Where the files of the system are.
+        sandbox: What may be looked at; what it hides is not installed.
     """
     home = PathUri.from_path(codex_home)
-    plugins, complete = await _cached_plugins(files, below(home, "plugins", "cache"))
+    plugins, complete = await _cached_plugins(files, below(home, "plugins", "cache"), sandbox)
     folders = [
         ("codex-home-skills", below(home, "skills")),
         ("system-skills", below(PathUri.from_path(system_folder), "skills")),
@@ -113,7 +120,7 @@ async def discover_installed(
 
     async def look(location: _Location) -> _Found:
         async with at_once:
-            return await _look(files, location)
+            return await _look(files, location, sandbox)
 
     async with asyncio.TaskGroup() as tasks:
         scans = [tasks.create_task(look(location)) for location in locations]
@@ -126,12 +133,14 @@ async def discover_installed(
 # -- where to look
 
 
-async def _cached_plugins(files: FileSystem, cache: PathUri | None) -> tuple[list[_Location], bool]:
+async def _cached_plugins(
+    files: FileSystem, cache: PathUri | None, sandbox: SandboxContext | None
+) -> tuple[list[_Location], bool]:
     """The plugins of the cache in use, and whether that is all of them."""
     if cache is None:
         return [], True
     try:
-        found = await files.walk(cache, _CACHE)
+        found = await files.walk(cache, _CACHE, sandbox=sandbox)
     except NotFound:
         return [], True
     except HoldfastError:
@@ -146,22 +155,24 @@ async def _cached_plugins(files: FileSystem, cache: PathUri | None) -> tuple[lis
                 packages[f"{name}@{market}"] = entry.path
     locations: list[_Location] = []
     for plugin_id, package in sorted(packages.items()):
-        version = active_version([name async for name in _folders(files, package)])
+        version = active_version([name async for name in _folders(files, package, sandbox)])
         root = None if version is None else below(package, version)
         if version is None or root is None:
             continue
         try:
-            remote_id = await _remote_id(files, below(package, _INSTALL_FILE))
+            remote_id = await _remote_id(files, below(package, _INSTALL_FILE), sandbox)
         except (_Unreadable, HoldfastError):
             remote_id, complete = None, False
         locations.append(_Location(root, _Plugin(plugin_id, version, remote_id)))
     return locations, complete
 
 
-async def _folders(files: FileSystem, package: PathUri) -> AsyncIterator[str]:
+async def _folders(
+    files: FileSystem, package: PathUri, sandbox: SandboxContext | None
+) -> AsyncIterator[str]:
     """The names of the folders in one, links to folders left out."""
     try:
-        entries = await files.read_directory(package)
+        entries = await files.read_directory(package, sandbox=sandbox)
     except HoldfastError:
         return
     for entry in entries:
@@ -169,19 +180,21 @@ async def _folders(files: FileSystem, package: PathUri) -> AsyncIterator[str]:
         if path is None:
             continue
         try:
-            metadata = await files.get_metadata(path)
+            metadata = await files.get_metadata(path, sandbox=sandbox)
         except HoldfastError:
             continue
         if not metadata.is_symlink:
             yield entry.file_name
 
 
-async def _remote_id(files: FileSystem, path: PathUri | None) -> str | None:
+async def _remote_id(
+    files: FileSystem, path: PathUri | None, sandbox: SandboxContext | None
+) -> str | None:
     """The id of a plugin that came from elsewhere."""
     if path is None:
         return None
     try:
-        data = await files.read_file(path)
+        data = await files.read_file(path, sandbox=sandbox)
     except NotFound:
         return None
     if len(data) > _MAX_INSTALL_FILE:
@@ -199,16 +212,17 @@ async def _remote_id(files: FileSystem, path: PathUri | None) -> str | None:
 # -- what is there
 
 
-async def _look(files: FileSystem, location: _Location) -> _Found:
+async def _look(files: FileSystem, location: _Location, sandbox: SandboxContext | None) -> _Found:
     try:
-        metadata = await files.get_metadata(location.root)
+        metadata = await files.get_metadata(location.root, sandbox=sandbox)
     except HoldfastError as error:
         # That there is none, or none for us, is how it is on most machines.
         unknown = not isinstance(error, NotFound) and "os error 13" not in str(error)
         return _Found(complete=not unknown)
     if not metadata.is_directory:
         return _Found()
-    scan = await discover_root(files, CapabilityRoot(id="", path=location.root))
+    root = CapabilityRoot(id="", path=location.root, sandbox=sandbox)
+    scan = await discover_root(files, root)
     complete = not scan.warnings and scan.error is None
     prefixes = dict(_prefixes(scan.namespace_manifests))
     source: SkillSource | msgspec.UnsetType = msgspec.UNSET

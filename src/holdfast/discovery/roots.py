@@ -20,8 +20,11 @@ from holdfast.protocol.discovery import (
     PluginFiles,
     SkillFiles,
 )
-from holdfast.protocol.fs import FileSandbox, WalkOptions
+from holdfast.protocol.fs import (
+    WalkOptions,
+)
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["MANIFESTS", "MAX_ROOTS", "discover_root", "discover_roots"]
 
@@ -81,7 +84,7 @@ class _Scan:
         self._files = files
         self._id = root.id
         self._root = root.path
-        self._sandbox: FileSandbox | None = root.sandbox
+        self._sandbox: SandboxContext | None = root.sandbox
         self._warnings: list[str] = []
         self._bytes = 0
 

@@ -7,13 +7,18 @@ A file that is copied onto itself stays as it is; the real server empties it.
 
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.folders import create_directory
-from holdfast.filesystem.replace import find_target, start_writing
+from holdfast.filesystem.replace import Target, find_target, start_writing
 
-__all__ = ["copy"]
+__all__ = ["INTO_ITSELF", "NEEDS_RECURSIVE", "OTHER_KIND", "copy", "copy_content"]
+
+NEEDS_RECURSIVE = "fs/copy requires recursive: true when sourcePath is a directory"
+INTO_ITSELF = "fs/copy cannot copy a directory to itself or one of its descendants"
+OTHER_KIND = "fs/copy only supports regular files, directories, and symlinks"
 
 _PIECE = 1 << 30
 """Bytes to ask the kernel for at once; it moves fewer if it likes."""
@@ -32,18 +37,16 @@ def copy(source: str, destination: str, *, recursive: bool) -> None:
     mode = os.lstat(source).st_mode
     if stat.S_ISDIR(mode):
         if not recursive:
-            raise InvalidRequest("fs/copy requires recursive: true when sourcePath is a directory")
+            raise InvalidRequest(NEEDS_RECURSIVE)
         if _is_within(destination, source):
-            raise InvalidRequest(
-                "fs/copy cannot copy a directory to itself or one of its descendants"
-            )
+            raise InvalidRequest(INTO_ITSELF)
         _copy_tree(source, destination)
     elif stat.S_ISLNK(mode):
         os.symlink(os.readlink(source), destination)
     elif stat.S_ISREG(mode):
         _copy_file(source, destination)
     else:
-        raise InvalidRequest("fs/copy only supports regular files, directories, and symlinks")
+        raise InvalidRequest(OTHER_KIND)
 
 
 def _is_within(path: str, folder: str) -> bool:
@@ -70,9 +73,23 @@ def _copy_tree(source: str, destination: str) -> None:
 
 def _copy_file(source: str, destination: str) -> None:
     descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    copy_content(descriptor, lambda: find_target(destination))
+
+
+def copy_content(descriptor: int, find: Callable[[], Target]) -> None:
+    """
+    Copy an open file, its permission bits included, and close it.
+
+    Args:
+        descriptor: Of the file, open to be read.
+        find: Finds where it is to go.
+
+    Raises:
+        OSError: As the kernel says.
+    """
     try:
         facts = os.fstat(descriptor)
-        target = find_target(destination)
+        target = find()
         if target.old >= 0 and os.path.samestat(os.fstat(target.old), facts):
             target.close()
             return

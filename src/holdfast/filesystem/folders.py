@@ -2,11 +2,22 @@
 
 import os
 import stat
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from holdfast.errors import OperationFailed
 from holdfast.protocol.fs import DirectoryEntry
 
-__all__ = ["MAX_ENTRIES", "create_directory", "lossy", "read_directory", "remove"]
+__all__ = [
+    "MAX_ENTRIES",
+    "create_directory",
+    "kind_of",
+    "listed",
+    "lossy",
+    "read_directory",
+    "remove",
+    "remove_tree",
+]
 
 MAX_ENTRIES = 50_000
 """Entries one answer may list (filesystem spec 3.10)."""
@@ -57,23 +68,29 @@ def read_directory(path: str) -> list[DirectoryEntry]:
         OperationFailed: There are more than `MAX_ENTRIES`.
         OSError: As the kernel says.
     """
-    listed: list[DirectoryEntry] = []
     with os.scandir(path) as entries:
-        for entry in entries:
-            kind = kind_of(entry)
-            if kind is not None:
-                listed.append(
-                    DirectoryEntry(
-                        file_name=lossy(entry.name),
-                        is_directory=kind == "directory",
-                        is_file=kind == "file",
-                    )
-                )
-    if len(listed) > MAX_ENTRIES:
-        raise OperationFailed(
-            f"fs/readDirectory returned {len(listed)} entries; limit is {MAX_ENTRIES}"
+        return listed((entry.name, kind_of(entry)) for entry in entries)
+
+
+def listed(entries: Iterable[tuple[str, str | None]]) -> list[DirectoryEntry]:
+    """
+    Names and kinds as an answer lists them; those that are nothing are left out.
+
+    Raises:
+        OperationFailed: There are more than `MAX_ENTRIES`.
+    """
+    found = [
+        DirectoryEntry(
+            file_name=lossy(name), is_directory=kind == "directory", is_file=kind == "file"
         )
-    return listed
+        for name, kind in entries
+        if kind is not None
+    ]
+    if len(found) > MAX_ENTRIES:
+        raise OperationFailed(
+            f"fs/readDirectory returned {len(found)} entries; limit is {MAX_ENTRIES}"
+        )
+    return found
 
 
 def kind_of(entry: "os.DirEntry[str]") -> str | None:
@@ -106,7 +123,7 @@ def remove(path: str, *, recursive: bool, force: bool) -> None:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
         elif recursive:
-            _remove_tree(path)
+            remove_tree(path)
         else:
             os.rmdir(path)
     except FileNotFoundError:
@@ -117,41 +134,74 @@ def remove(path: str, *, recursive: bool, force: bool) -> None:
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def _remove_tree(path: str) -> None:
+def remove_tree(
+    name: str,
+    around: int | None = None,
+    *,
+    path: str = "",
+    check: Callable[[str, bool], None] | None = None,
+) -> None:
     """
     Empty a folder and remove it, following no link that somebody puts there meanwhile.
 
     Folders are open while what is in them goes, each relative to the one around it.
+
+    Args:
+        name: Of the folder; a path if there is no folder around it.
+        around: An open folder.
+        path: What `check` knows the folder by.
+        check: Called with the path of everything before it goes, and whether it is a
+            folder, to raise if it must not go.
+
+    Raises:
+        OSError: As the kernel says.
     """
-    open_folders: list[tuple[int, str, list[str]]] = []
+    open_folders: list[_OpenFolder] = []
     try:
-        open_folders.append(_list_folder(path, None))
+        open_folders.append(_clear_folder(name, around, path, check))
         while open_folders:
-            folder, name, inner = open_folders[-1]
-            if inner:
-                open_folders.append(_list_folder(inner.pop(), folder))
+            folder = open_folders[-1]
+            if folder.inner:
+                inner = folder.inner.pop()
+                open_folders.append(
+                    _clear_folder(inner, folder.descriptor, f"{folder.path}/{inner}", check)
+                )
                 continue
             open_folders.pop()
-            os.close(folder)
-            os.rmdir(name, dir_fd=open_folders[-1][0] if open_folders else None)
+            os.close(folder.descriptor)
+            os.rmdir(folder.name, dir_fd=open_folders[-1].descriptor if open_folders else around)
     finally:
-        for folder, _, _ in open_folders:
-            os.close(folder)
+        for folder in open_folders:
+            os.close(folder.descriptor)
 
 
-def _list_folder(name: str, around: int | None) -> tuple[int, str, list[str]]:
-    """Open a folder and remove all but the folders in it, which are returned."""
-    folder = os.open(name, _FOLDER, dir_fd=around)
+class _OpenFolder(NamedTuple):
+    """A folder whose files are gone; the folders in it are yet to go."""
+
+    descriptor: int
+    name: str
+    path: str
+    inner: list[str]
+
+
+def _clear_folder(
+    name: str, around: int | None, path: str, check: Callable[[str, bool], None] | None
+) -> _OpenFolder:
+    """Open a folder and remove all but the folders in it."""
+    descriptor = os.open(name, _FOLDER, dir_fd=around)
     inner: list[str] = []
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(descriptor) as entries:
             names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        if check is not None:
+            for entry_name, is_folder in names:
+                check(f"{path}/{entry_name}", is_folder)
         for entry_name, is_folder in names:
             if is_folder:
                 inner.append(entry_name)
             else:
-                os.unlink(entry_name, dir_fd=folder)
+                os.unlink(entry_name, dir_fd=descriptor)
     except BaseException:
-        os.close(folder)
+        os.close(descriptor)
         raise
-    return folder, name, inner
+    return _OpenFolder(descriptor, name, path, inner)

@@ -10,13 +10,14 @@ import asyncio
 import errno
 import os
 import stat
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from holdfast.errors import InvalidRequest, NotFound
 from holdfast.filesystem import nofollow
 from holdfast.filesystem.folders import lossy
-from holdfast.filesystem.replace import Writer, find_target, start_writing
+from holdfast.filesystem.replace import Target, Writer, find_target, start_writing
 from holdfast.filesystem.threads import FileThreads, Lane
 from holdfast.protocol.base import I64_MAX
 from holdfast.protocol.fs import OpenMode
@@ -28,8 +29,12 @@ __all__ = [
     "OpenFile",
     "check_read_length",
     "check_write_range",
+    "not_a_file",
     "open_file",
+    "read_all",
     "read_file",
+    "reading",
+    "replacing",
 ]
 
 MAX_BLOCK = 1 << 20
@@ -91,11 +96,26 @@ def open_file(path: str, mode: OpenMode) -> OpenFile:
         OSError: As the kernel says.
     """
     if mode == "read":
-        return _ReadFile(_open_to_read(path))
+        return reading(_open_to_read(path))
     target = find_target(path)
     if target.old >= 0 and not stat.S_ISREG(os.fstat(target.old).st_mode):
         target.close()
-        raise InvalidRequest(_not_a_file(path))
+        raise not_a_file(path)
+    return replacing(target)
+
+
+def reading(descriptor: int) -> OpenFile:
+    """A regular file that is open to be read; its descriptor goes with it."""
+    return _ReadFile(descriptor)
+
+
+def replacing(target: Target) -> OpenFile:
+    """
+    New content for a regular file; the descriptors of the target go with it.
+
+    Raises:
+        OSError: As for `start_writing`.
+    """
     return _ReplacedFile(start_writing(target))
 
 
@@ -109,7 +129,7 @@ def read_file(path: str, *, follow_symlinks: bool) -> bytes:
     """
     descriptor = _open_to_read(path) if follow_symlinks else nofollow.open_to_read(path)
     try:
-        return _read_all(descriptor)
+        return read_all(descriptor)
     finally:
         os.close(descriptor)
 
@@ -120,15 +140,23 @@ def _open_to_read(path: str) -> int:
     descriptor = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InvalidRequest(_not_a_file(path))
+        raise not_a_file(path)
     return descriptor
 
 
-def _not_a_file(path: str) -> str:
-    return f"path `{lossy(path)}` is not a file"
+def not_a_file(path: str) -> InvalidRequest:
+    """What is said of a path that leads to something else."""
+    return InvalidRequest(f"path `{lossy(path)}` is not a file")
 
 
-def _read_all(descriptor: int) -> bytes:
+def read_all(descriptor: int) -> bytes:
+    """
+    All that is left of an open file.
+
+    Raises:
+        InvalidRequest: It is larger than `MAX_FILE`.
+        OSError: As the kernel says.
+    """
     size = os.fstat(descriptor).st_size
     # One byte more than there seems to be: the usual file is then read at once.
     pieces: list[bytes] = []
@@ -206,11 +234,11 @@ class LocalFileHandle:
     methods that are not `async` take their turn at once, awaited or not.
     """
 
-    def __init__(self, threads: FileThreads, path: str, mode: OpenMode) -> None:
+    def __init__(self, threads: FileThreads, opener: Callable[[], OpenFile]) -> None:
         self._lane = Lane(threads)
         # Touched in the lane only, so by one thread at a time.
         self._file: OpenFile | None = None
-        self.opened: asyncio.Future[None] = self._lane.run(partial(self._open, path, mode))
+        self.opened: asyncio.Future[None] = self._lane.run(partial(self._open, opener))
         """Done once it is open, or could not be opened."""
 
     async def read_block(self, offset: int, size: int) -> tuple[bytes, bool]:
@@ -264,8 +292,8 @@ class LocalFileHandle:
 
     # -- in the lane
 
-    def _open(self, path: str, mode: OpenMode) -> None:
-        self._file = open_file(path, mode)
+    def _open(self, opener: Callable[[], OpenFile]) -> None:
+        self._file = opener()
 
     def _read(self, offset: int, size: int) -> tuple[bytes, bool]:
         try:

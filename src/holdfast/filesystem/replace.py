@@ -14,17 +14,28 @@ is a device or a FIFO, is written in place.
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple, Protocol
 
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.nofollow import open_parent
 
-__all__ = ["Target", "Writer", "find_target", "find_target_nofollow", "start_writing"]
+__all__ = [
+    "OLD",
+    "Target",
+    "Writer",
+    "find_target",
+    "find_target_nofollow",
+    "start_writing",
+    "write_pieces",
+]
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 # Without the last flag, a FIFO that nobody reads would hold up its thread for ever.
-_OLD = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+OLD = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+"""How the file that is there is opened."""
+
 _MAX_LINKS = 40
 """Links the kernel follows in one path."""
 
@@ -75,7 +86,7 @@ def find_target(path: str) -> Target:
         OSError: It cannot be written, or its folder is not there.
     """
     try:
-        old = os.open(path, _OLD)
+        old = os.open(path, OLD)
     except FileNotFoundError:
         return _missing_target(path)
     if not stat.S_ISREG(os.fstat(old).st_mode):
@@ -123,7 +134,7 @@ def find_target_nofollow(path: str) -> Target:
     with ExitStack() as undo:
         folder, name = undo.enter_context(open_parent(path))
         try:
-            old = os.open(name, _OLD | os.O_NOFOLLOW, dir_fd=folder)
+            old = os.open(name, OLD | os.O_NOFOLLOW, dir_fd=folder)
         except FileNotFoundError:
             return Target(os.dup(folder), name, -1)
         undo.callback(os.close, old)
@@ -144,6 +155,27 @@ def start_writing(target: Target) -> Writer:
         writer = _start(target)
         undo.pop_all()
     return writer
+
+
+def write_pieces(target: Target, pieces: Iterable[bytes]) -> None:
+    """
+    Write all content at once. The descriptors of the target are closed with it.
+
+    Raises:
+        OSError: As for `start_writing`, or there is no more room.
+    """
+    writer = start_writing(target)
+    try:
+        if writer.in_place:
+            pieces = list(pieces)  # an error has to come while the old content is there
+        offset = 0
+        for piece in pieces:
+            writer.write(piece, offset)
+            offset += len(piece)
+    except BaseException:
+        writer.discard()
+        raise
+    writer.commit()
 
 
 def _start(target: Target) -> Writer:

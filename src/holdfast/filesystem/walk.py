@@ -6,11 +6,13 @@ looked at one by one. The result is texts: to make an object of each of tens of
 thousands of paths takes longer than to find them.
 """
 
+import errno
 import os
 import re
 import stat
 from collections import deque
-from typing import Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, Protocol
 
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.failure import os_text
@@ -18,7 +20,7 @@ from holdfast.filesystem.folders import kind_of, lossy
 from holdfast.protocol.fs import WalkEntry, WalkError, WalkOptions, WalkResponse
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 
-__all__ = ["Walked", "check_limits", "walk"]
+__all__ = ["Facts", "Tree", "Walked", "check_limits", "walk"]
 
 Kind = Literal["file", "directory"]
 
@@ -93,18 +95,65 @@ class _Full(Exception):
     """The answer takes no more."""
 
 
-def walk(path: str, uri: PathUri, options: WalkOptions) -> Walked:
+class Facts(NamedTuple):
+    """What a path leads to."""
+
+    is_folder: bool
+    is_link: bool
+    """Whether the path is a link itself."""
+    identity: tuple[int, int]
+    """Device and number: the same for every path that leads there."""
+
+
+class Tree(Protocol):
+    """Where a walk goes. Its methods raise `OSError` as the kernel does."""
+
+    def facts(self, path: str) -> Facts:
+        """What a path leads to."""
+
+    def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:
+        """What is in a folder: name, kind as `folders.kind_of` has it, whether it is a link."""
+
+    def check(self, path: str) -> None:
+        """Look whether anything has that path, be it a link to nowhere."""
+
+
+def walk(path: str, uri: PathUri, options: WalkOptions, *, tree: Tree | None = None) -> Walked:
     """
     What is below a folder; the folder itself is not listed.
+
+    Args:
+        path: Of the folder.
+        uri: Of the folder, as paths below it are to be spelled.
+        options: The limits, which `check_limits` has seen.
+        tree: The files as they are, unless given.
 
     Raises:
         OSError: There is no such folder, or it cannot be read.
     """
-    return _Walk(uri, options).run(path)
+    return _Walk(tree or _Files(), uri, options).run(path)
+
+
+class _Files:
+    """The files of this machine."""
+
+    def facts(self, path: str) -> Facts:
+        found = os.stat(path)
+        is_link = stat.S_ISLNK(os.lstat(path).st_mode)
+        return Facts(stat.S_ISDIR(found.st_mode), is_link, (found.st_dev, found.st_ino))
+
+    def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                yield entry.name, kind_of(entry), entry.is_symlink()
+
+    def check(self, path: str) -> None:
+        os.lstat(path)
 
 
 class _Walk:
-    def __init__(self, root: PathUri, options: WalkOptions) -> None:
+    def __init__(self, tree: Tree, root: PathUri, options: WalkOptions) -> None:
+        self._tree = tree
         self._root = root
         self._options = options
         self._entries: list[tuple[str, Kind]] = []
@@ -118,9 +167,8 @@ class _Walk:
         self._entered: set[tuple[int, int]] = set()
 
     def run(self, path: str) -> Walked:
-        facts = os.stat(path)
-        is_link = stat.S_ISLNK(os.lstat(path).st_mode)
-        if stat.S_ISDIR(facts.st_mode) and (self._options.follow_directory_symlinks or not is_link):
+        facts = self._tree.facts(path)
+        if facts.is_folder and (self._options.follow_directory_symlinks or not facts.is_link):
             self._enter_later(_Folder(path, str(self._root), 0))
             try:
                 self._run()
@@ -132,9 +180,9 @@ class _Walk:
         while self._pending:
             folder = self._pending.popleft()
             try:
-                found = _list(folder.path)
+                found = self._list(folder.path)
             except OSError as error:
-                if folder.depth == 0:
+                if folder.depth == 0 and error.errno != errno.EACCES:
                     raise
                 self._fail(folder.uri, os_text(error.errno or 0))
                 continue
@@ -154,7 +202,7 @@ class _Walk:
             # Its bytes have no place in the answer, so it is looked up by its
             # listed name, where there usually is nothing.
             try:
-                os.lstat(os.path.join(folder.path, entry.name))
+                self._tree.check(os.path.join(folder.path, entry.name))
             except OSError as error:
                 self._fail(uri, os_text(error.errno or 0))
         elif entry.is_link and (entry.kind != "directory" or not options.follow_directory_symlinks):
@@ -178,11 +226,10 @@ class _Walk:
     def _enter_later(self, folder: _Folder) -> None:
         if self._options.follow_directory_symlinks:
             try:
-                facts = os.stat(folder.path)
+                identity = self._tree.facts(folder.path).identity
             except OSError as error:
                 self._fail(folder.uri, os_text(error.errno or 0))
                 return
-            identity = (facts.st_dev, facts.st_ino)
             if identity in self._entered:
                 return
             self._entered.add(identity)
@@ -205,16 +252,13 @@ class _Walk:
             raise _Full
         self._left -= cost
 
-
-def _list(path: str) -> list[_Found]:
-    """The entries of a folder by the bytes of their names, without links to nowhere."""
-    found: list[_Found] = []
-    with os.scandir(path) as entries:
-        for entry in entries:
-            kind = kind_of(entry)
+    def _list(self, path: str) -> list[_Found]:
+        """The entries of a folder by the bytes of their names, without links to nowhere."""
+        found: list[_Found] = []
+        for name, kind, is_link in self._tree.entries(path):
             if kind is not None:
                 # The order of texts is that of their UTF-8 bytes.
-                name = entry.name if entry.name.isascii() else lossy(entry.name)
-                found.append(_Found(name, kind, entry.is_symlink(), name != entry.name))
-    found.sort()
-    return found
+                text = name if name.isascii() else lossy(name)
+                found.append(_Found(text, kind, is_link, text != name))
+        found.sort()
+        return found

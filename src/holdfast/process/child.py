@@ -2,8 +2,9 @@
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from typing import Self
 
 from holdfast.process.program import Launch
 from holdfast.process.pty import open_terminal
@@ -57,10 +58,23 @@ class Child:
         """
         return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
+    def signal(self, number: int) -> None:
+        """
+        Send a signal to its group.
+
+        Raises:
+            OSError: The system refused.
+        """
+        os.killpg(self.pid, number)
+
     def kill_group(self) -> None:
         """Kill it, or what it left in its group if it has ended."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+
+    def lingers(self, then: Callable[[], None]) -> bool:
+        """Whether more than its output has to be waited for; if so, `then` is called after it."""
+        return False
 
     def reap(self) -> None:
         """Forget a child that has ended, or was killed and is about to."""
@@ -78,9 +92,12 @@ class Child:
         *,
         pipe_stdin: bool = False,
         pipe_stderr: bool = True,
-    ) -> "Child":
+        pass_fds: Sequence[int] = (),
+    ) -> Self:
         """
         Start with a pipe for each stream; those that are not wanted are `/dev/null`.
+
+        What is in `pass_fds` it finds as 3, 4 and so on.
 
         Raises:
             SpawnFailed: Nothing was started and nothing is left open.
@@ -110,6 +127,7 @@ class Child:
                 cwd=launch.cwd,
                 env=env,
                 stdio=(stdin_end, out_end, err_end),
+                pass_fds=pass_fds,
             )
             pidfd = _open_pidfd(pid)
             undo.pop_all()  # it runs: our ends are the caller's from here on
@@ -117,10 +135,17 @@ class Child:
 
     @classmethod
     def on_terminal(
-        cls, launch: Launch, env: Mapping[str, str], *, rows: int, cols: int
-    ) -> "Child":
+        cls,
+        launch: Launch,
+        env: Mapping[str, str],
+        *,
+        rows: int,
+        cols: int,
+        pass_fds: Sequence[int] = (),
+        controlling: bool = True,
+    ) -> Self:
         """
-        Start with a terminal of its own as its controlling one.
+        Start with a terminal of its own, as its controlling one unless told otherwise.
 
         Raises:
             SpawnFailed: Nothing was started and nothing is left open.
@@ -135,6 +160,8 @@ class Child:
                     cwd=launch.cwd,
                     env=env,
                     stdio=os.ttyname(slave),
+                    pass_fds=pass_fds,
+                    controlling=controlling,
                 )
             finally:
                 # Linux ends a terminal with EIO, and only when no copy of the slave

@@ -16,6 +16,7 @@ from time import monotonic
 from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.events import Reason, Verdict
 from holdfast.process.child import Child
+from holdfast.process.limits import Watchdog
 from holdfast.process.output import OutputLog
 from holdfast.process.pty import set_size
 from holdfast.process.pump import OutputPump
@@ -23,12 +24,15 @@ from holdfast.process.spawn import system_text
 from holdfast.process.stdin import StdinQueue
 from holdfast.protocol.process import ProcessSummary, ReadResponse, StartParams, WriteStatus
 
-__all__ = ["LocalProcess"]
+__all__ = ["LocalProcess", "Outcome"]
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 1e6
 """Seconds; clients may ask for 2**64 milliseconds, which no timer takes."""
+
+Outcome = Callable[[Verdict, OutputLog], Verdict]
+"""Says more of how a process ended, by what it wrote."""
 
 
 class LocalProcess:
@@ -40,7 +44,16 @@ class LocalProcess:
         params: StartParams,
         child: Child,
         closed: Callable[["LocalProcess"], None],
+        outcome: Outcome | None = None,
     ) -> None:
+        """
+        Args:
+            loop: Runs everything here.
+            params: As it was asked for.
+            child: What was started; it belongs to this object from now on.
+            closed: Called when nothing more can come of it.
+            outcome: What its sandbox makes of how it ended, if it has one.
+        """
         self.process_id = params.process_id
         self.argv = params.argv
         self.pid = child.pid
@@ -50,9 +63,11 @@ class LocalProcess:
         self._loop = loop
         self._closed = closed
         self._child = child
+        self._outcome = outcome
         self._terminal = child.terminal
         # Why we killed it, if we did; becomes the reason in the verdict.
         self._killed: Reason | None = None
+        self._limits = None if params.limits is None else Watchdog(self, loop, params.limits)
         # Whether its owner is gone, so that nobody will read what is still to come.
         self._abandoned = False
         # Readers that cannot keep up.
@@ -170,7 +185,7 @@ class LocalProcess:
         if not self.running:
             return
         try:
-            os.killpg(self.pid, number)
+            self._child.signal(number)
         except ProcessLookupError:
             pass  # it has exited and was not noticed yet
         except OSError as error:
@@ -226,6 +241,8 @@ class LocalProcess:
                 return
             verdict = self._verdict(status)
         self._loop.remove_reader(self._child.pidfd)
+        if self._limits is not None:
+            self._limits.stop()
         if self._stdin is not None:
             self._stdin.discard()
         # What it wrote before it exited is there by now. Told before the exit it
@@ -233,6 +250,10 @@ class LocalProcess:
         for pump in self._pumps:
             pump.process_gone = True
             pump.drain()
+        if self._limits is not None:
+            verdict = self._limits.judge(verdict)
+        if self._outcome is not None:
+            verdict = self._outcome(verdict, self.log)
         logger.info("process %s %s", self.process_id, verdict)
         self.log.exit(verdict)
         if self._abandoned or (self._killed is not None and not self.tty):
@@ -261,6 +282,8 @@ class LocalProcess:
 
     def _close_if_done(self) -> None:
         if self.running or self.log.closed or any(pump.open for pump in self._pumps):
+            return
+        if self._child.lingers(self._close_if_done):
             return
         self._child.reap()
         self.log.close()

@@ -146,7 +146,12 @@ class OutputLog:
             exited=verdict is not None,
             exit_code=None if verdict is None else verdict.exit_code,
             closed=self.closed,
+            sandbox_denied=verdict is not None and verdict.denial is not None,
         )
+
+    def retained(self) -> list[OutputChunk]:
+        """All output that is kept, oldest first."""
+        return [chunk for chunk in self._chunks[self._first :] if chunk is not None]
 
     def entries(self) -> list[ProcessEvent]:
         """All that is retained, the exit and the close in their places."""

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.errors import SpawnFailed
 from holdfast.process.spawn import system_text
 
-__all__ = ["Launch", "pipe_launch", "terminal_launch"]
+__all__ = ["Launch", "pipe_launch", "terminal_folder", "terminal_launch"]
 
 _DEFAULT_PATH = "/bin:/usr/bin"
 """Where the system looks for a program when a child has no `PATH`."""
@@ -83,9 +83,7 @@ def terminal_launch(
     if not argv[0]:
         raise SpawnFailed("missing program for PTY spawn")
     program = argv[0] if arg0 is None else arg0
-    if not os.path.isdir(cwd):
-        home = env.get("HOME")  # an empty one is a folder that is missing
-        cwd = _home_of_user() if home is None else home
+    cwd = terminal_folder(cwd, env)
     if program.startswith("/"):
         found = program if arg0 is None else _checked(program, _ABSOLUTE_FAULTS)
     elif program in (".", "..") or program.startswith(("./", "../")):
@@ -93,6 +91,14 @@ def terminal_launch(
     else:
         found = _in_path(program, cwd, env)
     return Launch(found, [program, *argv[1:]], cwd)
+
+
+def terminal_folder(cwd: str, env: Mapping[str, str]) -> str:
+    """The folder on a terminal: the user's home where it is missing."""
+    if os.path.isdir(cwd):
+        return cwd
+    home = env.get("HOME")  # an empty one is a folder that is missing
+    return _home_of_user() if home is None else home
 
 
 def _checked(program: str, faults: Mapping[int, str]) -> str:

@@ -125,7 +125,7 @@ def snapshot_key(start: StartParams) -> SnapshotKey:
         shell_path=request.shell.path,
         cwd=str(start.cwd),
         env_policy=msgspec.json.encode(start.env_policy),
-        sandbox=msgspec.json.encode(start.sandbox),
+        sandbox=msgspec.json.encode(start.sandbox, enc_hook=str),
     )
 
 

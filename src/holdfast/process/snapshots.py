@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import Child
@@ -19,6 +20,9 @@ from holdfast.process.shell_snapshot import (
 )
 from holdfast.protocol.process import ShellSnapshotParams, StartParams
 
+if TYPE_CHECKING:
+    from holdfast.process.sandboxes import Sandbox
+
 __all__ = ["Snapshots"]
 
 
@@ -30,9 +34,17 @@ class Snapshots:
         self._cache: SnapshotCache[asyncio.Future[Snapshot | None]] = SnapshotCache()
 
     async def get(
-        self, params: StartParams, request: ShellSnapshotParams, env: Mapping[str, str]
+        self,
+        params: StartParams,
+        request: ShellSnapshotParams,
+        env: Mapping[str, str],
+        sandbox: "Sandbox | None" = None,
     ) -> Snapshot | None:
-        """The snapshot for a start; `None` if the profile could not be captured, now or before."""
+        """
+        The snapshot for a start; `None` if the profile could not be captured, now or before.
+
+        A profile is code too: it runs in the sandbox of the start, if that has one.
+        """
         key = snapshot_key(params)
         while (known := self._cache.get(key)) is not None and not known.cancelled():
             # A start that is called off must not take the others with it, neither
@@ -46,6 +58,7 @@ class Snapshots:
             output = await self._capture(
                 Launch(request.shell.path, capture_command(request.shell), params.cwd.native),
                 env,
+                sandbox,
             )
         except BaseException:
             captured.cancel()
@@ -53,10 +66,15 @@ class Snapshots:
         captured.set_result(None if output is None else parse_capture(output, env))
         return captured.result()
 
-    async def _capture(self, launch: Launch, env: Mapping[str, str]) -> bytes | None:
+    async def _capture(
+        self, launch: Launch, env: Mapping[str, str], sandbox: "Sandbox | None"
+    ) -> bytes | None:
         """Run a capture to its exit, not to the end of its output: a profile may start daemons."""
         try:
-            child = Child.on_pipes(launch, env, pipe_stderr=False)
+            if sandbox is None:
+                child = Child.on_pipes(launch, env, pipe_stderr=False)
+            else:
+                child = await sandbox.start(launch, env, pipe_stderr=False)
         except (SpawnFailed, OSError):
             return None
         exited: asyncio.Future[None] = self._loop.create_future()

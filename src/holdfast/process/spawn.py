@@ -4,10 +4,11 @@ Starts a child by libc's `posix_spawn`, reached through ctypes.
 Python's own ways either cannot give a child its controlling terminal without
 running Python between fork and exec, or cannot change its folder. libc does both
 in a vfork, whose price does not grow with the server's memory. Every descriptor
-above 2 is closed in the child.
+above 2 is closed in the child, but for those that are passed on.
 """
 
 import ctypes
+import fcntl
 import os
 import resource
 import signal
@@ -29,6 +30,9 @@ _ACTIONS_SIZE = 256
 """Bytes; more than `posix_spawnattr_t` and `posix_spawn_file_actions_t` take in any libc."""
 
 _SIGSET_SIZE = 128
+
+_FIRST_PASSED = 3
+"""Where the descriptors begin that are passed on beside the standard ones."""
 
 _PIPE_DEFAULTS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ)
 """
@@ -80,6 +84,8 @@ def spawn(
     cwd: str,
     env: Mapping[str, str],
     stdio: tuple[int, int, int] | str,
+    pass_fds: Sequence[int] = (),
+    controlling: bool = True,
 ) -> int:
     """
     Start a program as the leader of a session and group of its own.
@@ -90,8 +96,11 @@ def spawn(
         cwd: Its working folder.
         env: All of its environment.
         stdio: Three descriptors for 0, 1 and 2 (a negative one stands for
-            `/dev/null`), or the name of a terminal, which becomes its
-            controlling one.
+            `/dev/null`), or the name of a terminal.
+        pass_fds: Descriptors that the program finds as 3, 4 and so on, in this
+            order (a negative one stands for `/dev/null`).
+        controlling: Whether a terminal becomes the controlling one of the
+            program's session.
 
     Returns:
         The pid, which is also that of the session and the group.
@@ -107,27 +116,42 @@ def spawn(
 
     actions = ctypes.create_string_buffer(_ACTIONS_SIZE)
     _check(_libc.posix_spawn_file_actions_init(actions))
+    moved: list[int] = []
     try:
+        first_free = _FIRST_PASSED + len(pass_fds)
+        for target, source in enumerate(pass_fds, _FIRST_PASSED):
+            if 0 <= source < first_free:
+                # It could be replaced by another one before its turn comes.
+                source = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, first_free)
+                moved.append(source)
+            _put(actions, source, target)
         if isinstance(stdio, str):
             attributes = _TERMINAL_ATTRIBUTES
             # Also frees the numbers below the limit that is in force in the child.
-            _close_others(actions, 0)
+            _close_others(actions, first_free if pass_fds else 0)
             # A session leader without a terminal that opens one gets it as its own.
-            _check(_add_open(actions, 0, os.fsencode(stdio), os.O_RDWR, 0))
+            mode = os.O_RDWR if controlling else os.O_RDWR | os.O_NOCTTY
+            _check(_add_open(actions, 0, os.fsencode(stdio), mode, 0))
             _check(_add_dup(actions, 0, 1))
             _check(_add_dup(actions, 0, 2))
         else:
             attributes = _PIPE_ATTRIBUTES
             for target, source in enumerate(stdio):
-                if source < 0:
-                    _check(_add_open(actions, target, b"/dev/null", os.O_RDWR, 0))
-                else:
-                    _check(_add_dup(actions, source, target))
-            _close_others(actions, 3)
+                _put(actions, source, target)
+            _close_others(actions, first_free)
         _check(_add_chdir(actions, os.fsencode(cwd)))
         return _posix_spawn(os.fsencode(program), actions, attributes, argv, variables)
     finally:
         _libc.posix_spawn_file_actions_destroy(actions)
+        for fd in moved:
+            os.close(fd)
+
+
+def _put(actions: ctypes.Array[ctypes.c_char], source: int, target: int) -> None:
+    if source < 0:
+        _check(_add_open(actions, target, b"/dev/null", os.O_RDWR, 0))
+    else:
+        _check(_add_dup(actions, source, target))
 
 
 def _posix_spawn(
@@ -180,7 +204,7 @@ def _close_others(actions: ctypes.Array[ctypes.c_char], first: int) -> None:
     # Before glibc 2.34. What is not inheritable goes by itself.
     for fd in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):  # the one the list was read with
-            if fd > 2 and os.get_inheritable(fd):
+            if fd >= max(first, _FIRST_PASSED) and os.get_inheritable(fd):
                 _check(_add_close(actions, fd))
 
 

@@ -9,9 +9,14 @@ import logging
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from holdfast.errors import (
+    CannotEnforce,
     DuplicateProcess,
     InvalidParams,
     InvalidRequest,
@@ -21,16 +26,26 @@ from holdfast.errors import (
 from holdfast.events import Reason, Verdict
 from holdfast.process.child import Child
 from holdfast.process.env import child_environment
-from holdfast.process.local import LocalProcess
-from holdfast.process.program import pipe_launch, terminal_launch
+from holdfast.process.limits import Gate, apply_limits, has_kernel_limits, held_launch
+from holdfast.process.local import LocalProcess, Outcome
+from holdfast.process.program import (
+    Launch,
+    pipe_launch,
+    terminal_folder,
+    terminal_launch,
+)
 from holdfast.process.pty import DEFAULT_SIZE
 from holdfast.process.shell_snapshot import applies, check_scope, wrap
 from holdfast.process.snapshots import Snapshots
 from holdfast.process.spawn import system_text
 from holdfast.protocol.paths import ForeignPathUri
 from holdfast.protocol.process import ShellSnapshotParams, StartParams
+from holdfast.protocol.sandbox import DisabledProfile
 
-__all__ = ["RETENTION", "LocalProcesses"]
+if TYPE_CHECKING:
+    from holdfast.process.sandboxes import Sandbox
+
+__all__ = ["RETENTION", "LocalProcesses", "SlowStart"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,14 +53,27 @@ RETENTION = 30.0
 """Seconds a closed process can still be read, and its id is not free."""
 
 
-class _SlowStart:
+class SlowStart:
     """A start that has to wait for something. Nothing of it runs before it is awaited."""
 
     def __init__(
-        self, run: Callable[["_SlowStart"], Coroutine[object, None, LocalProcess]]
+        self,
+        process_id: str,
+        run: Callable[["SlowStart"], Coroutine[object, None, LocalProcess]],
     ) -> None:
+        self._process_id = process_id
         self._run = run
         self.called_off = False
+
+    def check(self) -> None:
+        """
+        Whether it is still wanted.
+
+        Raises:
+            InvalidRequest: It was called off.
+        """
+        if self.called_off:
+            raise InvalidRequest(f"process {self._process_id} start was cancelled")
 
     def __await__(self) -> Generator[object, None, LocalProcess]:
         return self._run(self).__await__()
@@ -87,7 +115,7 @@ class LocalProcesses:
         self._timer: asyncio.TimerHandle | None = None
         # Starts that have to wait for something before the process is there, as long
         # as somebody holds them: one that is dropped before it runs frees its id.
-        self._starting: WeakValueDictionary[str, _SlowStart] = WeakValueDictionary()
+        self._starting: WeakValueDictionary[str, SlowStart] = WeakValueDictionary()
         self._snapshots = Snapshots(self._loop)
 
     def __iter__(self) -> Iterator[LocalProcess]:
@@ -130,7 +158,9 @@ class LocalProcesses:
 
     def launch(self, params: StartParams) -> LocalProcess | Awaitable[LocalProcess]:
         """
-        Start a process; an awaitable only if a shell's profile has to be captured for it.
+        Start a process; an awaitable only if it has to wait for something.
+
+        That is a shell's profile to be captured, or a sandbox to be built.
 
         The order of the checks is part of the protocol (exec-server spec 7.2). A
         start that fails leaves no trace: the id is free.
@@ -148,41 +178,113 @@ class LocalProcesses:
             raise InvalidParams("argv must not be empty")
         if params.process_id in self._processes or params.process_id in self._starting:
             raise DuplicateProcess(params.process_id)
-        if snapshot is not None and applies(params.argv, snapshot):
-            start = _SlowStart(lambda start: self._launch_from_snapshot(params, snapshot, start))
+        snapshot = snapshot if snapshot is not None and applies(params.argv, snapshot) else None
+        if snapshot is not None or is_sandboxed(params):
+            start = SlowStart(
+                params.process_id, lambda start: self._launch_slowly(params, snapshot, start)
+            )
             self._starting[params.process_id] = start
             return start
         return self._launch(params, params.argv, self._environment(params))
 
     def _launch(
-        self, params: StartParams, argv: Sequence[str], env: Mapping[str, str]
+        self,
+        params: StartParams,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        instead: StartParams | None = None,
     ) -> LocalProcess:
+        """Start what was asked for, or something else under its id."""
         try:
-            child = self._spawn(params, argv, env)
+            child = self._spawn(params if instead is None else instead, argv, env)
         except SpawnFailed as error:
-            verdict = Verdict(reason=Reason.SPAWN_FAILED, detail=str(error))
-            logger.info("process %s was not started: %s", params.process_id, verdict)
+            self._log_failure(params, error)
             raise
-        process = LocalProcess(self._loop, params, child, self._process_closed)
+        return self._adopt(params, child)
+
+    def _adopt(
+        self, params: StartParams, child: Child, outcome: Outcome | None = None
+    ) -> LocalProcess:
+        process = LocalProcess(self._loop, params, child, self._process_closed, outcome)
         self._processes[params.process_id] = process
         self._started(process)
         return process
 
-    async def _launch_from_snapshot(
-        self, params: StartParams, request: ShellSnapshotParams, start: "_SlowStart"
+    def _log_failure(self, params: StartParams, error: SpawnFailed) -> None:
+        verdict = Verdict(reason=Reason.SPAWN_FAILED, detail=str(error))
+        logger.info("process %s was not started: %s", params.process_id, verdict)
+
+    async def _launch_slowly(
+        self, params: StartParams, request: ShellSnapshotParams | None, start: SlowStart
     ) -> LocalProcess:
+        sandbox = None
         try:
             env = self._environment(params)
-            snapshot = await self._snapshots.get(params, request, env)
-            if start.called_off:
-                raise InvalidRequest(f"process {params.process_id} start was cancelled")
+            sandbox = await self._sandbox(params, env)
+            argv: Sequence[str] = params.argv
+            if request is not None and not isinstance(sandbox, CannotEnforce):
+                snapshot = await self._snapshots.get(params, request, env, sandbox)
+                if snapshot is not None:
+                    given = {*params.env, *(params.env_policy.set if params.env_policy else ())}
+                    argv, env = wrap(argv, snapshot, env=env, given=given)
+            start.check()
+            if isinstance(sandbox, CannotEnforce):
+                # The real server starts its launcher, which fails (sandbox spec 2.4).
+                complaining = msgspec.structs.replace(params, arg0=None, limits=None)
+                return self._launch(params, complaint(str(sandbox)), env, complaining)
+            if sandbox is None:
+                return self._launch(params, argv, env)
+            return await self._launch_enclosed(params, argv, env, sandbox, start)
         finally:
             del self._starting[params.process_id]
-        if snapshot is None:
-            return self._launch(params, params.argv, env)
-        given = {*params.env, *(params.env_policy.set if params.env_policy else ())}
-        argv, env = wrap(params.argv, snapshot, env=env, given=given)
-        return self._launch(params, argv, env)
+            if sandbox is not None and not isinstance(sandbox, CannotEnforce):
+                sandbox.close()
+
+    async def _sandbox(
+        self, params: StartParams, env: Mapping[str, str]
+    ) -> "Sandbox | CannotEnforce | None":
+        """What a start is enclosed in, if in anything; or why that cannot be had."""
+        if params.sandbox is None or not is_sandboxed(params):
+            return None
+        # Most servers never enclose anything, and start the sooner without it.
+        from holdfast.process.sandboxes import shared_sandboxes
+
+        return await shared_sandboxes().get(params.sandbox, cwd=native_cwd(params), env=env)
+
+    async def _launch_enclosed(
+        self,
+        params: StartParams,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        sandbox: "Sandbox",
+        start: SlowStart,
+    ) -> LocalProcess:
+        cwd = native_cwd(params)
+        terminal = None
+        if params.tty:
+            size = params.terminal_size
+            terminal = DEFAULT_SIZE if size is None else (size.rows, size.cols)
+            cwd = terminal_folder(cwd, env)
+        name = argv[0] if params.arg0 is None else params.arg0
+        try:
+            child = await sandbox.start(
+                Launch(argv[0], [name, *argv[1:]], cwd),
+                env,
+                terminal=terminal,
+                pipe_stdin=params.pipe_stdin,
+                limits=params.limits,
+            )
+        except SpawnFailed as error:
+            self._log_failure(params, error)
+            raise
+        except OSError as error:
+            raise SpawnFailed(system_text(error.errno or 0), errno=error.errno) from error
+        try:
+            start.check()
+        except InvalidRequest:
+            child.discard()
+            raise
+        return self._adopt(params, child, sandbox.outcome(argv[0]))
 
     def end(self, reason: Reason) -> None:
         """Kill every process and what is left of its group; nothing is kept after its close."""
@@ -210,14 +312,36 @@ class LocalProcesses:
 
     def _spawn(self, params: StartParams, argv: Sequence[str], env: Mapping[str, str]) -> Child:
         cwd = native_cwd(params)
+        limits = params.limits
+        if limits is not None and not has_kernel_limits(limits):
+            limits = None
         try:
-            if params.tty:
-                launch = terminal_launch(argv, params.arg0, cwd, env)
-                size = params.terminal_size
-                rows, cols = DEFAULT_SIZE if size is None else (size.rows, size.cols)
-                return Child.on_terminal(launch, env, rows=rows, cols=cols)
-            launch = pipe_launch(argv, params.arg0, cwd, env)
-            return Child.on_pipes(launch, env, pipe_stdin=params.pipe_stdin)
+            with ExitStack() as stack:
+                gate = None if limits is None else Gate(stack)
+                pass_fds = () if gate is None else (gate.theirs,)
+                if params.tty:
+                    launch = terminal_launch(argv, params.arg0, cwd, env)
+                    size = params.terminal_size
+                    rows, cols = DEFAULT_SIZE if size is None else (size.rows, size.cols)
+                    child = Child.on_terminal(
+                        launch if gate is None else held_launch(launch),
+                        env,
+                        rows=rows,
+                        cols=cols,
+                        pass_fds=pass_fds,
+                    )
+                else:
+                    launch = pipe_launch(argv, params.arg0, cwd, env)
+                    child = Child.on_pipes(
+                        launch if gate is None else held_launch(launch),
+                        env,
+                        pipe_stdin=params.pipe_stdin,
+                        pass_fds=pass_fds,
+                    )
+                if gate is not None and limits is not None:
+                    apply_limits(child.pid, limits)
+                    gate.open()
+                return child
         except OSError as error:
             # No descriptor, no terminal or no memory left.
             raise SpawnFailed(system_text(error.errno or 0), errno=error.errno) from error
@@ -259,7 +383,7 @@ def refuse_unsupported(params: StartParams) -> None:
     Refuse what asks for a protection that is not there.
 
     A client believes a server that ignores such a request, so ignoring it is
-    never an option. A profile of the type `disabled` asks for nothing.
+    never an option.
 
     Raises:
         InvalidParams: With what is missing.
@@ -267,11 +391,22 @@ def refuse_unsupported(params: StartParams) -> None:
     if params.network_proxy is not None:
         raise InvalidParams("network proxies are not supported by this exec-server")
     native_cwd(params)
-    if params.sandbox is not None:
-        permissions = params.sandbox.get("permissions")
-        if permissions is None:
-            raise InvalidParams("missing field `permissions`")
-        if not isinstance(permissions, dict) or permissions.get("type") != "disabled":
-            raise InvalidParams("sandboxed processes are not supported by this exec-server")
-    if params.managed_network is not None:
+    # Without a sandbox it has no effect.
+    enforced = params.enforce_managed_network and params.sandbox is not None
+    if params.managed_network is not None or enforced:
         raise InvalidParams("managed networking is not supported by this exec-server")
+    limits = params.limits
+    held = limits is not None and has_kernel_limits(limits) and not is_sandboxed(params)
+    if held and params.arg0 is not None:
+        raise InvalidParams("limits cannot be combined with arg0")
+
+
+def is_sandboxed(params: StartParams) -> bool:
+    """Whether a profile has to be looked at; one of the type `disabled` asks for nothing."""
+    sandbox = params.sandbox
+    return sandbox is not None and not isinstance(sandbox.permissions, DisabledProfile)
+
+
+def complaint(text: str) -> list[str]:
+    """A command that does nothing but fail with this on its error output."""
+    return ["/bin/sh", "-c", 'printf "%s\\n" "$1" >&2; exit 1', "sh", text]

@@ -3,8 +3,8 @@
 import msgspec
 
 from holdfast.protocol.base import Wire
-from holdfast.protocol.fs import FileSandbox
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = [
     "CapabilityFile",
@@ -33,7 +33,7 @@ class CapabilityRoot(Wire, frozen=True, kw_only=True):
 
     id: str
     path: PathUri
-    sandbox: FileSandbox | None = None
+    sandbox: SandboxContext | None = None
 
 
 class DiscoverRootsParams(Wire, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class DiscoverRootsResponse(Wire, frozen=True, kw_only=True):
 # -- capabilities/discoverV2: what is installed on the executor
 
 
-class InstalledSandbox(FileSandbox, frozen=True, kw_only=True):
+class InstalledSandbox(SandboxContext, frozen=True, kw_only=True):
     """As elsewhere, but with a folder that has to be named."""
 
     cwd: PathUri

@@ -1,9 +1,10 @@
 """`fs/*`: files on the executor's side (filesystem spec 3 and 4)."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from holdfast.protocol.base import U64, U64_MAX, Base64, Wire
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = [
     "CanonicalizeParams",
@@ -13,7 +14,6 @@ __all__ = [
     "CreateDirectoryParams",
     "DirectoryEntry",
     "FileMetadata",
-    "FileSandbox",
     "GetMetadataParams",
     "MissingChangedEvent",
     "OpenMode",
@@ -26,7 +26,6 @@ __all__ = [
     "ReadFileParams",
     "ReadFileResponse",
     "RemoveParams",
-    "SandboxPolicyContext",
     "WalkEntry",
     "WalkError",
     "WalkOptions",
@@ -41,34 +40,10 @@ __all__ = [
 OpenMode = Literal["read", "replace"]
 
 
-class SandboxPolicyContext(Wire, frozen=True, kw_only=True):
-    """The newer home of two members of the context."""
-
-    cwd: PathUri | None = None
-    workspace_roots: list[PathUri] | None = None
-
-
-class FileSandbox(Wire, frozen=True, kw_only=True):
-    """What an operation may touch. Whoever serves it without a sandbox must refuse it."""
-
-    permissions: dict[str, Any]
-    windows_sandbox_level: Literal["disabled", "restricted-token", "elevated", "mxc"]
-    cwd: PathUri | None = None
-    workspace_roots: tuple[PathUri, ...] = ()
-    policy_context: SandboxPolicyContext | None = None
-    sandbox_override: Literal[
-        "noOverride", "escalatedSandboxWithRestrictions", "bypassSandboxFirstAttempt"
-    ] = "noOverride"
-    user_home_dir: PathUri | None = None
-    temporary_directories: list[PathUri] | None = None
-    windows_sandbox_proxy_settings_mode: Literal["reconcile", "preserve"] | None = None
-    use_legacy_landlock: bool = False
-
-
 class ReadFileParams(Wire, frozen=True, kw_only=True):
     path: PathUri
     follow_symlinks: bool | None = None
-    sandbox: FileSandbox | None = None
+    sandbox: SandboxContext | None = None
 
 
 class ReadFileResponse(Wire, frozen=True, kw_only=True):
@@ -80,7 +55,7 @@ class OpenParams(Wire, frozen=True, kw_only=True):
     handle_id: str
     path: PathUri
     mode: OpenMode = "read"
-    sandbox: FileSandbox | None = None
+    sandbox: SandboxContext | None = None
 
 
 class OpenResponse(Wire, frozen=True, kw_only=True):
@@ -121,7 +96,7 @@ class WriteFileParams(Wire, frozen=True, kw_only=True):
     data_base64: str
     """Base64, kept as text."""
     follow_symlinks: bool | None = None
-    sandbox: FileSandbox | None = None
+    sandbox: SandboxContext | None = None
 
 
 class CreateDirectoryParams(Wire, frozen=True, kw_only=True):
@@ -129,13 +104,13 @@ class CreateDirectoryParams(Wire, frozen=True, kw_only=True):
     recursive: bool | None = None
     """True unless given."""
     follow_symlinks: bool | None = None
-    sandbox: FileSandbox | None = None
+    sandbox: SandboxContext | None = None
 
 
 class GetMetadataParams(Wire, frozen=True, kw_only=True):
     path: PathUri
     follow_symlinks: bool | None = None
-    sandbox: FileSandbox | None = None
+    sandbox: SandboxContext | None = None
 
 
 class FileMetadata(Wire, frozen=True, kw_only=True):
@@ -152,7 +127,7 @@ class FileMetadata(Wire, frozen=True, kw_only=True):
 
 class CanonicalizeParams(Wire, frozen=True, kw_only=True):
     path: PathUri
-    sandbox: FileSandbox | None = None
+    sandbox: SandboxContext | None = None
 
 
 class CanonicalizeResponse(Wire, frozen=True, kw_only=True):
@@ -161,7 +136,7 @@ class CanonicalizeResponse(Wire, frozen=True, kw_only=True):
 
 class ReadDirectoryParams(Wire, frozen=True, kw_only=True):
     path: PathUri
-    sandbox: FileSandbox | None = None
+    sandbox: SandboxContext | None = None
 
 
 class DirectoryEntry(Wire, frozen=True, kw_only=True):
@@ -185,7 +160,7 @@ class WalkOptions(Wire, frozen=True, kw_only=True):
 class WalkParams(Wire, frozen=True, kw_only=True):
     path: PathUri
     options: WalkOptions
-    sandbox: FileSandbox | None = None
+    sandbox: SandboxContext | None = None
 
 
 class WalkEntry(Wire, frozen=True, kw_only=True):
@@ -211,14 +186,14 @@ class RemoveParams(Wire, frozen=True, kw_only=True):
     force: bool | None = None
     """True unless given."""
     follow_symlinks: bool | None = None
-    sandbox: FileSandbox | None = None
+    sandbox: SandboxContext | None = None
 
 
 class CopyParams(Wire, frozen=True, kw_only=True):
     source_path: PathUri
     destination_path: PathUri
     recursive: bool
-    sandbox: FileSandbox | None = None
+    sandbox: SandboxContext | None = None
 
 
 class WatchMissingParams(Wire, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from holdfast.protocol.base import U64, U64_MAX, Base64, Wire
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = [
     "CloseStdinParams",
@@ -16,6 +17,7 @@ __all__ = [
     "OutputChunk",
     "OutputEvent",
     "OutputStream",
+    "ProcessLimits",
     "ProcessSummary",
     "ReadParams",
     "ReadResponse",
@@ -37,6 +39,11 @@ __all__ = [
 
 OutputStream = Literal["stdout", "stderr", "pty"]
 EnvInherit = Literal["core", "all", "none"]
+
+_MAX_LIMIT = (1 << 63) - 1
+"""What the kernel takes as a number and not as "none"."""
+
+_FEWEST_FILES = 16
 
 
 class ThreadId(str):
@@ -85,6 +92,36 @@ class TerminalSize(Wire, frozen=True, kw_only=True):
             raise ValueError("terminal size must be between 1 and 65535 rows and columns")
 
 
+class ProcessLimits(Wire, frozen=True, kw_only=True):
+    """What a process may use at most. An extension of Holdfast; none is set unless given."""
+
+    address_space_bytes: U64 | None = None
+    """Of each of its processes: an allocation beyond it fails."""
+    cpu_seconds: U64 | None = None
+    """Of each of its processes, which is killed at it."""
+    processes: U64 | None = None
+    """
+    How many there may be, the starting of more fails.
+
+    The kernel counts those of the user: in a sandbox only those inside, otherwise all.
+    It does not count those of root.
+    """
+    open_files: U64 | None = None
+    """Of each of its processes; at least 16, which a shell needs."""
+    output_bytes: U64 | None = None
+    """It is killed when it has written more."""
+    wall_time_ms: U64 | None = None
+    """It is killed after so long."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= _MAX_LIMIT:
+                raise ValueError(f"limit must be between 1 and {_MAX_LIMIT}")
+        if self.open_files is not None and self.open_files < _FEWEST_FILES:
+            raise ValueError(f"openFiles must be at least {_FEWEST_FILES}")
+
+
 class StartParams(Wire, frozen=True, kw_only=True):
     """One process to start."""
 
@@ -98,13 +135,15 @@ class StartParams(Wire, frozen=True, kw_only=True):
     arg0: str | None = None
     env_policy: EnvPolicy | None = None
     metadata: StartMetadata | None = None
-    sandbox: dict[str, Any] | None = None
+    sandbox: SandboxContext | None = None
     enforce_managed_network: bool = False
     managed_network: dict[str, Any] | None = None
     network_proxy: dict[str, Any] | None = None
     shell_snapshot: ShellSnapshotParams | None = None
     terminal_size: TerminalSize | None = None
     """Only with `tty`; 24 by 80 unless given. An extension of Holdfast."""
+    limits: ProcessLimits | None = None
+    """An extension of Holdfast."""
 
 
 class StartResponse(Wire, frozen=True, kw_only=True):

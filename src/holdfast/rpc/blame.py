@@ -7,8 +7,9 @@ thing wrong with it.
 """
 
 import json
+from collections.abc import Iterable
 from functools import cache
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 from msgspec import inspect, structs
 
@@ -25,51 +26,88 @@ def _type_info(kind: object) -> inspect.Type:
     return inspect.type_info(kind)
 
 
-def _blame(value: object, kind: inspect.Type) -> str | None:
-    """The first fault in the order in which a reader of the text meets it, if there is one."""
+def _blame(value: object, kind: inspect.Type, *, exact: bool = False) -> str | None:
+    """
+    The first fault in the order in which a reader of the text meets it, if there is one.
+
+    Args:
+        exact: Whether numbers are named. The real server does so below a choice
+            between several shapes, which it reads in two steps.
+    """
     match kind:
         case inspect.StructType():
-            return _blame_struct(value, kind)
+            return _blame_struct(value, kind, exact=exact)
         case inspect.UnionType():
-            if value is None and any(isinstance(t, inspect.NoneType) for t in kind.types):
-                return None
-            (some,) = [t for t in kind.types if not isinstance(t, inspect.NoneType)]
-            return _blame(value, some)
+            return _blame_union(value, kind, exact=exact)
         case inspect.IntType():
+            wanted = "a nonzero usize" if kind.ge == 1 else "u64"
             if isinstance(value, bool) or not isinstance(value, int | float):
-                return wrong_type(value, "u64")
-            return "invalid number"
+                return wrong_type(value, wanted, exact=exact)
+            if kind.ge != 1:
+                return "invalid number"
+            if isinstance(value, float):
+                return wrong_type(value, wanted, exact=exact)
+            return f"invalid value: integer `{value}`, expected {wanted}"
         case inspect.BoolType():
-            return None if isinstance(value, bool) else wrong_type(value, "a boolean")
+            return None if isinstance(value, bool) else wrong_type(value, "a boolean", exact=exact)
         case inspect.ListType() | inspect.VarTupleType():
             if not isinstance(value, list):
-                return wrong_type(value, "a sequence")
-            return next(filter(None, (_blame(item, kind.item_type) for item in value)), None)
+                return wrong_type(value, "a sequence", exact=exact)
+            return _first(value, kind.item_type, exact=exact)
         case inspect.DictType():
             if not isinstance(value, dict):
-                return wrong_type(value, "a map")
-            return next(
-                filter(None, (_blame(item, kind.value_type) for item in value.values())), None
-            )
+                return wrong_type(value, "a map", exact=exact)
+            return _first(value.values(), kind.value_type, exact=exact)
         case inspect.AnyType():
             return None
         case _:
             # Texts, and the types that are made from a text.
-            return None if isinstance(value, str) else wrong_type(value, "a string")
+            return None if isinstance(value, str) else wrong_type(value, "a string", exact=exact)
 
 
-def _blame_struct(value: object, kind: inspect.StructType) -> str | None:
+def _first(values: Iterable[object], kind: inspect.Type, *, exact: bool) -> str | None:
+    return next(filter(None, (_blame(value, kind, exact=exact) for value in values)), None)
+
+
+def _blame_union(value: object, kind: inspect.UnionType, *, exact: bool) -> str | None:
+    some = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+    if value is None and len(some) < len(kind.types):
+        return None
+    shapes = [one for one in some if isinstance(one, inspect.StructType)]
+    if len(shapes) > 1:
+        return _blame_shape(value, shapes)
+    (one,) = some
+    return _blame(value, one, exact=exact)
+
+
+def _blame_shape(value: object, shapes: list[inspect.StructType]) -> str | None:
+    """The fault of an object that has one of several shapes, told apart by a member."""
     if not isinstance(value, dict):
-        return wrong_type(value, f"struct {kind.cls.__name__}")
+        return wrong_type(value, _name(shapes[0].cls), exact=True)
+    member = shapes[0].tag_field
+    if member not in value:
+        return f"missing field `{member}`"
+    if not isinstance(value[member], str):
+        return wrong_type(value[member], "variant identifier")
+    by_tag = {str(shape.tag): shape for shape in shapes}
+    if value[member] not in by_tag:
+        return _blame_variant(value[member], list(by_tag), exact=True)
+    return _blame_struct(value, by_tag[value[member]], exact=True)
+
+
+def _blame_struct(value: object, kind: inspect.StructType, *, exact: bool) -> str | None:
+    if not isinstance(value, dict):
+        return wrong_type(value, _name(kind.cls), exact=exact)
     fields = {field.encode_name: field for field in kind.fields}
     for name, member in value.items():
         field = fields.get(name)
         if field is None or _fits(member, field.type):
             continue
-        if isinstance(field.type, inspect.LiteralType):
-            found = _blame_variant(member, _choices(kind.cls, field.name))
+        choices = _choices(kind.cls, field.name)
+        if choices:
+            found = _blame_variant(member, choices, exact=exact)
         else:
-            found = _blame(member, field.type)
+            found = _blame(member, field.type, exact=exact)
         if found:
             return found
     for name, field in fields.items():
@@ -78,24 +116,30 @@ def _blame_struct(value: object, kind: inspect.StructType) -> str | None:
     return None
 
 
+def _name(struct: type) -> str:
+    """What the texts call a type of the protocol."""
+    return getattr(struct, "wire_name", None) or f"struct {struct.__name__}"
+
+
 def _fits(value: object, kind: inspect.Type) -> bool:
-    """Whether a number is fine as it is; for all else the walk itself finds out."""
+    """Whether a number or null is fine as it is; for all else the walk itself finds out."""
     if isinstance(kind, inspect.UnionType):
         return any(_fits(value, some) for some in kind.types)
     if isinstance(kind, inspect.IntType):
         return type(value) is int and (kind.ge is None or value >= kind.ge)
-    return False
+    return value is None and isinstance(kind, inspect.NoneType)
 
 
 def _choices(struct: type, name: str) -> list[str]:
     """The values of a `Literal` in the order of their declaration, which inspection loses."""
     (kind,) = [field.type for field in structs.fields(struct) if field.name == name]
-    return [str(choice) for choice in get_args(kind)]
+    literals = [one for one in (kind, *get_args(kind)) if get_origin(one) is Literal]
+    return [str(choice) for literal in literals for choice in get_args(literal)]
 
 
-def _blame_variant(value: object, choices: list[str]) -> str | None:
+def _blame_variant(value: object, choices: list[str], *, exact: bool) -> str | None:
     if not isinstance(value, str):
-        return wrong_type(value, "string or map")
+        return wrong_type(value, "string or map", exact=exact)
     if value in choices:
         return None
     quoted = [f"`{choice}`" for choice in choices]
@@ -103,13 +147,17 @@ def _blame_variant(value: object, choices: list[str]) -> str | None:
     return f"unknown variant `{value}`, expected {expected}"
 
 
-def wrong_type(value: object, wanted: str) -> str:
+def wrong_type(value: object, wanted: str, *, exact: bool = False) -> str:
     """The text for a value of another type than the one that is wanted."""
     match value:
         case None:
             got = "null"
         case bool():
             got = f"boolean `{json.dumps(value)}`"
+        case int() if exact:
+            got = f"integer `{value}`"
+        case float() if exact:
+            got = f"floating point `{value}`"
         case int() | float():
             got = "number"
         case str():

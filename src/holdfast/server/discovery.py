@@ -4,7 +4,6 @@ import os
 import pwd
 
 from holdfast.errors import OperationFailed
-from holdfast.filesystem.refuse import refuse_restricted
 from holdfast.protocol.discovery import (
     DiscoverInstalledParams,
     DiscoverInstalledResponse,
@@ -38,7 +37,6 @@ async def _discover_installed(
     from holdfast.discovery.installed import discover_installed
     from holdfast.server.executor_config import SYSTEM_FOLDER, codex_home
 
-    refuse_restricted(params.sandbox)
     home = os.environ.get("HOME") or _home_of_user()
     try:
         codex = codex_home(os.environ, home)
@@ -49,6 +47,7 @@ async def _discover_installed(
         codex_home=codex,
         user_home=home if home and os.path.isabs(home) else None,
         system_folder=SYSTEM_FOLDER,
+        sandbox=params.sandbox,
     )
 
 

@@ -15,11 +15,13 @@ PROTOCOL_VERSION = "0.166.0"
 """The version of Codex whose protocol this is; clients compare it with their own."""
 
 CAPABILITIES = Capabilities(
+    capability_discovery_sandbox=True,
     capability_discovery_v2=True,
     environment_config_read=True,
     fs_watch_missing=True,
     http_header_env_vars=True,
     file_write_streaming=True,
+    sandboxed_file_streaming=True,
     shell_snapshot_v2=True,
     process_resize=True,
     process_close_stdin=True,

@@ -56,13 +56,15 @@ def _start(
     client: ServerConnection, params: StartParams
 ) -> StartResponse | Awaitable[StartResponse]:
     process = client.session.processes.launch(params)
+    # Also for a profile that isolates nothing, as the real server says it (sandbox spec 4).
+    sandbox_type = "none" if params.sandbox is None else "linuxSeccomp"
     if isinstance(process, LocalProcess):
-        return StartResponse(process_id=params.process_id)
-    return _started(process)
+        return StartResponse(process_id=params.process_id, sandbox_type=sandbox_type)
+    return _started(process, sandbox_type)
 
 
-async def _started(process: Awaitable[LocalProcess]) -> StartResponse:
-    return StartResponse(process_id=(await process).process_id)
+async def _started(process: Awaitable[LocalProcess], sandbox_type: str) -> StartResponse:
+    return StartResponse(process_id=(await process).process_id, sandbox_type=sandbox_type)
 
 
 def _read(client: ServerConnection, params: ReadParams) -> ReadResponse | Awaitable[ReadResponse]:

@@ -95,7 +95,7 @@ class _Push:
                 process_id=self._process_id,
                 seq=seq,
                 exit_code=-1 if verdict.exit_code is None else verdict.exit_code,
-                sandbox_denied=False,
+                sandbox_denied=verdict.denial is not None,
             )
             owner.send(encode_notification(PROCESS_EXITED.name, event))
 

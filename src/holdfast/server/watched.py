@@ -1,13 +1,17 @@
 """The processes of a session with a recorder beside them; without one, nobody imports this."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.errors import SpawnFailed
 from holdfast.events import Reason, Verdict
 from holdfast.process.local import LocalProcess
-from holdfast.process.table import LocalProcesses
+from holdfast.process.table import LocalProcesses, SlowStart
 from holdfast.protocol.process import OutputChunk, StartParams
 from holdfast.telemetry import ProcessRecord, StartRecord, Telemetry
+
+if TYPE_CHECKING:
+    from holdfast.process.sandboxes import Sandbox
 
 __all__ = ["WatchedProcesses"]
 
@@ -49,17 +53,43 @@ class WatchedProcesses(LocalProcesses):
             del self._records[id(params)]
 
     def _launch(
-        self, params: StartParams, argv: Sequence[str], env: Mapping[str, str]
+        self,
+        params: StartParams,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        instead: StartParams | None = None,
     ) -> LocalProcess:
         record = self._records[id(params)]
         record.prepared("shell_snapshot")
+        sandbox_type = "none" if params.sandbox is None else _SANDBOX_TYPE
         try:
-            process = super()._launch(params, argv, env)
+            process = super()._launch(params, argv, env, instead)
         except SpawnFailed:
-            record.failed()
+            record.failed(sandbox_type)
             raise
-        process.log.subscribe(_Exit(record.started()))
+        process.log.subscribe(_Exit(record.started(sandbox_type)))
         return process
+
+    async def _launch_enclosed(
+        self,
+        params: StartParams,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        sandbox: "Sandbox",
+        start: SlowStart,
+    ) -> LocalProcess:
+        record = self._records[id(params)]
+        record.prepared("sandbox")
+        try:
+            process = await super()._launch_enclosed(params, argv, env, sandbox, start)
+        except SpawnFailed:
+            record.failed(_SANDBOX_TYPE)
+            raise
+        process.log.subscribe(_Exit(record.started(_SANDBOX_TYPE)))
+        return process
+
+
+_SANDBOX_TYPE = "linuxSeccomp"
 
 
 class _Exit:

@@ -10,8 +10,8 @@ from holdfast.discovery.roots import discover_roots
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.protocol.discovery import CapabilityRoot, DiscoveredRoot
-from holdfast.protocol.fs import FileSandbox
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
 from tests.unit.discovery.trees import plugin, put, roots, skill
 
 
@@ -100,16 +100,11 @@ async def test_there_may_be_128_of_them(files: LocalFileSystem, tmp_path: Path) 
         await discover(files, tmp_path, *["x"] * 129)
 
 
-async def test_a_sandbox_that_cannot_be_kept_is_told(
-    files: LocalFileSystem, tmp_path: Path
-) -> None:
+async def test_what_a_sandbox_hides_is_not_found(files: LocalFileSystem, tmp_path: Path) -> None:
     skill(tmp_path, "s")
     put(tmp_path / "x", "")
-    restricted = {"type": "restricted", "entries": []}
-    sandbox = FileSandbox(
-        permissions={"type": "managed", "file_system": restricted, "network": "restricted"},
-        windows_sandbox_level="disabled",
-    )
+    profile = ManagedProfile(file_system=RestrictedFiles(entries=()), network="restricted")
+    sandbox = SandboxContext(permissions=profile, windows_sandbox_level="disabled")
     path = PathUri.from_path(tmp_path)
     (root,) = await discover_roots(files, [CapabilityRoot(id="", path=path, sandbox=sandbox)])
     assert root.error is not None

@@ -11,11 +11,13 @@ import msgspec
 import pytest
 
 from holdfast.errors import InvalidParams, InvalidRequest, NotFound, OperationFailed
-from holdfast.filesystem import folders, nofollow
+from holdfast.filesystem import folders, nofollow, resolve
 from holdfast.filesystem import handle as handle_module
 from holdfast.filesystem.local import LocalFileSystem
-from holdfast.protocol.fs import FileSandbox
+from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
+from holdfast.sandbox.disk import HostDisk
 
 
 def uri(path: Path | str) -> PathUri:
@@ -349,9 +351,9 @@ async def test_folders_are_made_without_following_links(
 # -- sandboxes
 
 
-def sandbox(permissions: dict[str, Any]) -> FileSandbox:
+def sandbox(permissions: dict[str, Any]) -> SandboxContext:
     return msgspec.convert(
-        {"permissions": permissions, "windowsSandboxLevel": "disabled"}, FileSandbox
+        {"permissions": permissions, "windowsSandboxLevel": "disabled"}, SandboxContext
     )
 
 
@@ -370,27 +372,125 @@ async def test_a_profile_that_asks_for_nothing_is_served(
     assert (await files.get_metadata(uri("/"), sandbox=sandbox(permissions))).is_directory
 
 
-REFUSED: dict[str, dict[str, Any]] = {
-    "missing field `type`": {},
-    "unknown variant `x`, expected one of `managed`, `disabled`, `external`": {"type": "x"},
-    "expected variant identifier": {"type": 1},
-    "missing field `network`": {"type": "external"},
-    "missing field `file_system`": {"type": "managed", "network": "enabled"},
-    "expected internally tagged enum": {"type": "managed", "file_system": 1},
-    "missing field `entries`": {"type": "managed", "file_system": {"type": "restricted"}},
-    "sandboxed file operations are not supported": {
-        "type": "managed",
-        "file_system": {"type": "restricted", "entries": []},
-        "network": "enabled",
-    },
-}
+def restricted(*entries: dict[str, Any], **context: Any) -> SandboxContext:
+    files = {"type": "restricted", "entries": entries}
+    profile = {"type": "managed", "file_system": files, "network": "restricted"}
+    given = {"permissions": profile, "windowsSandboxLevel": "disabled", **context}
+    return msgspec.convert(given, SandboxContext, dec_hook=lambda _, text: PathUri.parse(text))
 
 
-@pytest.mark.requirement("fs.sandbox.malformed")
-@pytest.mark.parametrize(("reason", "permissions"), REFUSED.items(), ids=REFUSED)
-async def test_a_profile_that_restricts_is_refused(
-    files: LocalFileSystem, tmp_path: Path, reason: str, permissions: dict[str, Any]
+def entry(path: Path | str, access: str) -> dict[str, Any]:
+    return {"path": {"type": "path", "path": f"file://{path}"}, "access": access}
+
+
+def special(kind: str, access: str) -> dict[str, Any]:
+    return {"path": {"type": "special", "value": {"kind": kind}}, "access": access}
+
+
+@pytest.mark.requirement("fs.sandbox.restricted")
+async def test_a_profile_that_restricts_is_kept_by_every_operation(
+    files: LocalFileSystem, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidParams, match=reason):
-        await files.write_file(uri(tmp_path / "file"), b"x", sandbox=sandbox(permissions))
-    assert not (tmp_path / "file").exists()
+    (tmp_path / "f").write_text("x")
+    nothing = restricted()
+    here = uri(tmp_path / "f")
+    options = WalkOptions(
+        max_depth=1, max_directories=1, max_entries=1, follow_directory_symlinks=False
+    )
+    for work in (
+        files.read_file(here, sandbox=nothing),
+        files.open(here, sandbox=nothing),
+        files.open(here, "replace", sandbox=nothing),
+        files.write_file(here, b"new", sandbox=nothing),
+        files.create_directory(here, recursive=False, sandbox=nothing),
+        files.get_metadata(here, sandbox=nothing),
+        files.get_metadata(here, follow_symlinks=False, sandbox=nothing),
+        files.canonicalize(here, sandbox=nothing),
+        files.read_directory(uri(tmp_path), sandbox=nothing),
+        files.walk(uri(tmp_path), options, sandbox=nothing),
+        files.remove(here, force=False, sandbox=nothing),
+        files.copy(here, uri(tmp_path / "g"), recursive=False, sandbox=nothing),
+    ):
+        with pytest.raises(NotFound):
+            await work
+    assert files.recall_metadata(here, sandbox=nothing) is None
+    assert os.listdir(tmp_path) == ["f"]
+    assert (tmp_path / "f").read_text() == "x"
+
+
+@pytest.mark.requirement("fs.sandbox.none")
+async def test_a_root_that_may_be_written_restricts_nothing(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    (tmp_path / ".git").mkdir()
+    everything = restricted(special("root", "write"))
+    await files.write_file(uri(tmp_path / ".git/config"), b"x", sandbox=everything)
+    assert (tmp_path / ".git/config").read_text() == "x"
+
+
+@pytest.mark.requirement("fs.sandbox.errors")
+async def test_a_profile_that_cannot_be_kept_is_refused(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    root = special("root", "read")
+    for kind, words, profile in (
+        (
+            InvalidParams,
+            "^file system sandbox context with dynamic permissions requires cwd$",
+            restricted(special("project_roots", "read")),
+        ),
+        (
+            InvalidRequest,
+            "^invalid sandbox permission path URI: 'file:///C:/x' is invalid on 'linux'$",
+            restricted(entry("/C:/x", "read")),
+        ),
+        (OperationFailed, "link", restricted(root, entry(tmp_path / "link", "deny"))),
+    ):
+        with pytest.raises(kind, match=words):
+            await files.read_file(uri(tmp_path / "secret"), sandbox=profile)
+
+
+async def test_a_sandbox_can_be_without_the_newest_system_call(
+    files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f").write_text("x")
+    monkeypatch.setattr(resolve, "_OPENAT2", 1 << 20)  # there is no such call
+    narrow = restricted(entry(tmp_path, "write"))
+    assert await files.read_file(uri(tmp_path / "f"), sandbox=narrow) == b"x"
+    await files.write_file(uri(tmp_path / "d"), b"y", sandbox=narrow)
+    assert (tmp_path / "d").read_text() == "y"
+
+
+async def test_no_folder_is_searched_for_what_a_pattern_denies(
+    files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(*_: object) -> None:
+        raise AssertionError("every operation would take as long as the tree is large")
+
+    monkeypatch.setattr(HostDisk, "entries", search)
+    for name in ("a", "b.env"):
+        (tmp_path / name).write_text(name)
+    pattern = {"type": "glob_pattern", "pattern": f"{tmp_path}/**/*.env"}
+    profile = restricted(entry(tmp_path, "read"), {"path": pattern, "access": "deny"})
+    assert await files.read_file(uri(tmp_path / "a"), sandbox=profile) == b"a"
+    with pytest.raises(InvalidRequest, match="Permission denied"):
+        await files.read_file(uri(tmp_path / "b.env"), sandbox=profile)
+
+
+async def test_what_a_profile_names_through_a_link_is_found_through_it(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "real/ws").mkdir(parents=True)
+    (tmp_path / "real/ws/f").write_text("x")
+    (tmp_path / "real/other").write_text("x")
+    (tmp_path / "link").symlink_to("real")
+    narrow = restricted(entry(tmp_path / "link/ws", "read"))
+    for path in ("real/ws/f", "link/ws/f"):
+        assert await files.read_file(uri(tmp_path / path), sandbox=narrow) == b"x"
+    for path in ("real/other", "link/other"):
+        with pytest.raises(NotFound):
+            await files.read_file(uri(tmp_path / path), sandbox=narrow)
+    system = restricted(special("minimal", "read"))
+    assert (await files.get_metadata(uri("/bin/sh"), sandbox=system)).is_file

@@ -3,6 +3,8 @@
 import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -260,3 +262,89 @@ def test_the_limit_is_put_back_when_a_start_fails(limits: tuple[int, int]) -> No
     with pytest.raises(SpawnFailed):
         run("/no/such/program")
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == limits[1]
+
+
+def passed_on(fds: list[int], *argv: str) -> str:
+    """Run with descriptors beside the standard ones; what it wrote."""
+    reader, writer = os.pipe()
+    try:
+        pid = spawn(argv[0], argv, cwd="/", env={}, stdio=(-1, writer, writer), pass_fds=fds)
+    finally:
+        os.close(writer)
+    with open(reader, "rb") as file:
+        output = file.read().decode()
+    assert finish(pid) == 0
+    return output
+
+
+def reads_as(text: str) -> int:
+    fd = os.memfd_create("text")
+    os.write(fd, text.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def test_descriptors_are_passed_on_in_their_order_and_no_others() -> None:
+    first, second = reads_as("first"), reads_as("second")
+    try:
+        # The lowest numbers that are free may be those that they are to have, crossed over.
+        output = passed_on(
+            [second, DEV_NULL, first], "/bin/sh", "-c", "cat <&3; cat <&4; cat <&5; ls /proc/$$/fd"
+        )
+    finally:
+        os.close(first)
+        os.close(second)
+    assert output.replace("\n", " ").startswith("secondfirst0 1 2 3 4 5")
+    assert " 6 " not in output.replace("\n", " ")
+
+
+def test_descriptors_that_have_the_numbers_of_others_are_not_mixed_up() -> None:
+    # In a process of its own, where 3 and 4 are free to be taken.
+    script = (
+        "import os, sys\n"
+        "os.closerange(3, 64)\n"
+        "from holdfast.process.spawn import spawn\n"
+        "os.closerange(3, 64)\n"
+        "for text in (b'three', b'four'):\n"
+        "    reader, writer = os.pipe()\n"
+        "    os.write(writer, text)\n"
+        "    os.dup2(reader, 60 + len(text))\n"
+        "    os.closerange(3, 60)\n"
+        "os.dup2(65, 3); os.dup2(64, 4)\n"
+        "argv = ['/bin/sh', '-c', 'head -c 4 <&3; echo; head -c 5 <&4']\n"
+        "pid = spawn(argv[0], argv, cwd='/', env={}, stdio=(0, 1, 2), pass_fds=[4, 3])\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert (done.stdout, done.stderr) == ("four\nthree", "")
+
+
+def test_a_terminal_need_not_be_the_controlling_one() -> None:
+    master, slave = open_terminal(24, 80)
+    os.set_blocking(master, True)
+    text = reads_as("passed")
+    argv = ["/bin/sh", "-c", "cat <&3; test -t 0 && (: </dev/tty) 2>/dev/null || echo none"]
+    try:
+        pid = spawn(
+            argv[0],
+            argv,
+            cwd="/",
+            env={},
+            stdio=os.ttyname(slave),
+            pass_fds=[text],
+            controlling=False,
+        )
+    finally:
+        os.close(slave)
+        os.close(text)
+    output = b""
+    try:
+        while data := os.read(master, 4096):
+            output += data
+    except OSError:
+        pass  # EIO: its end
+    finally:
+        os.close(master)
+    assert finish(pid) == 0
+    assert output == b"passednone\r\n"

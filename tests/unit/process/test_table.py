@@ -21,10 +21,12 @@ from holdfast.process.table import LocalProcesses
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import (
     EnvPolicy,
+    ProcessLimits,
     ShellSnapshotParams,
     ShellSnapshotShell,
     StartMetadata,
 )
+from holdfast.protocol.sandbox import DisabledProfile, SandboxContext
 from tests.unit.process.starting import (
     LIMIT,
     closed,
@@ -139,6 +141,7 @@ async def test_no_descriptors_left_is_a_refusal_and_not_the_end(
 # The order of the checks, and what is refused.
 
 PROXY: dict[str, Any] = {"network_proxy": {"proxy": {"enabled": True}}}
+DISABLED = SandboxContext(permissions=DisabledProfile(), windows_sandbox_level="disabled")
 
 
 @pytest.mark.requirement("start.sandbox-refused")
@@ -146,16 +149,15 @@ PROXY: dict[str, Any] = {"network_proxy": {"proxy": {"enabled": True}}}
     ("option", "text"),
     [
         (PROXY, "network proxies are not supported by this exec-server"),
-        ({"sandbox": {}}, "missing field `permissions`"),
-        (
-            {"sandbox": {"permissions": {"type": "workspaceWrite"}}},
-            "sandboxed processes are not supported by this exec-server",
-        ),
-        (
-            {"sandbox": {"permissions": "disabled"}},
-            "sandboxed processes are not supported by this exec-server",
-        ),
         ({"managed_network": {}}, "managed networking is not supported by this exec-server"),
+        (
+            {"sandbox": DISABLED, "enforce_managed_network": True},
+            "managed networking is not supported by this exec-server",
+        ),
+        (
+            {"limits": ProcessLimits(cpu_seconds=1), "arg0": "x"},
+            "limits cannot be combined with arg0",
+        ),
     ],
     ids=repr,
 )
@@ -168,11 +170,16 @@ async def test_a_protection_that_is_not_there_is_refused_and_never_ignored(
     assert len(processes) == 0
 
 
-@pytest.mark.requirement("start.sandbox-refused", "start.managed-network-alone")
+@pytest.mark.requirement("start.sandbox-refused")
 async def test_a_sandbox_that_is_disabled_asks_for_nothing(processes: LocalProcesses) -> None:
-    sandbox = {"permissions": {"type": "disabled"}}
-    params = program("/bin/true", sandbox=sandbox, enforce_managed_network=True)
-    await closed(launch(processes, params))
+    await closed(launch(processes, program("/bin/true", sandbox=DISABLED)))
+
+
+@pytest.mark.requirement("start.managed-network-alone")
+async def test_managed_networking_without_a_sandbox_has_no_effect(
+    processes: LocalProcesses,
+) -> None:
+    await closed(launch(processes, program("/bin/true", enforce_managed_network=True)))
 
 
 @pytest.mark.requirement("start.cwd.foreign")

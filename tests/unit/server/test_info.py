@@ -70,11 +70,13 @@ def test_a_home_that_is_no_path_is_not_told() -> None:
 def test_only_what_is_really_there_is_claimed() -> None:
     claimed = {name for name in Capabilities.__struct_fields__ if getattr(CAPABILITIES, name)}
     assert claimed == {
+        "capability_discovery_sandbox",
         "capability_discovery_v2",
         "environment_config_read",
         "file_write_streaming",
         "fs_watch_missing",
         "http_header_env_vars",
+        "sandboxed_file_streaming",
         "shell_snapshot_v2",
         "process_resize",
         "process_close_stdin",

@@ -49,7 +49,7 @@ async def test_a_start_that_fails_is_an_answer(client: Client) -> None:
     assert await client.start("/bin/true") == (-32600, "process p already exists")
     assert await client.start("/bin/true", sandbox={"permissions": {"type": "x"}}) == (
         -32602,
-        "sandboxed processes are not supported by this exec-server",
+        "unknown variant `x`, expected one of `managed`, `disabled`, `external`",
     )
 
 

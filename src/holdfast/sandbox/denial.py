@@ -1,0 +1,106 @@
+"""
+Whether a failure looks like the work of the sandbox, from what the process wrote.
+
+The rule is the real server's, word for word (sandbox spec 9), so that both say the
+same of the same output. What it was about is our own addition.
+"""
+
+import re
+import signal
+from collections.abc import Iterable, Sequence
+
+from holdfast.events import Denial, DenialKind
+from holdfast.protocol.process import OutputChunk, OutputStream
+
+__all__ = ["find_denial"]
+
+_KEYWORDS = {
+    b"operation not permitted": DenialKind.OPERATION_NOT_PERMITTED,
+    b"permission denied": DenialKind.PERMISSION_DENIED,
+    b"read-only file system": DenialKind.READ_ONLY_FILE_SYSTEM,
+    b"seccomp": DenialKind.POLICY_DENIED,
+    b"sandbox": DenialKind.POLICY_DENIED,
+    b"landlock": DenialKind.POLICY_DENIED,
+    b"failed to write file": DenialKind.FAILED_TO_WRITE_FILE,
+}
+
+_KILLED_FOR_A_CALL = 128 + signal.SIGSYS
+
+_MAX_SNIPPET = 512
+"""Characters of the line that is quoted."""
+
+_QUOTED = re.compile(r"""['"\u2018`]([^'"\u2019`]+)['"\u2019`]""")
+_ABSOLUTE = re.compile(r"(?:^|[\s(=])((?:\.{1,2})?/[^\s:'\"]*)")
+
+_NETWORK_WORDS = re.compile(
+    r"\b(?:sockets?|connect|connection|bind|listen|network|resolve|getaddrinfo|dns)\b"
+)
+
+
+def find_denial(exit_code: int, chunks: Iterable[OutputChunk]) -> Denial | None:
+    """
+    What the sandbox seems to have denied to a process that ended.
+
+    Args:
+        exit_code: As on the wire.
+        chunks: The output that is still kept; a message that was evicted is lost.
+    """
+    if exit_code == 0:
+        return None
+    kept = list(chunks)
+    # A message may be cut by a read, and two streams may make up one line.
+    for streams in (("stdout", "pty"), ("stderr",), None):
+        found = _find_keyword(_text(kept, streams))
+        if found is not None:
+            return found
+    if exit_code == _KILLED_FOR_A_CALL:
+        return Denial(kind=DenialKind.SYSTEM_CALL)
+    return None
+
+
+def _text(chunks: list[OutputChunk], streams: Sequence[OutputStream] | None) -> bytes:
+    return b"".join([c.chunk for c in chunks if streams is None or c.stream in streams])
+
+
+def _find_keyword(text: bytes) -> Denial | None:
+    lowered = text.lower()
+    keyword = next((keyword for keyword in _KEYWORDS if keyword in lowered), None)
+    if keyword is None:
+        return None
+    at = lowered.index(keyword)
+    start = lowered.rfind(b"\n", 0, at) + 1
+    end = lowered.find(b"\n", at)
+    line = text[start : end if end >= 0 else None]
+    before = _decode(line[: at - start])
+    after = _decode(line[at - start + len(keyword) :])
+    network = _NETWORK_WORDS.search(_decode(lowered[start:at])) is not None
+    return Denial(
+        kind=_KEYWORDS[keyword],
+        snippet=_decode(line).strip()[:_MAX_SNIPPET],
+        path=None if network else _path(before, after),
+        network=network,
+    )
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _path(before: str, after: str) -> str | None:
+    """
+    The path a message is about: `cat: /x: …`, `cannot touch '/x': …`, `…: '/x'`.
+
+    The last one before the words counts; the first one after them if there is none.
+    """
+    quoted = _QUOTED.findall(before)
+    if quoted:
+        return str(quoted[-1])
+    # What a message begins with is often the program that complains.
+    plain = [match for match in _ABSOLUTE.finditer(before) if match.start(1) > 0]
+    if plain:
+        return plain[-1].group(1)
+    quoted = _QUOTED.findall(after) or _ABSOLUTE.findall(after)
+    if quoted:
+        return str(quoted[0])
+    alone = _ABSOLUTE.match(before)
+    return alone.group(1) if alone else None

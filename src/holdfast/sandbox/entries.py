@@ -1,0 +1,157 @@
+"""
+What the entries of a profile name, before any look at the disk (sandbox spec 3.1).
+
+Special places become paths and patterns become absolute. What comes out depends on the
+profile and the roots alone, is the same for every command of a session, and is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from holdfast.errors import InvalidParams, InvalidPermissionPath
+from holdfast.protocol.paths import ForeignPathUri, PathUri
+from holdfast.protocol.sandbox import (
+    FileEntry,
+    GlobPath,
+    ManagedProfile,
+    PlainPath,
+    RestrictedFiles,
+    SandboxContext,
+    SpecialValue,
+)
+from holdfast.sandbox.globs import Glob, compile_glob
+
+__all__ = ["Allowed", "Wanted", "Wish", "read_entries"]
+
+Allowed: TypeAlias = Literal["read", "write", "deny"]
+
+_PROJECT_ROOTS: Final = "codex-project-roots://"
+"""Before a pattern: it is looked for in each project root."""
+
+
+class Wish(NamedTuple):
+    """An entry with its place worked out; the path may be missing or lead through links."""
+
+    path: str
+    access: Allowed
+
+
+class Wanted(NamedTuple):
+    wishes: tuple[Wish, ...]
+    globs: tuple[Glob, ...]
+    minimal: bool
+    tmpdir: tuple[Allowed, ...]
+    """What entries say about it; where it is depends on more than the profile."""
+    roots: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
+    """
+    Name the places of a restricted profile.
+
+    Args:
+        cwd: The directory of the command; `None` for an operation on files.
+
+    Raises:
+        InvalidPermissionPath: An entry names a path of another system.
+        InvalidParams: The directory or a root does, or they are needed and not given.
+        CannotEnforce: A pattern cannot be looked for.
+    """
+    profile = context.permissions
+    assert isinstance(profile, ManagedProfile)  # the caller asked
+    files = profile.file_system
+    assert isinstance(files, RestrictedFiles)  # likewise
+    base, roots = _places(context, files, cwd)
+    wishes: list[Wish] = []
+    globs: list[Glob] = []
+    tmpdir: list[Allowed] = []
+    minimal = False
+    for entry in files.entries:
+        access: Allowed = "deny" if entry.access == "none" else entry.access
+        if isinstance(entry.path, GlobPath):
+            # Other patterns mean nothing, and the real server says so by ignoring them.
+            if access == "deny":
+                depth = files.glob_scan_max_depth
+                patterns = _absolute(entry.path.pattern, base, roots)
+                globs += (compile_glob(pattern, depth) for pattern in patterns)
+        elif isinstance(entry.path, PlainPath):
+            wishes.append(Wish(_permission_path(entry.path.path), access))
+        elif entry.path.value.kind == "minimal":
+            minimal |= access != "deny"
+        elif entry.path.value.kind == "tmpdir":
+            tmpdir.append(access)
+        else:
+            wishes += (Wish(path, access) for path in _special(entry.path.value, roots))
+    return Wanted(tuple(wishes), tuple(globs), minimal, tuple(tmpdir), roots)
+
+
+def _places(
+    context: SandboxContext, files: RestrictedFiles, cwd: str | None
+) -> tuple[str, tuple[str, ...]]:
+    """The directory that relative patterns start from, and the project roots."""
+    base, roots = context.cwd, context.workspace_roots
+    if context.policy_context is not None:
+        # It takes the place of both members, not only of the one it names.
+        base = context.policy_context.cwd or base
+        roots = context.policy_context.workspace_roots or ()
+    dynamic = any(map(_is_dynamic, files.entries))
+    if cwd is None and not dynamic:
+        return "/", ()
+    if base is None and cwd is None:
+        raise InvalidParams("file system sandbox context with dynamic permissions requires cwd")
+    start = _native(base, "cwd") if base is not None else cwd
+    assert start is not None  # one of the two is there
+    return start, tuple(_native(root, "workspace root") for root in roots)
+
+
+def _is_dynamic(entry: FileEntry) -> bool:
+    path = entry.path
+    if isinstance(path, GlobPath):
+        return not path.pattern.startswith("/")
+    return not isinstance(path, PlainPath) and path.value.kind in _OF_PROJECT
+
+
+_OF_PROJECT: Final = frozenset({"project_roots", "current_working_directory"})
+
+
+def _native(uri: PathUri, what: str) -> str:
+    try:
+        return uri.native
+    except ForeignPathUri as error:
+        raise InvalidParams(
+            f"sandbox {what} URI `{uri}` is not valid on this exec-server host: {error}"
+        ) from None
+
+
+def _permission_path(uri: PathUri) -> str:
+    try:
+        return uri.native
+    except ForeignPathUri as error:
+        raise InvalidPermissionPath(f"invalid sandbox permission path URI: {error}") from None
+
+
+def _special(value: SpecialValue, roots: tuple[str, ...]) -> Iterator[str]:
+    if value.kind == "root":
+        yield "/"
+    elif value.kind == "slash_tmp":
+        yield "/tmp"  # noqa: S108 (the place that the profile means)
+    elif value.kind in _OF_PROJECT:
+        below = value.subpath or ""
+        # A way out of the root would grant more than a part of it.
+        if not below.startswith("/") and ".." not in below.split("/"):
+            for root in roots:
+                yield f"{root.rstrip('/')}/{below}".rstrip("/") or "/"
+
+
+def _absolute(pattern: str, base: str, roots: tuple[str, ...]) -> Iterator[str]:
+    if pattern.startswith(_PROJECT_ROOTS):
+        below = pattern.removeprefix(_PROJECT_ROOTS).lstrip("/")
+        yield from (f"{root.rstrip('/')}/{below}" for root in roots)
+    elif pattern.startswith("/"):
+        yield pattern
+    else:
+        yield f"{base.rstrip('/')}/{pattern}"

@@ -1,0 +1,298 @@
+"""
+System call filters, as the bytes the kernel loads (sandbox spec 6, 13).
+
+A filter lists what is refused and lets the rest through; what is refused fails
+with EPERM, so that a program can say so. Both kinds close what reaches other
+processes, nested namespaces and rarely used parts of the kernel; `restricted`
+also closes the network. Pure: nothing here is loaded.
+"""
+
+import errno
+import struct
+from functools import cache
+from typing import Literal, NamedTuple
+
+__all__ = ["MACHINES", "FilterKind", "filter_program"]
+
+FilterKind = Literal["restricted", "open"]
+"""Without the network, or with it."""
+
+
+class _Machine(NamedTuple):
+    """What a filter has to know of a processor."""
+
+    audit_arch: int
+    numbers: dict[str, int]
+    has_x32: bool = False
+
+
+_COMMON = {
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "clone3": 435,
+    "pidfd_getfd": 438,
+    "mount_setattr": 442,
+}
+"""The same on every processor: all calls are, from number 424 on."""
+
+MACHINES = {
+    "x86_64": _Machine(
+        audit_arch=0xC000003E,
+        has_x32=True,
+        numbers=_COMMON
+        | {
+            "ioctl": 16,
+            "socket": 41,
+            "connect": 42,
+            "accept": 43,
+            "sendto": 44,
+            "shutdown": 48,
+            "bind": 49,
+            "listen": 50,
+            "getsockname": 51,
+            "getpeername": 52,
+            "socketpair": 53,
+            "setsockopt": 54,
+            "getsockopt": 55,
+            "clone": 56,
+            "ptrace": 101,
+            "pivot_root": 155,
+            "mount": 165,
+            "umount2": 166,
+            "add_key": 248,
+            "request_key": 249,
+            "keyctl": 250,
+            "unshare": 272,
+            "accept4": 288,
+            "perf_event_open": 298,
+            "recvmmsg": 299,
+            "open_by_handle_at": 304,
+            "sendmmsg": 307,
+            "setns": 308,
+            "process_vm_readv": 310,
+            "process_vm_writev": 311,
+            "kcmp": 312,
+            "bpf": 321,
+            "userfaultfd": 323,
+        },
+    ),
+    "aarch64": _Machine(
+        audit_arch=0xC00000B7,
+        numbers=_COMMON
+        | {
+            "ioctl": 29,
+            "umount2": 39,
+            "mount": 40,
+            "pivot_root": 41,
+            "unshare": 97,
+            "ptrace": 117,
+            "socket": 198,
+            "socketpair": 199,
+            "bind": 200,
+            "listen": 201,
+            "accept": 202,
+            "connect": 203,
+            "getsockname": 204,
+            "getpeername": 205,
+            "sendto": 206,
+            "setsockopt": 208,
+            "getsockopt": 209,
+            "shutdown": 210,
+            "add_key": 217,
+            "request_key": 218,
+            "keyctl": 219,
+            "clone": 220,
+            "perf_event_open": 241,
+            "accept4": 242,
+            "recvmmsg": 243,
+            "open_by_handle_at": 265,
+            "setns": 268,
+            "sendmmsg": 269,
+            "process_vm_readv": 270,
+            "process_vm_writev": 271,
+            "kcmp": 272,
+            "bpf": 280,
+            "userfaultfd": 282,
+        },
+    ),
+}
+"""By the name that `uname -m` prints."""
+
+_ALWAYS_REFUSED = (
+    # Other processes: their memory, their registers, their descriptors.
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "pidfd_getfd",
+    "kcmp",
+    # A second way to make system calls, which no filter sees.
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_uring_register",
+    # Keys belong to the user, not to the sandbox.
+    "add_key",
+    "request_key",
+    "keyctl",
+    # Large parts of the kernel that a command has no business with.
+    "bpf",
+    "perf_event_open",
+    "userfaultfd",
+    "open_by_handle_at",
+    # Mounts are the sandbox.
+    "mount",
+    "umount2",
+    "pivot_root",
+    "setns",
+    "open_tree",
+    "move_mount",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "fspick",
+    "mount_setattr",
+)
+
+_NETWORK_REFUSED = (
+    "connect",
+    "accept",
+    "accept4",
+    "bind",
+    "listen",
+    "getpeername",
+    "getsockname",
+    "shutdown",
+    "sendto",
+    "sendmmsg",
+    "recvmmsg",
+    "getsockopt",
+    "setsockopt",
+)
+
+_NEW_NAMESPACES = 0x7E020000
+"""The flags of `clone` that make a namespace of any kind."""
+_NEW_TIME_NAMESPACE = 0x80
+"""Of `unshare` only; for `clone` it is part of a signal number."""
+
+_TIOCSTI = 0x5412
+"""Types into the terminal, as if a person had."""
+_TIOCLINUX = 0x541C
+"""Pastes into a console."""
+
+_AF_UNIX = 1
+_AF_VSOCK = 40
+_SOCK_STREAM = 1
+_SOCK_SEQPACKET = 5
+_SOCK_TYPE_MASK = 0xF
+
+_X32_BIT = 0x40000000
+
+_LOAD_WORD = 0x20
+_AND = 0x54
+_JUMP_EQUAL = 0x15
+_JUMP_SET = 0x45
+_RETURN = 0x06
+"""Codes of the kernel's packet filter machine."""
+
+_NUMBER_AT = 0
+_ARCH_AT = 4
+_ARGS_AT = 16
+"""Where `struct seccomp_data` has them; the low half of an argument comes first."""
+
+_ALLOW = 0x7FFF0000
+_KILL_PROCESS = 0x80000000
+_REFUSE = 0x00050000 | errno.EPERM
+_UNKNOWN_CALL = 0x00050000 | errno.ENOSYS
+
+
+@cache
+def filter_program(kind: FilterKind, machine: str) -> bytes:
+    """
+    The filter, as the array of instructions that bubblewrap takes.
+
+    Raises:
+        KeyError: The numbers of that machine's system calls are not known here.
+    """
+    known = MACHINES[machine]
+    number = known.numbers
+    code = [
+        # The same number means another call to a 32-bit program.
+        _load(_ARCH_AT),
+        _op(_JUMP_EQUAL, known.audit_arch, 1, 0),
+        _op(_RETURN, _KILL_PROCESS),
+        _load(_NUMBER_AT),
+    ]
+    if known.has_x32:
+        code += [_op(_JUMP_SET, _X32_BIT, 0, 1), _op(_RETURN, _REFUSE)]
+    names = _ALWAYS_REFUSED + (_NETWORK_REFUSED if kind == "restricted" else ())
+    for name in names:
+        code += _when(number[name], [_op(_RETURN, _REFUSE)])
+    # Its flags are in memory, where a filter cannot look. The C library then uses `clone`.
+    code += _when(number["clone3"], [_op(_RETURN, _UNKNOWN_CALL)])
+    code += _when(number["clone"], _refuse_flags(_NEW_NAMESPACES))
+    code += _when(number["unshare"], _refuse_flags(_NEW_NAMESPACES | _NEW_TIME_NAMESPACE))
+    code += _when(number["ioctl"], _refuse_values(1, _TIOCSTI, _TIOCLINUX))
+    sockets = _only_connected_unix() if kind == "restricted" else _refuse_values(0, _AF_VSOCK)
+    code += _when(number["socket"], sockets)
+    code += _when(number["socketpair"], sockets)
+    code.append(_op(_RETURN, _ALLOW))
+    return b"".join(code)
+
+
+def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)
+
+
+def _load(offset: int) -> bytes:
+    return _op(_LOAD_WORD, offset)
+
+
+def _argument(index: int) -> bytes:
+    return _load(_ARGS_AT + 8 * index)
+
+
+def _when(number: int, block: list[bytes]) -> list[bytes]:
+    """Run a block for one call; each block ends in a return, so the number stays loaded."""
+    return [_op(_JUMP_EQUAL, number, 0, len(block)), *block]
+
+
+def _refuse_flags(flags: int) -> list[bytes]:
+    return [
+        _argument(0),
+        _op(_JUMP_SET, flags, 0, 1),
+        _op(_RETURN, _REFUSE),
+        _op(_RETURN, _ALLOW),
+    ]
+
+
+def _refuse_values(index: int, *values: int) -> list[bytes]:
+    """By the low half alone: of these arguments the kernel itself looks at no more."""
+    block = [_argument(index)]
+    for value in values:
+        block += [_op(_JUMP_EQUAL, value, 0, 1), _op(_RETURN, _REFUSE)]
+    return [*block, _op(_RETURN, _ALLOW)]
+
+
+def _only_connected_unix() -> list[bytes]:
+    """
+    Sockets of the machine itself, and of those only the kinds that need `connect`.
+
+    A datagram socket sends to any address with `sendmsg`, which cannot be refused:
+    data and descriptors would get out. One of a pair can do so too.
+    """
+    return [
+        _argument(0),
+        _op(_JUMP_EQUAL, _AF_UNIX, 0, 4),
+        _argument(1),
+        _op(_AND, _SOCK_TYPE_MASK),
+        _op(_JUMP_EQUAL, _SOCK_STREAM, 2, 0),
+        _op(_JUMP_EQUAL, _SOCK_SEQPACKET, 1, 0),
+        _op(_RETURN, _REFUSE),
+        _op(_RETURN, _ALLOW),
+    ]

@@ -1,0 +1,117 @@
+"""The network, where the profile grants none."""
+
+import ctypes
+import mmap
+import os
+import socket
+
+from tests.breakout.inside import Ground, in_a_child, numbered, syscall
+from tests.breakout.table import attempt
+
+
+@attempt("read-only", "workspace", "offline", "narrow", blocked_by="EPERM")
+def connect_to_a_server(at: Ground) -> None:
+    socket.create_connection(("127.0.0.1", at.outsider["tcp4"])).close()
+
+
+@attempt("workspace", blocked_by="EPERM", kernel="IPv6 on its loopback")
+def connect_to_a_server_over_ipv6(at: Ground) -> None:
+    if "tcp6" not in at.outsider:
+        raise OSError(97, "EAFNOSUPPORT")
+    socket.create_connection(("::1", at.outsider["tcp6"])).close()
+
+
+@attempt("workspace", "offline", blocked_by="EPERM")
+def send_a_datagram(at: Ground) -> None:
+    """As a question to a name server is."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"query", ("127.0.0.1", at.outsider["udp4"]))
+
+
+@attempt("workspace", blocked_by="EPERM", kernel="IPv6 on its loopback")
+def send_a_datagram_over_ipv6(at: Ground) -> None:
+    if "udp6" not in at.outsider:
+        raise OSError(97, "EAFNOSUPPORT")
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sender:
+        sender.sendmsg([b"query"], [], 0, ("::1", at.outsider["udp6"]))
+
+
+@attempt("workspace", blocked_by="EPERM")
+def listen_for_connections(at: Ground) -> None:
+    del at
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+
+@attempt("workspace", blocked_by="EPERM EPROTONOSUPPORT", kernel="multipath TCP")
+def connect_by_another_protocol(at: Ground) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as stream:
+        stream.connect(("127.0.0.1", at.outsider["tcp4"]))
+
+
+@attempt("workspace", "offline", "networked", blocked_by="EPERM EACCES", needs="root")
+def open_a_raw_socket(at: Ground) -> None:
+    del at
+    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close()
+
+
+@attempt("workspace", "networked", blocked_by="EPERM EACCES", needs="root")
+def listen_to_every_packet(at: Ground) -> None:
+    del at
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+
+
+@attempt("workspace", blocked_by="EPERM")
+def ask_the_kernel_for_its_interfaces(at: Ground) -> None:
+    del at
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as link:
+        link.bind((0, 0))
+
+
+@attempt("workspace", "networked", blocked_by="EPERM", kernel="sockets to a hypervisor")
+def open_a_socket_to_the_machine_around(at: Ground) -> None:
+    del at
+    socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).close()
+
+
+@attempt("workspace", "networked", "offline", blocked_by="signal 31", needs="x86", kernel="32 bits")
+def open_a_socket_by_a_32_bit_call(at: Ground) -> None:
+    """The same numbers mean other calls there: a filter has to look at the architecture first."""
+    del at
+    code = bytes.fromhex(
+        "53"  # push rbx
+        "4189c8"  # mov r8d, ecx
+        "89f8"  # mov eax, edi
+        "89f3"  # mov ebx, esi
+        "89d1"  # mov ecx, edx
+        "4489c2"  # mov edx, r8d
+        "cd80"  # int 0x80
+        "5b"  # pop rbx
+        "c3"  # ret
+    )
+    page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(code)
+    words = [ctypes.c_int] * 4
+    call = ctypes.CFUNCTYPE(ctypes.c_int, *words)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+
+    def open_socket() -> None:
+        result = call(359, socket.AF_INET, socket.SOCK_STREAM, 0)
+        if result < 0:
+            raise OSError(-result, os.strerror(-result))
+
+    in_a_child(open_socket)
+
+
+@attempt("workspace", blocked_by="ENOSYS EPERM", needs="x86", kernel="the interface x32")
+def open_a_socket_by_a_number_of_x32(at: Ground) -> None:
+    del at
+    os.close(numbered(0x40000000 + 41, socket.AF_INET, socket.SOCK_STREAM, 0))
+
+
+@attempt("workspace", "networked", "offline", blocked_by="EPERM ENOSYS")
+def open_a_ring_that_does_the_calls_instead(at: Ground) -> None:
+    """What `io_uring` is asked to do passes by every filter."""
+    del at
+    parameters = ctypes.create_string_buffer(120)
+    os.close(syscall("io_uring_setup", 1, parameters))

@@ -1,0 +1,146 @@
+"""Runs attempts through the seam, and reads what became of them."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from holdfast.backends import ExecBackend
+from holdfast.errors import Refused
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import OutputChunk, StartParams
+from holdfast.protocol.sandbox import SandboxContext
+from tests.breakout.ground import PYTHON, Prepared
+from tests.breakout.table import Attempt
+
+__all__ = [
+    "REFUSED",
+    "THROUGH",
+    "Outsider",
+    "beside",
+    "make_attempt",
+    "outcome",
+    "params",
+    "settled",
+]
+
+THROUGH = "THROUGH"
+REFUSED = "refused"
+
+LIMIT = 10.0
+"""Seconds that an attempt may take; it needs a tenth of one."""
+
+_LOOKS = 200
+"""How often it is looked, a hundredth of a second apart, whether a change is gone."""
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True)
+class Outsider:
+    """The process beside (outsider.py)."""
+
+    process: subprocess.Popen[str]
+    about: Mapping[str, Any]
+
+    def state(self) -> Mapping[str, Any]:
+        """All that has reached it up to now."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("?\n")
+        self.process.stdin.flush()
+        state: Mapping[str, Any] = json.loads(self.process.stdout.readline())
+        return state
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[Outsider]:
+    """Have it run."""
+    program = Path(__file__).with_name("outsider.py")
+    process = subprocess.Popen(
+        [PYTHON, "-I", "-S", str(program), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield Outsider(process, json.loads(process.stdout.readline()))
+    finally:
+        process.stdin.close()
+        process.wait(LIMIT)
+        process.stdout.close()
+
+
+def params(
+    ground: Prepared,
+    *argv: str,
+    sandbox: SandboxContext | None,
+    env: Mapping[str, str] | None = None,
+    tty: bool = False,
+) -> StartParams:
+    """A start in the workspace."""
+    places = {name: place for name, place in ground.places.items() if isinstance(place, str)}
+    given = {name: value.format(**places) for name, value in (env or {}).items()}
+    return StartParams(
+        process_id=f"attempt-{next(_numbers)}",
+        argv=list(argv),
+        cwd=PathUri.from_path(ground.path("work")),
+        env={"PATH": PATH, "HOME": ground.places["work"], **given},
+        tty=tty,
+        sandbox=sandbox,
+    )
+
+
+async def outcome(backend: ExecBackend, start: StartParams) -> str:
+    """
+    The verdict that a program printed: `THROUGH`, or the word for what stopped it.
+
+    `REFUSED` if it was not started; all there is to say of it if it gave no verdict.
+    """
+    async with asyncio.timeout(LIMIT):
+        try:
+            process = await backend.start(start)
+        except Refused:
+            return REFUSED
+        events = [event async for event in process.events()]
+    chunks = [event for event in events if isinstance(event, OutputChunk)]
+    output = b"".join(chunk.chunk for chunk in chunks if chunk.stream != "stderr")
+    for line in reversed(output.decode(errors="replace").splitlines()):
+        if line == THROUGH or line.startswith("BLOCKED "):
+            return line.removeprefix("BLOCKED ")
+    text = b"".join(chunk.chunk for chunk in chunks).decode(errors="replace")
+    return f"no verdict: {text!r} and {await process.wait()}"
+
+
+async def make_attempt(
+    backend: ExecBackend, attempt: Attempt, ground: Prepared, sandbox: SandboxContext | None
+) -> str:
+    """Run an attempt; see `outcome`."""
+    argv = (PYTHON, "-I", "-S", "-c", attempt.program, json.dumps(dict(ground.places)))
+    return await outcome(
+        backend, params(ground, *argv, sandbox=sandbox, env=attempt.env, tty=attempt.tty)
+    )
+
+
+async def settled(ground: Prepared, before: Mapping[str, object]) -> None:
+    """
+    Check that all is as it was.
+
+    On a busy machine, what a sandbox needed on the disk is removed a moment after its
+    last process is gone.
+    """
+    for _ in range(_LOOKS):
+        if ground.state() == before:
+            return
+        await asyncio.sleep(0.01)
+    assert ground.state() == before

@@ -1,0 +1,134 @@
+"""Limits: what the kernel keeps and what is watched, on real processes."""
+
+import asyncio
+
+import pytest
+
+from holdfast.events import Reason, Verdict
+from holdfast.process.table import LocalProcesses
+from holdfast.protocol.process import ProcessLimits, StartParams
+from tests.unit.process.starting import closed, launch, program, read, shell
+
+SPIN = ("/bin/sh", "-c", "while :; do :; done")
+
+
+async def output(processes: LocalProcesses, params: StartParams) -> str:
+    process = launch(processes, params)
+    await closed(process)
+    return b"".join([chunk.chunk for chunk in process.log.retained()]).decode()
+
+
+both = pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
+
+
+@both
+async def test_the_kernel_is_told_before_the_command_runs(
+    processes: LocalProcesses, tty: bool
+) -> None:
+    limits = ProcessLimits(
+        address_space_bytes=1 << 30, open_files=99, cpu_seconds=7, processes=4321
+    )
+
+    found = await output(
+        processes, program("/bin/cat", "/proc/self/limits", tty=tty, limits=limits)
+    )
+
+    rows = {row[:26].strip(): row[26:].split()[:2] for row in found.splitlines()}
+    assert rows["Max address space"] == [str(1 << 30)] * 2
+    assert rows["Max open files"] == ["99", "99"]
+    assert rows["Max cpu time"] == ["7", "8"]
+    assert rows["Max processes"] == ["4321", "4321"]
+
+
+async def test_nothing_is_left_of_how_it_was_held_back(processes: LocalProcesses) -> None:
+    held = program(
+        "/bin/ls", "/proc/self/fd", process_id="held", limits=ProcessLimits(open_files=16)
+    )
+    free = program("/bin/ls", "/proc/self/fd", process_id="free")
+
+    assert await output(processes, held) == await output(processes, free)
+
+
+async def test_a_command_finds_its_own_arguments(processes: LocalProcesses) -> None:
+    params = program(
+        "/bin/sh", "-c", 'echo "$0" "$@"', "zero", "a b", "", limits=ProcessLimits(cpu_seconds=60)
+    )
+    process = launch(processes, params)
+    await closed(process)
+
+    assert (await read(process)).chunks[0].chunk == b"zero a b \n"
+
+
+@pytest.mark.slow
+async def test_a_process_that_uses_its_processor_time_up_is_ended_by_the_limit(
+    processes: LocalProcesses,
+) -> None:
+    verdict = await closed(launch(processes, program(*SPIN, limits=ProcessLimits(cpu_seconds=1))))
+
+    assert verdict.reason is Reason.LIMIT
+    assert verdict.detail == "used more than 1 seconds of processor time"
+    assert str(verdict) == verdict.detail
+
+
+async def test_a_process_that_takes_too_long_is_ended(processes: LocalProcesses) -> None:
+    params = program("/bin/sleep", "60", limits=ProcessLimits(wall_time_ms=20))
+
+    verdict = await closed(launch(processes, params))
+
+    assert verdict == Verdict(
+        reason=Reason.LIMIT, exit_code=137, signal=9, detail="ran for more than 0.02 seconds"
+    )
+
+
+async def test_a_process_that_writes_too_much_is_ended(processes: LocalProcesses) -> None:
+    params = program("/usr/bin/yes", limits=ProcessLimits(output_bytes=1000))
+
+    verdict = await closed(launch(processes, params))
+
+    assert verdict.reason is Reason.LIMIT
+    assert verdict.detail == "wrote more than 1000 bytes"
+
+
+async def test_what_stays_below_its_limits_ends_as_ever(processes: LocalProcesses) -> None:
+    limits = ProcessLimits(output_bytes=1000, wall_time_ms=60_000, cpu_seconds=60)
+
+    verdict = await closed(launch(processes, shell("echo fine; exit 3", limits=limits)))
+
+    assert verdict == Verdict(reason=Reason.EXITED, exit_code=3)
+
+
+async def test_a_process_that_was_terminated_did_not_go_over_a_limit(
+    processes: LocalProcesses,
+) -> None:
+    process = launch(processes, program("/bin/sleep", "60", limits=ProcessLimits(cpu_seconds=1)))
+    process.terminate()
+
+    assert (await closed(process)).reason is Reason.TERMINATED
+
+
+async def test_a_limit_above_what_this_process_has_is_cut_to_that(
+    processes: LocalProcesses,
+) -> None:
+    limits = ProcessLimits(open_files=1 << 40)
+
+    assert int(await output(processes, shell("ulimit -n", limits=limits))) < 1 << 40
+
+
+@pytest.mark.parametrize("value", [0, 1 << 63])
+def test_a_limit_is_a_number_that_the_kernel_knows(value: int) -> None:
+    with pytest.raises(ValueError, match="limit must be between 1 and"):
+        ProcessLimits(processes=value)
+
+
+def test_a_command_cannot_be_started_with_hardly_any_files() -> None:
+    with pytest.raises(ValueError, match="openFiles must be at least 16"):
+        ProcessLimits(open_files=15)
+
+
+async def test_the_timer_of_a_process_that_ended_is_gone(processes: LocalProcesses) -> None:
+    process = launch(processes, program("/bin/true", limits=ProcessLimits(wall_time_ms=10)))
+    verdict = await closed(process)
+    await asyncio.sleep(0.02)  # as long as the limit: it must not strike any more
+
+    assert verdict.reason is Reason.EXITED
+    assert process.log.verdict == verdict

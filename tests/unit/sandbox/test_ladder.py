@@ -1,0 +1,122 @@
+"""What works here is tried; what does not is told with what to change."""
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from holdfast.sandbox import ladder as module
+from holdfast.sandbox import launcher as launcher_module
+from holdfast.sandbox.ladder import Rung, climb, landlock_abi
+from tests.unit.sandbox.test_launcher import script
+
+OPTIONS = " ".join(sorted(launcher_module.NEEDED | {"--disable-userns"}))
+
+
+@pytest.fixture
+def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """An environment in which only what `pretend` makes is found."""
+    monkeypatch.setattr(launcher_module, "_FIXED_PLACES", ())
+    return {"PATH": str(tmp_path / "bin")}
+
+
+def pretend(environ: dict[str, str], trial: str) -> None:
+    """A launcher that does this when it is tried."""
+    script(
+        Path(environ["PATH"]),
+        f'case "$1" in --help) echo {OPTIONS};; --version) echo bubblewrap 1.0;; *) {trial};; esac',
+    )
+
+
+def test_the_highest_rung_works_here() -> None:
+    ladder = climb()
+
+    assert ladder.rung is Rung.FULL
+    assert ladder.problem is None
+    assert any("FIFO" in gap for gap in ladder.gaps)
+
+
+def test_without_a_launcher_there_is_no_rung(bwrap: dict[str, str]) -> None:
+    ladder = climb(bwrap)
+
+    assert ladder.rung is Rung.NONE
+    assert ladder.problem is not None
+    assert "install version 0.5 or newer" in ladder.problem
+
+
+def test_where_proc_cannot_be_mounted_it_stays_empty(bwrap: dict[str, str]) -> None:
+    pretend(
+        bwrap,
+        'case "$*" in *"--proc"*)'
+        ' echo "bwrap: Can\'t mount proc on /newroot/proc: Operation not permitted" >&2; exit 1;;'
+        " *) exit 0;; esac",
+    )
+
+    ladder = climb(bwrap)
+
+    assert ladder.rung is Rung.WITHOUT_PROC
+    assert ladder.problem is not None
+    assert "Can't mount proc" in ladder.problem
+    assert any("/proc" in gap for gap in ladder.gaps)
+
+
+def test_where_nothing_works_it_is_told_why(bwrap: dict[str, str]) -> None:
+    pretend(bwrap, 'echo "bwrap: No permissions to create new namespace" >&2; exit 1')
+
+    ladder = climb(bwrap)
+
+    assert ladder.rung is Rung.NONE
+    assert ladder.problem is not None
+    assert ladder.problem.startswith("bwrap: No permissions to create new namespace; ")
+
+
+def test_a_machine_without_known_calls_has_no_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "vax")
+
+    ladder = climb()
+
+    assert ladder.rung is Rung.NONE
+    assert ladder.problem == "no filter of system calls is known for vax"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "advice"),
+    [
+        ("user/max_user_namespaces", "0", "user.max_user_namespaces"),
+        ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone to 1"),
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "kernel.apparmor_restrict_unprivileged_userns to 0",
+        ),
+    ],
+)
+def test_settings_of_the_kernel_are_named(
+    tmp_path: Path, name: str, value: str, advice: str
+) -> None:
+    setting = tmp_path / "sys" / name
+    setting.parent.mkdir(parents=True)
+    setting.write_text(f"{value}\n")
+
+    assert advice in module._advice("", tmp_path)
+
+
+def test_namespaces_that_are_used_up_are_named(tmp_path: Path) -> None:
+    advice = module._advice("bwrap: nesting depth exceeded (ENOSPC)", tmp_path)
+
+    assert "raise the sysctl user.max_user_namespaces" in advice
+
+
+def test_the_filter_of_a_container_is_named(tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/status").write_text("Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n")
+
+    assert "--security-opt seccomp=unconfined" in module._advice("", tmp_path)
+
+
+def test_where_nothing_is_known_nothing_is_promised(tmp_path: Path) -> None:
+    assert module._advice("", tmp_path) == "user namespaces cannot be made here"
+
+
+def test_landlock_is_asked_for_without_being_used() -> None:
+    assert landlock_abi() >= 0

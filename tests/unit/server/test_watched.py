@@ -1,0 +1,110 @@
+"""What a recorder is told of starts in a sandbox."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import SpawnFailed
+from holdfast.process.local import LocalProcess
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import StartParams
+from holdfast.protocol.sandbox import (
+    FileEntry,
+    ManagedProfile,
+    PlainPath,
+    RestrictedFiles,
+    SandboxContext,
+    SpecialPath,
+    SpecialValue,
+)
+from holdfast.server.watched import WatchedProcesses
+
+LIMIT = 5.0
+
+
+class Recorder:
+    """Stands for a telemetry, a start and a process at once, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def start(self, params: StartParams) -> "Recorder":
+        return self
+
+    def prepared(self, what: str) -> None:
+        self.told.append(("prepared", what))
+
+    def started(self, sandbox_type: str = "none") -> "Recorder":
+        self.told.append(("started", sandbox_type))
+        return self
+
+    def failed(self, sandbox_type: str = "none") -> None:
+        self.told.append(("failed", sandbox_type))
+
+    def finish(self, result: str, exit_code: int | None) -> None:
+        self.told.append(("finished", result, exit_code))
+
+
+def entry(path: Path, access: str) -> FileEntry:
+    assert access in ("write", "deny")
+    plain = PlainPath(path=PathUri.from_path(str(path)))
+    return FileEntry(path=plain, access="write" if access == "write" else "deny")
+
+
+async def run(*entries: FileEntry, cwd: str = "/") -> list[tuple[object, ...]]:
+    """Start something in a sandbox and wait for its end; what was told meanwhile."""
+    recorder = Recorder()
+    processes = WatchedProcesses(
+        recorder,  # type: ignore[arg-type]  # as much of one as is needed
+        shell="/bin/sh",
+        started=lambda process: None,
+        retention=0.0,
+    )
+    root = FileEntry(path=SpecialPath(value=SpecialValue(kind="root")), access="read")
+    files = RestrictedFiles(entries=(root, *entries))
+    params = StartParams(
+        process_id="p",
+        argv=["/bin/true"],
+        cwd=PathUri.from_path(cwd),
+        env={},
+        tty=False,
+        sandbox=SandboxContext(
+            permissions=ManagedProfile(file_system=files, network="restricted"),
+            windows_sandbox_level="disabled",
+        ),
+    )
+    async with asyncio.timeout(LIMIT):
+        process = processes.launch(params)
+        assert not isinstance(process, LocalProcess)
+        try:
+            await (await process).wait_closed()
+        except SpawnFailed:
+            recorder.told.append(("raised",))
+    return recorder.told
+
+
+async def test_a_start_in_a_sandbox_is_recorded() -> None:
+    assert await run() == [
+        ("prepared", "sandbox"),
+        ("started", "linuxSeccomp"),
+        ("finished", "success", 0),
+    ]
+
+
+async def test_a_start_that_fails_is_recorded() -> None:
+    assert await run(cwd="/no/such/folder") == [
+        ("prepared", "sandbox"),
+        ("failed", "linuxSeccomp"),
+        ("raised",),
+    ]
+
+
+@pytest.mark.requirement("sandbox.unenforceable")
+async def test_a_start_that_only_complains_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+
+    told = await run(entry(tmp_path, "write"), entry(tmp_path / "link" / "key", "deny"))
+
+    assert told[1:] == [("started", "linuxSeccomp"), ("finished", "error", 1)]
