@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Memory", "cpu_seconds", "end", "memory", "pin", "tree"]
+__all__ = ["Memory", "cpu_seconds", "end", "memory", "on_one_core", "pin", "tree"]
 
 _PROC = Path("/proc")
 
@@ -81,6 +81,24 @@ def pin(pids: Iterable[int], core: int) -> None:
         for task in (_PROC / str(pid) / "task").iterdir():
             with suppress(ProcessLookupError):  # threads come and go
                 os.sched_setaffinity(int(task.name), {core})
+
+
+@contextmanager
+def on_one_core(pids: Iterable[int]) -> Iterator[None]:
+    """
+    Put this process and a server on one core.
+
+    Across cores a round trip is mostly the time an idle core takes to wake up, which
+    says nothing about the server.
+    """
+    cores = os.sched_getaffinity(0)
+    core = max(cores)
+    pin(pids, core)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
