@@ -15,7 +15,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Memory", "cpu_seconds", "end", "memory", "on_one_core", "pin", "tree"]
+__all__ = [
+    "Memory",
+    "WaitingForACore",
+    "cpu_seconds",
+    "end",
+    "memory",
+    "on_one_core",
+    "peak_memory",
+    "pin",
+    "reset_peaks",
+    "tree",
+]
 
 _PROC = Path("/proc")
 
@@ -113,6 +124,22 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
 
 
+class WaitingForACore:
+    """Tells how long the calling thread was ready to run and did not, as others had the cores."""
+
+    def __init__(self) -> None:
+        self._fd = os.open(_PROC / "thread-self" / "schedstat", os.O_RDONLY)
+
+    def seconds(self) -> float:
+        """Return the seconds so far; takes some microseconds."""
+        # On the CPU, waiting for it, and how often: in nanoseconds, the first two.
+        return int(os.pread(self._fd, 64, 0).split()[1]) / 1e9
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._fd)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Memory:
     """Bytes a group of processes holds, counted in three ways."""
@@ -145,6 +172,20 @@ def memory(pids: Iterable[int]) -> Memory:
         for key, size in _file_mappings((_PROC / str(pid) / "smaps").read_text()):
             files[key] = max(files.get(key, 0), size)
     return Memory(pss=pss * 1024, rss=rss * 1024, alone=(private + sum(files.values())) * 1024)
+
+
+def reset_peaks() -> None:
+    """Make what this process and its descendants hold now their peak."""
+    for ref in tree(os.getpid()):
+        (_PROC / str(ref.pid) / "clear_refs").write_text("5")
+
+
+def peak_memory() -> int:
+    """Add up the most bytes (RSS) that this process and its descendants have held since."""
+    return 1024 * sum(
+        _kib_fields((_PROC / str(ref.pid) / "status").read_text())["VmHWM"]
+        for ref in tree(os.getpid())
+    )
 
 
 def _kib_fields(text: str) -> dict[str, int]:

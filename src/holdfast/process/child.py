@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from holdfast.process.program import Launch
@@ -78,9 +78,12 @@ class Child:
         *,
         pipe_stdin: bool = False,
         pipe_stderr: bool = True,
+        more: Sequence[int] = (),
     ) -> "Child":
         """
         Start with a pipe for each stream; those that are not wanted are `/dev/null`.
+
+        The child has a copy of each of `more`, as 3 and so on.
 
         Raises:
             SpawnFailed: Nothing was started and nothing is left open.
@@ -109,7 +112,7 @@ class Child:
                 launch.argv,
                 cwd=launch.cwd,
                 env=env,
-                stdio=(stdin_end, out_end, err_end),
+                stdio=(stdin_end, out_end, err_end, *more),
             )
             pidfd = _open_pidfd(pid)
             undo.pop_all()  # it runs: our ends are the caller's from here on

@@ -21,6 +21,7 @@ from holdfast.process.pty import set_size
 from holdfast.process.pump import OutputPump
 from holdfast.process.spawn import system_text
 from holdfast.process.stdin import StdinQueue
+from holdfast.process.tree import kill_tree
 from holdfast.protocol.process import ProcessSummary, ReadResponse, StartParams, WriteStatus
 
 __all__ = ["LocalProcess"]
@@ -167,10 +168,18 @@ class LocalProcess:
         Raises:
             OperationFailed: The system refused.
         """
-        if not self.running:
-            return
+        if self.running:
+            self._send(lambda: os.killpg(self.pid, number))
+
+    def _kill(self, tree: bool) -> None:
+        if tree:
+            self._send(lambda: kill_tree(self.pid))
+        else:
+            self.signal(signal.SIGKILL)
+
+    def _send(self, send: Callable[[], None]) -> None:
         try:
-            os.killpg(self.pid, number)
+            send()
         except ProcessLookupError:
             pass  # it has exited and was not noticed yet
         except OSError as error:
@@ -178,9 +187,13 @@ class LocalProcess:
                 f"failed to signal process: {system_text(error.errno or 0)}"
             ) from error
 
-    def terminate(self, reason: Reason = Reason.TERMINATED) -> bool:
+    def terminate(self, reason: Reason = Reason.TERMINATED, *, tree: bool = False) -> bool:
         """
         Kill its group at once, without grace.
+
+        Args:
+            reason: Becomes that of the verdict.
+            tree: Also what is below it in other groups.
 
         Returns:
             Whether it was running. If not, nothing is done: what it left in the
@@ -192,7 +205,7 @@ class LocalProcess:
         if not self.running:
             return False
         # First of all: a process that saw the end of its input before might still act on it.
-        self.signal(signal.SIGKILL)
+        self._kill(tree)
         if self._killed is None:
             self._killed = reason
         if self._stdin is not None:

@@ -79,7 +79,7 @@ def spawn(
     *,
     cwd: str,
     env: Mapping[str, str],
-    stdio: tuple[int, int, int] | str,
+    stdio: Sequence[int] | str,
 ) -> int:
     """
     Start a program as the leader of a session and group of its own.
@@ -89,8 +89,8 @@ def spawn(
         argv: What the program sees, its own name first.
         cwd: Its working folder.
         env: All of its environment.
-        stdio: Three descriptors for 0, 1 and 2 (a negative one stands for
-            `/dev/null`), or the name of a terminal, which becomes its
+        stdio: Descriptors for 0, 1, 2 and any that follow (a negative one stands
+            for `/dev/null`), or the name of a terminal, which becomes its
             controlling one.
 
     Returns:
@@ -123,7 +123,7 @@ def spawn(
                     _check(_add_open(actions, target, b"/dev/null", os.O_RDWR, 0))
                 else:
                     _check(_add_dup(actions, source, target))
-            _close_others(actions, 3)
+            _close_others(actions, len(stdio))
         _check(_add_chdir(actions, os.fsencode(cwd)))
         return _posix_spawn(os.fsencode(program), actions, attributes, argv, variables)
     finally:
@@ -180,7 +180,7 @@ def _close_others(actions: ctypes.Array[ctypes.c_char], first: int) -> None:
     # Before glibc 2.34. What is not inheritable goes by itself.
     for fd in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):  # the one the list was read with
-            if fd > 2 and os.get_inheritable(fd):
+            if fd >= max(first, 3) and os.get_inheritable(fd):
                 _check(_add_close(actions, fd))
 
 
