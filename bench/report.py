@@ -36,8 +36,8 @@ the server's own processes, without the commands they run. Memory is theirs too:
 others map the same files, as this benchmark does, and RSS counts twice what two of them share.
 
 A run is one call of a library, in a process that does nothing else. Its growth of memory is that
-of the peak RSS. It holds the loop while a tick that is due each millisecond does not come; on a busy
-machine part of that is waiting for a core, so the rest is shown too.
+of the peak RSS. It holds the loop while a tick that is due each millisecond does not come; on a
+busy machine part of that is waiting for a core, so the rest is shown too.
 """
 
 

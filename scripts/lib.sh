@@ -160,7 +160,7 @@ in_venv() { VIRTUAL_ENV="$VENV" "$VENV/bin/uv" pip --quiet "$@" >&2; }
 # Sets and exports CODEX_BIN, the real Codex; fetches it with npm where it is not given.
 # Fails, having said why, where it cannot be had.
 find_codex() {
-    local home="$ROOT/.cache/codex-$CODEX_VERSION"
+    local home="$ROOT/.codex-$CODEX_VERSION"
     if [ -n "${CODEX_BIN:-}" ]; then
         [ -x "$CODEX_BIN" ] || die "CODEX_BIN is not a program: $CODEX_BIN"
     elif ! CODEX_BIN=$(installed_codex "$home"); then

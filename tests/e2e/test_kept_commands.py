@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client import kept
 from holdfast.client.client import ExecServerClient
 from holdfast.client.command import ServingCommand
 from holdfast.client.kept import KeptCommand
 from holdfast.client.target import CommandTarget
 from holdfast.errors import ConnectFailed, ConnectionLost, SpawnFailed
+from holdfast.process.spawn import spawn
 from tests.e2e.wire import LIMIT, Fifo, children, gone, is_alive, readable
 
 pytestmark = pytest.mark.slow
@@ -103,11 +106,12 @@ async def test_a_client_that_is_only_asked_to_end_leaves_nothing_either(
 
 
 @pytest.mark.requirement("client.stdio")
-async def test_a_command_is_asked_to_end_and_killed_two_seconds_later(
-    fifo: Fifo, watched: AsyncExitStack, tmp_path: Path
+async def test_a_command_is_asked_to_end_and_what_is_left_then_is_killed(
+    fifo: Fifo, watched: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kept, "GRACE", 2 * LIMIT)  # time enough on a busy machine
     note = tmp_path / "note"
-    script = family(fifo.path).replace(STUBBORN, f"trap 'touch {note}' TERM", 1)
+    script = family(fifo.path).replace(STUBBORN, f"trap ': >{note}; exit' TERM", 1)
     command = await ServingCommand.start(["/bin/sh", "-c", script])
     try:
         pids = await hear(fifo, watched)
@@ -118,22 +122,35 @@ async def test_a_command_is_asked_to_end_and_killed_two_seconds_later(
     await all_gone(pids)
 
 
+@pytest.mark.requirement("client.stdio")
+async def test_a_command_that_does_not_listen_is_killed_two_seconds_later(
+    fifo: Fifo, watched: AsyncExitStack
+) -> None:
+    assert kept.GRACE == 2.0
+    command = await ServingCommand.start(["/bin/sh", "-c", family(fifo.path)])
+    try:
+        pids = await hear(fifo, watched)
+    finally:
+        await command.aclose()
+    await all_gone(pids)
+
+
 @pytest.mark.requirement("environments.command-group")
 async def test_what_a_command_leaves_in_its_group_ends_with_it(
     fifo: Fifo, watched: AsyncExitStack
 ) -> None:
     script = f"exec 3>{fifo.path}; sleep 600 & echo $! >&3; setsid sleep 600 & echo $! >&3; read x"
-    kept = await KeptCommand.start(["/bin/sh", "-c", script])
+    command = await KeptCommand.start(["/bin/sh", "-c", script])
     try:
         pids = await hear(fifo, watched, count=2)
-        os.write(kept.stdin, b"\n")
+        os.write(command.stdin, b"\n")
         async with asyncio.timeout(LIMIT):
-            await kept.wait()
+            await command.wait()
         await all_gone(pids)
     finally:
-        kept.close_streams()
-        os.close(kept.stderr)
-        await kept.aclose()
+        command.close_streams()
+        os.close(command.stderr)
+        await command.aclose()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -151,6 +168,24 @@ async def test_a_command_does_not_outlive_its_keeper(
         await all_gone(pids)
     finally:
         await command.aclose()
+
+
+async def test_a_keeper_whose_client_dies_while_it_starts_does_its_duty() -> None:
+    ours, theirs = socket.socketpair()
+    ours.close()
+    keeper = [sys.executable, "-I", "-S", str(Path(kept.__file__).with_name("keeper.py"))]
+    command = [str(os.getpid()), "1", "/bin/sleep", "sleep", "600"]
+    with theirs:
+        pid = spawn(
+            keeper[0],
+            keeper + command,
+            cwd="/",
+            env=os.environ,
+            stdio=(-1, -1, -1, theirs.fileno()),
+        )
+    async with asyncio.timeout(LIMIT):
+        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+    assert status == 0  # so it came to the end of what it does
 
 
 async def test_orphans_of_a_command_are_reaped_while_it_runs(fifo: Fifo) -> None:
@@ -230,13 +265,13 @@ async def test_a_command_gets_the_environment_but_for_the_secrets_of_its_client(
     # A locale that Python would change for itself.
     env = {"ADDED": "too", "LC_ALL": "", "LANG": "C"}
     script = "env; pwd; exec 1>&-; read x"
-    kept = await KeptCommand.start(["/bin/sh", "-c", script], env=env, cwd=str(tmp_path))
+    command = await KeptCommand.start(["/bin/sh", "-c", script], env=env, cwd=str(tmp_path))
     try:
-        lines = await asyncio.to_thread(all_lines, kept.stdout)
+        lines = await asyncio.to_thread(all_lines, command.stdout)
     finally:
-        kept.close_streams()
-        os.close(kept.stderr)
-        await kept.aclose()
+        command.close_streams()
+        os.close(command.stderr)
+        await command.aclose()
     assert lines[-1] == str(tmp_path)
     assert {"INHERITED=yes", "ADDED=too", "LANG=C"} <= set(lines)
     names = {line.partition("=")[0] for line in lines}

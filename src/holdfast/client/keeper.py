@@ -51,10 +51,10 @@ def main(argv: list[str]) -> int:
             setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # what Python itself ignores
         )
     except OSError as error:
-        os.write(_SOCKET, b"failed %d\n" % (error.errno or 0))
+        _tell(b"failed %d\n" % (error.errno or 0))
         return 0
     ended = os.pidfd_open(command)
-    os.write(_SOCKET, b"started %d\n" % command)
+    _tell(b"started %d\n" % command)
     _let_go_of_streams()
     # Orphans of the command come here to be reaped; the command's number stays its own.
     signal.signal(signal.SIGCHLD, lambda number, frame: reap_children(spare=(command,)))
@@ -75,6 +75,13 @@ def main(argv: list[str]) -> int:
     _signal_group(command, signal.SIGKILL)
     kill_all_children()
     return 0
+
+
+def _tell(what: bytes) -> None:
+    try:  # noqa: SIM105 - contextlib would be one import more
+        os.write(_SOCKET, what)
+    except OSError:
+        pass  # the client is gone already, which is noticed next
 
 
 def _signal_group(group: int, number: int) -> None:

@@ -26,6 +26,9 @@ _START_LIMIT = 30.0
 _SWEEP_LIMIT = 5.0
 """Seconds beyond the grace in which a keeper has to be done."""
 
+_GIVE_UP_LIMIT = 1.0
+"""Seconds that the loop may be held up by a keeper that nobody waits for."""
+
 _KEEPER = str(Path(__file__).with_name("keeper.py"))
 
 _WITHHELD = (
@@ -89,8 +92,9 @@ class KeptCommand:
             OSError: As `SpawnFailed`.
         """
         grace = GRACE if grace is None else grace
-        if not sys.executable:  # Python inside of another program
-            raise SpawnFailed("sys.executable, the Python that is to keep it, is not set")
+        if not sys.executable or getattr(sys, "frozen", False):
+            # We are part of another program, which knows nothing of keepers.
+            raise SpawnFailed("there is no Python program to keep it with")
         variables = command_environment(env or {})
         wanted = pipe_launch(argv, None, os.path.join(os.getcwd(), cwd or ""), variables)
         ours, theirs = socket.socketpair()
@@ -145,13 +149,18 @@ class KeptCommand:
         """Nobody waits any longer, or the keeper is stuck: what is known is killed at once."""
         self._kill_command()
         # It has nothing left to wait for, so it should be done very soon.
-        select.select([self._keeper.pidfd], [], [], 1.0)
+        poll = select.poll()
+        poll.register(self._keeper.pidfd, select.POLLIN)
+        poll.poll(_GIVE_UP_LIMIT * 1000)
         self._keeper.kill_group()
 
     async def _started(self) -> int:
         """What the keeper tells: the pid, or why there is none."""
-        async with asyncio.timeout(_START_LIMIT):
-            told = await self._loop.sock_recv(self._control, 64)
+        try:
+            async with asyncio.timeout(_START_LIMIT):
+                told = await self._loop.sock_recv(self._control, 64)
+        except TimeoutError:
+            raise SpawnFailed(f"it has not started within {_START_LIMIT:g}s") from None
         kind, _, number = told.decode("ascii").partition(" ")
         if kind == "started":
             return int(number)

@@ -43,7 +43,8 @@ def connect(
 
     Raises:
         InvalidParams: It is no place.
-        InvalidConfig: It is not in the file, or the file cannot be used.
+        InvalidConfig: It is not in the file, or the file cannot be used; or a token would
+            cross a network in the clear.
     """
     if isinstance(where, str) and where.startswith("ssh://"):
         environment = _host(where, bearer_token, install, connect_timeout, initialize_timeout)
@@ -64,6 +65,10 @@ def _place(
     # Each kind of place is loaded only by those who want it.
     if bearer_token is not None and not _is_url(where, "ws://", "wss://"):
         raise InvalidParams(_TOKEN_ELSEWHERE)
+    if bearer_token is not None:
+        from holdfast.environments.urls import check_token
+
+        check_token(str(where), bearer_token)
     if where is None or where == LOCAL:
         from holdfast.environments.local import LocalEnvironment
 

@@ -176,3 +176,8 @@ def test_the_package_offers_it_without_loading_it() -> None:
     )
     assert found.stdout == "['holdfast._version']\nconnect connect\n"
     assert holdfast.connect is connect
+
+
+def test_a_token_does_not_cross_a_network_in_the_clear() -> None:
+    with pytest.raises(InvalidConfig, match="require wss:// or a loopback destination"):
+        connect("ws://example.com", bearer_token="t")
