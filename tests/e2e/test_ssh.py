@@ -29,6 +29,9 @@ from tests.e2e.wire import HOLDFAST, LIMIT, gone, is_alive
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
+INSTALL_LIMIT = 6 * LIMIT
+"""Seconds; packing, sending and trying out take a while on a busy machine."""
+
 SYSTEM_PATH = "/usr/bin:/bin"
 
 SHELLS = ["sh", *filter(shutil.which, ("bash", "csh", "dash", "fish", "tcsh", "zsh"))]
@@ -328,7 +331,7 @@ class Cli:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=6 * LIMIT,
+            timeout=INSTALL_LIMIT,
         )
 
     def connect(self, *options: str) -> subprocess.CompletedProcess[str]:
@@ -365,19 +368,17 @@ def test_installing_saving_using_and_removing_by_name(cli: Cli) -> None:
 @pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("\n", 1), ("no\n", 1)])
 def test_a_person_is_asked(cli: Cli, answer: str, status: int) -> None:
     with terminal(*cli.argv(cli.there.url), env=cli.env) as screen:
-        screen.expect("Install it? [y/N] ")
+        screen.expect("Install it? [y/N] ", limit=INSTALL_LIMIT)
         screen.type(answer)
-        if status == 0:
-            screen.expect("just installed")
-        else:
-            screen.expect("nothing was installed")
+        told = "just installed" if status == 0 else "nothing was installed"
+        screen.expect(told, limit=INSTALL_LIMIT)
         assert screen.wait() == status
     assert bool(cli.there.files()) == (status == 0)
 
 
 def test_a_question_can_be_interrupted(cli: Cli) -> None:
     with terminal(*cli.argv(cli.there.url), env=cli.env) as screen:
-        screen.expect("Install it? [y/N] ")
+        screen.expect("Install it? [y/N] ", limit=INSTALL_LIMIT)
         screen.process.send_signal(signal.SIGINT)
         assert screen.wait() == 130
     assert cli.there.files() == []
