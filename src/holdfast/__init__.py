@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from holdfast.backends import ExecBackend, ExecProcess, FileSystem, HttpClient
     from holdfast.client import ExecServerClient
     from holdfast.client.target import MemoryTarget
-    from holdfast.environments.capture import Captured
-    from holdfast.environments.completed import Completed
+    from holdfast.environments.commands.capture import Captured
+    from holdfast.environments.commands.completed import Completed
+    from holdfast.environments.commands.running import Chunk, Running
     from holdfast.environments.connect import connect
     from holdfast.environments.environment import Environment
     from holdfast.environments.files import Files
-    from holdfast.environments.running import Chunk, Running
     from holdfast.errors import (
         CommandFailed,
         ConnectFailed,
@@ -121,12 +121,12 @@ _HOMES = {
     "holdfast.backends": ("ExecBackend", "ExecProcess", "FileSystem", "HttpClient"),
     "holdfast.client": ("ExecServerClient",),
     "holdfast.client.target": ("MemoryTarget",),
-    "holdfast.environments.capture": ("Captured",),
-    "holdfast.environments.completed": ("Completed",),
+    "holdfast.environments.commands.capture": ("Captured",),
+    "holdfast.environments.commands.completed": ("Completed",),
     "holdfast.environments.connect": ("connect",),
     "holdfast.environments.environment": ("Environment",),
     "holdfast.environments.files": ("Files",),
-    "holdfast.environments.running": ("Chunk", "Running"),
+    "holdfast.environments.commands.running": ("Chunk", "Running"),
     "holdfast.errors": (
         "CommandFailed",
         "ConnectFailed",

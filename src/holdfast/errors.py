@@ -10,7 +10,7 @@ used (`InvalidConfig`). The module imports nothing.
 # Type checkers know the name; at run time nothing is imported.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.environments.completed import Completed
+    from holdfast.environments.commands.completed import Completed
 
 __all__ = [
     "CommandFailed",

@@ -16,13 +16,13 @@ from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from holdfast.environments import connect as places
+from holdfast.environments.commands.run import DRAIN, END_LIMIT
+from holdfast.environments.commands.running import Chunk, Starting
+from holdfast.environments.commands.running import Running as AsyncRunning
+from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT
 from holdfast.environments.environment import Environment as AsyncEnvironment
 from holdfast.environments.files import Files as AsyncFiles
 from holdfast.environments.folder import AnyPath
-from holdfast.environments.run import DRAIN, END_LIMIT
-from holdfast.environments.running import Chunk, Starting
-from holdfast.environments.running import Running as AsyncRunning
-from holdfast.environments.snapshot import DEFAULT_TIMEOUT
 from holdfast.errors import EnvironmentClosed
 
 __all__ = ["Environment", "Files", "Running", "connect"]
@@ -144,7 +144,7 @@ class Files(_Twin[AsyncFiles]):
 
 
 class Running(_Twin[AsyncRunning]):
-    """A process that was started; see `holdfast.environments.running.Running`."""
+    """A process that was started; see `holdfast.environments.commands.running.Running`."""
 
     write = _twin(AsyncRunning.write)
     close_stdin = _twin(AsyncRunning.close_stdin)

@@ -11,8 +11,8 @@ import pytest
 from holdfast.backends import ExecBackend
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
-from holdfast.environments.ssh import SshTarget
-from holdfast.environments.ssh_address import SshAddress, SshCommand
+from holdfast.environments.ssh.address import SshAddress, SshCommand
+from holdfast.environments.ssh.target import SshTarget
 from holdfast.process.backend import LocalBackend
 from holdfast.server.app import Server
 from holdfast.transports.base import Receiver, Transport

@@ -16,9 +16,9 @@ import pytest
 
 from holdfast.backends import ExecBackend
 from holdfast.client.client import ExecServerClient
+from holdfast.environments.commands.running import Running
 from holdfast.environments.environment import Environment, Status
 from holdfast.environments.local import LocalEnvironment
-from holdfast.environments.running import Running
 from holdfast.errors import (
     CommandFailed,
     DuplicateProcess,

@@ -9,6 +9,7 @@ import asyncio
 import os
 import select
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -247,8 +248,13 @@ async def test_terminate_can_take_the_whole_tree(place: Place) -> None:
 async def test_a_terminated_process_takes_no_input(place: Place) -> None:
     process = await place.backend.start(program("sleep", "60", pipe_stdin=True))
     await process.terminate()
-    with pytest.raises(StdinClosed, match="failed to write to process stdin"):
-        await process.write(b"x")
+    if place.real:
+        # On a busy machine it may have noticed the exit, and says that instead.
+        with suppress(StdinClosed):
+            assert await process.write(b"x") is not WriteStatus.ACCEPTED
+    else:
+        with pytest.raises(StdinClosed, match="failed to write to process stdin"):
+            await process.write(b"x")
     await finish(process)
 
 

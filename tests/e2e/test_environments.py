@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.environments.config.providers import UrlProvider
 from holdfast.environments.environment import Status
 from holdfast.environments.manager import EnvironmentManager
-from holdfast.environments.providers import UrlProvider
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import ConnectFailed
 from holdfast.protocol.http import HttpRequestParams

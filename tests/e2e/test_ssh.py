@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from holdfast._version import __version__
-from holdfast.environments import deploy
-from holdfast.environments.bundle import pack_files
-from holdfast.environments.deploy import Offer
+from holdfast.environments.config.snapshot import Entry, ServingProgram
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.environments.snapshot import Entry, ServingProgram
-from holdfast.environments.ssh import SshTarget, ssh_environment
-from holdfast.environments.ssh_address import SshAddress, SshCommand
+from holdfast.environments.ssh import deploy
+from holdfast.environments.ssh.address import SshAddress, SshCommand
+from holdfast.environments.ssh.bundle import pack_files
+from holdfast.environments.ssh.deploy import Offer
+from holdfast.environments.ssh.target import SshTarget, ssh_environment
 from holdfast.errors import ConnectFailed
 from tests.e2e.sshd import OWN_PATH, Host, host
 from tests.e2e.terminals import terminal
@@ -198,7 +198,7 @@ async def test_a_program_that_does_not_run_there_is_not_left(
 ) -> None:
     whole = pack_files()
     assert whole is not None
-    monkeypatch.setattr("holdfast.environments.bundle._dependencies", list)
+    monkeypatch.setattr("holdfast.environments.ssh.bundle._dependencies", list)
     with pytest.raises(ConnectFailed, match=r"it does not run with .*: .*No module named"):
         await hello(bare, install=True)
     assert list(bare.deployed.iterdir()) == []

@@ -3,7 +3,7 @@
 import zipfile
 from pathlib import Path
 
-from holdfast.environments.bundle import _dependencies
+from holdfast.environments.ssh.bundle import _dependencies
 
 __all__ = ["write_wheels"]
 

@@ -3,14 +3,16 @@
 import asyncio
 import json
 import os
-from contextlib import suppress
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
-from holdfast.environments import config, edit
-from holdfast.environments.providers import NOISE_VARIABLES, provider_from_env
-from holdfast.environments.snapshot import Entry, ServerUrl, ServingProgram
+from holdfast.environments.config import edit
+from holdfast.environments.config import file as config
+from holdfast.environments.config.providers import NOISE_VARIABLES, provider_from_env
+from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
 from holdfast.errors import InvalidConfig
 from tests.e2e.wire import LIMIT
 from tests.real.codex import codex, codex_env
@@ -27,29 +29,33 @@ HELLO = {
 
 async def codex_says(home: Path, **variables: str) -> str | None:
     """What Codex says when it starts in this home; `None` if it is content."""
+    return await asyncio.to_thread(_codex_says, home, variables)
+
+
+def _codex_says(home: Path, variables: dict[str, str]) -> str | None:
     # Said beforehand: it may be gone before anything could be written to it.
     reading, writing = os.pipe()
     os.write(writing, json.dumps(HELLO).encode() + b"\n")
     try:
-        process = await asyncio.create_subprocess_exec(
-            codex(),
-            "app-server",
+        with subprocess.Popen(
+            [codex(), "app-server"],
             env={**codex_env(home), "RUST_BACKTRACE": "0", **variables},
             stdin=reading,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            async with asyncio.timeout(4 * LIMIT):
-                if await process.stdout.readline():
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            limit = threading.Timer(4 * LIMIT, process.kill)
+            limit.start()
+            try:
+                if process.stdout.readline():
                     return None
-                errors = (await process.stderr.read()).decode()
-        finally:
-            with suppress(ProcessLookupError):
+                errors = process.stderr.read().decode()
+            finally:
+                limit.cancel()
+                limit.join()
                 process.kill()
-            await process.wait()
     finally:
         os.close(reading)
         os.close(writing)

@@ -14,13 +14,14 @@ from holdfast.cli.status import Ended
 from holdfast.cli.token import bearer_token
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
-from holdfast.environments import config, edit
-from holdfast.environments.deploy import Offer, remove
+from holdfast.environments.config import edit
+from holdfast.environments.config import file as config
+from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
 from holdfast.environments.folder import folder_of_server
-from holdfast.environments.providers import holdfast_home
-from holdfast.environments.snapshot import Entry, ServerUrl, ServingProgram
-from holdfast.environments.ssh import SshTarget, program_target
-from holdfast.environments.ssh_address import SERVE, SshAddress, SshCommand
+from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
+from holdfast.environments.ssh.deploy import Offer, remove
+from holdfast.environments.ssh.target import SshTarget, program_target
 from holdfast.errors import ConnectFailed, HoldfastError, InvalidConfig
 
 __all__ = ["connect"]

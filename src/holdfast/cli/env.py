@@ -17,12 +17,10 @@ from holdfast.cli.place import split_command
 from holdfast.cli.status import Ended
 from holdfast.cli.table import aligned
 from holdfast.cli.token import read_token
-from holdfast.environments import config, edit
-from holdfast.environments.environment import Environment
-from holdfast.environments.local import LocalEnvironment
-from holdfast.environments.providers import FileProvider, holdfast_home, provider_from_env
-from holdfast.environments.remote import RemoteEnvironment
-from holdfast.environments.snapshot import (
+from holdfast.environments.config import edit
+from holdfast.environments.config import file as config
+from holdfast.environments.config.providers import FileProvider, holdfast_home, provider_from_env
+from holdfast.environments.config.snapshot import (
     DEFAULT_TIMEOUT,
     LOCAL,
     Entry,
@@ -30,6 +28,9 @@ from holdfast.environments.snapshot import (
     ServingProgram,
     Snapshot,
 )
+from holdfast.environments.environment import Environment
+from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import HoldfastError, InvalidConfig
 from holdfast.protocol.handshake import EnvironmentInfo
 

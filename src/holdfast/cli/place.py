@@ -44,8 +44,11 @@ async def connected(options: argparse.Namespace) -> "AsyncIterator[ExecServerCli
         async with _named(options.on) as environment, _last_words(await environment.client()) as it:
             yield it
         return
+    from holdfast.environments.ssh.target import program_target
+
+    target = program_target(split_command(options.cmd))
     async with (
-        await ExecServerClient.connect(split_command(options.cmd)) as client,
+        await ExecServerClient.connect(target) as client,
         _last_words(client) as client,
     ):
         yield client

@@ -3,11 +3,15 @@
 import os
 from collections.abc import Sequence
 from shlex import join
+from typing import TYPE_CHECKING
 
+from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, LOCAL
 from holdfast.environments.environment import Environment
 from holdfast.environments.folder import AnyPath
-from holdfast.environments.snapshot import DEFAULT_TIMEOUT, LOCAL
 from holdfast.errors import InvalidConfig, InvalidParams
+
+if TYPE_CHECKING:
+    from holdfast.environments.ssh.deploy import Consent
 
 __all__ = ["connect"]
 
@@ -19,7 +23,7 @@ def connect(
     *,
     bearer_token: str | None = None,
     cwd: AnyPath | None = None,
-    install: bool = False,
+    install: "Consent" = False,
     connect_timeout: float | None = None,
     initialize_timeout: float = DEFAULT_TIMEOUT,
 ) -> Environment:
@@ -37,7 +41,8 @@ def connect(
         cwd: What relative paths begin in; the folder of the server, or of this process,
             unless given.
         install: Whether Holdfast may be installed, in a folder of its own, on a host
-            behind `ssh://` that does not have it.
+            behind `ssh://` that does not have it; or whom to ask, a function that gets
+            the `Offer`.
         connect_timeout: Seconds, for a URL.
         initialize_timeout: Seconds to wait for the server's first answer.
 
@@ -66,7 +71,7 @@ def _place(
     if bearer_token is not None and not _is_url(where, "ws://", "wss://"):
         raise InvalidParams(_TOKEN_ELSEWHERE)
     if bearer_token is not None:
-        from holdfast.environments.urls import check_token
+        from holdfast.environments.config.urls import check_token
 
         check_token(str(where), bearer_token)
     if where is None or where == LOCAL:
@@ -96,13 +101,13 @@ def _is_url(where: object, *schemes: str) -> bool:
 def _host(
     url: str,
     bearer_token: str | None,
-    install: bool,
+    install: "Consent",
     connect_timeout: float | None,
     initialize_timeout: float,
 ) -> Environment:
     if bearer_token is not None:
         raise InvalidParams(_TOKEN_ELSEWHERE)
-    from holdfast.environments.ssh import CONNECT_TIMEOUT, ssh_environment
+    from holdfast.environments.ssh.target import CONNECT_TIMEOUT, ssh_environment
 
     return ssh_environment(
         url,
@@ -118,7 +123,7 @@ def _by_name(name: str) -> Environment:
             f"`{name}` is no place to run: expected `local`, ws://HOST:PORT, wss://HOST,"
             " unix:///PATH, ssh://HOST, the name of an environment, or a command as a list"
         )
-    from holdfast.environments.providers import holdfast_home, provider_from_env
+    from holdfast.environments.config.providers import holdfast_home, provider_from_env
     from holdfast.environments.remote import RemoteEnvironment
 
     home = holdfast_home(os.environ)

@@ -13,12 +13,12 @@ from functools import cached_property
 from typing import Literal, Self
 
 from holdfast.backends import ExecBackend, FileSystem, HttpClient
-from holdfast.environments.commands import Command, Commands
-from holdfast.environments.completed import Completed
+from holdfast.environments.commands.commands import Command, Commands
+from holdfast.environments.commands.completed import Completed
+from holdfast.environments.commands.run import DRAIN
+from holdfast.environments.commands.running import Running, Starting
 from holdfast.environments.files import Files
 from holdfast.environments.folder import AnyPath, below, folder_of_server
-from holdfast.environments.run import DRAIN
-from holdfast.environments.running import Running, Starting
 from holdfast.errors import EnvironmentClosed, NotFound
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo
 from holdfast.protocol.paths import PathUri

@@ -4,8 +4,8 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.environment import Environment, Status
-from holdfast.environments.snapshot import LOCAL
 from holdfast.errors import EnvironmentClosed
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.info import environment_info, login_shell

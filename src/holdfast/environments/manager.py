@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from holdfast.environments.environment import Environment, Status
-from holdfast.environments.local import LocalEnvironment
-from holdfast.environments.providers import codex_home, holdfast_home, provider_from_env
-from holdfast.environments.remote import RemoteEnvironment
-from holdfast.environments.snapshot import (
+from holdfast.environments.config.providers import codex_home, holdfast_home, provider_from_env
+from holdfast.environments.config.snapshot import (
     DEFAULT_TIMEOUT,
     LOCAL,
     Entry,
     EnvironmentProvider,
     ServerUrl,
 )
-from holdfast.environments.urls import check_token
+from holdfast.environments.config.urls import check_token
+from holdfast.environments.environment import Environment, Status
+from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import InvalidConfig, InvalidRequest
 from holdfast.tasks import OwnedTasks
 

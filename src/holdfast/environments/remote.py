@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from holdfast.backends import FileSystem
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target, WebSocketTarget
+from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.environments.environment import Environment, Status
 from holdfast.environments.seams import (
     FailFastFileSystem,
@@ -13,8 +14,7 @@ from holdfast.environments.seams import (
     SharedHttpClient,
 )
 from holdfast.environments.shared import SharedClient
-from holdfast.environments.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
-from holdfast.environments.ssh import program_target
+from holdfast.environments.ssh.target import program_target
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.telemetry import ClientTelemetry
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.environments.config.providers import GivenProvider, UrlProvider
+from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram, Snapshot
 from holdfast.environments.environment import Status
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.manager import EnvironmentManager
-from holdfast.environments.providers import GivenProvider, UrlProvider
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.environments.snapshot import Entry, ServerUrl, ServingProgram, Snapshot
 from holdfast.errors import ConnectFailed, EnvironmentClosed, InvalidConfig, InvalidRequest
 from tests.e2e.wire import Fifo, gone, is_alive
 from tests.unit.client.script import param, settled

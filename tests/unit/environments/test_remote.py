@@ -9,9 +9,9 @@ import pytest
 from holdfast.backends import FileSystem
 from holdfast.client import recovery
 from holdfast.client.process import RemoteProcess
+from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
 from holdfast.environments.environment import Status
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.environments.snapshot import Entry, ServerUrl, ServingProgram
 from holdfast.errors import ConnectFailed, ConnectionLost, EnvironmentClosed, RemoteError
 from holdfast.protocol.envelope import Request
 from holdfast.protocol.http import HttpRequestParams

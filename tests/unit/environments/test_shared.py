@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT
 from holdfast.environments.environment import Status
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.environments.snapshot import DEFAULT_TIMEOUT
 from holdfast.errors import ConnectionLost
 from holdfast.testing import ScriptedServer
 from holdfast.transports.base import Receiver, Transport

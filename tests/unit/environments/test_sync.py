@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import sync
+from holdfast.environments.commands.running import Running as AsyncRunning
 from holdfast.environments.environment import Environment as AsyncEnvironment
 from holdfast.environments.files import Files as AsyncFiles
-from holdfast.environments.running import Running as AsyncRunning
 from holdfast.errors import CommandFailed, ConnectFailed, EnvironmentClosed, NotFound
 from holdfast.events import Reason
 

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.environments.ssh_address import PRIVATE_FOLDER
+from holdfast.environments.ssh.address import PRIVATE_FOLDER
 
 __all__ = ["MARK", "Missing", "Ready", "launch_line", "read_report", "removal_line"]
 

@@ -5,8 +5,8 @@ from typing import cast
 import pytest
 
 from holdfast.backends import ExecProcess
-from holdfast.environments.capture import Captured
-from holdfast.environments.completed import Completed
+from holdfast.environments.commands.capture import Captured
+from holdfast.environments.commands.completed import Completed
 from holdfast.errors import CommandFailed
 from holdfast.events import Reason, Verdict
 

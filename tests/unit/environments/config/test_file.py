@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.environments import config
-from holdfast.environments.snapshot import Entry, ServerUrl, ServingProgram, Snapshot
+from holdfast.environments.config import file as config
+from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram, Snapshot
 from holdfast.errors import InvalidConfig
 from tests.unit.environments.cases import EVERYTHING, NO_IDS, NO_SENSE, PROGRAM, UNFIT, URL, A
 

@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 from holdfast._version import __version__
 from holdfast.client.kept import command_environment
-from holdfast.environments.bundle import Bundle, pack_files, pack_wheel
-from holdfast.environments.ssh_address import PRIVATE_FOLDER, SshAddress
-from holdfast.environments.ssh_probe import MARK, Missing, removal_line
+from holdfast.environments.ssh.address import PRIVATE_FOLDER, SshAddress
+from holdfast.environments.ssh.bundle import Bundle, pack_files, pack_wheel
+from holdfast.environments.ssh.probe import MARK, Missing, removal_line
 from holdfast.errors import ConnectFailed
 
 __all__ = ["Consent", "Offer", "offer", "remove"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.environments.ssh_probe import (
+from holdfast.environments.ssh.probe import (
     MARK,
     Missing,
     Ready,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.environments.commands.running import Running
 from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.environments.running import Running
 from holdfast.errors import ConnectionLost, InvalidRequest
 from holdfast.protocol.envelope import Request
 from holdfast.testing import ScriptedPeer, ScriptedServer

@@ -12,8 +12,8 @@ from contextlib import suppress
 import msgspec
 
 from holdfast.backends import ExecProcess
-from holdfast.environments.capture import Capture
-from holdfast.environments.completed import Completed
+from holdfast.environments.commands.capture import Capture
+from holdfast.environments.commands.completed import Completed
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed
 from holdfast.events import Exited, ProcessEvent, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, WriteStatus

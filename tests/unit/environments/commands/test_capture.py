@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.environments.capture import Capture, Captured
+from holdfast.environments.commands.capture import Capture, Captured
 
 
 def capture(cap: int, *pieces: bytes) -> Captured:

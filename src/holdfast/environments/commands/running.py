@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from holdfast.backends import ExecProcess
-from holdfast.environments.run import DRAIN, PIECE, end_process
+from holdfast.environments.commands.run import DRAIN, PIECE, end_process
 from holdfast.errors import HoldfastError, RemoteError, StdinClosed
 from holdfast.events import Closed, Exited, ProcessEvent, Verdict
 from holdfast.protocol.process import OutputChunk, OutputStream, ReadResponse, WriteStatus

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.environments import far_side
-from holdfast.environments.far_side import Failed, install
+from holdfast.environments.ssh import far_side
+from holdfast.environments.ssh.far_side import Failed, install
 
 PROGRAM = """
 import sys

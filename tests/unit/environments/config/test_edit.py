@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.environments import config, edit
-from holdfast.environments.snapshot import Entry, ServerUrl, ServingProgram
+from holdfast.environments.config import edit
+from holdfast.environments.config import file as config
+from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
 from holdfast.errors import InvalidConfig
 
 WRITTEN = """\

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.environments import run as run_module
+from holdfast.environments.commands import run as run_module
 from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment

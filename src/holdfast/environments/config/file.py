@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from holdfast.environments.keys import EntryKeys, Unfit, read_keys
-from holdfast.environments.snapshot import (
+from holdfast.environments.config.keys import EntryKeys, Unfit, read_keys
+from holdfast.environments.config.snapshot import (
     DEFAULT_TIMEOUT,
     LOCAL,
     Entry,
@@ -19,7 +19,7 @@ from holdfast.environments.snapshot import (
     ServingProgram,
     Snapshot,
 )
-from holdfast.environments.urls import check_token, check_url
+from holdfast.environments.config.urls import check_token, check_url
 from holdfast.errors import InvalidConfig
 
 __all__ = ["FILE_NAME", "check_id", "load", "parse", "read"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.environments.urls import check_token, check_url
+from holdfast.environments.config.urls import check_token, check_url
 from holdfast.errors import InvalidConfig
 
 

@@ -9,8 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.environments import config
-from holdfast.environments.snapshot import REMOTE, Entry, EnvironmentProvider, ServerUrl, Snapshot
+from holdfast.environments.config import file as config
+from holdfast.environments.config.snapshot import (
+    REMOTE,
+    Entry,
+    EnvironmentProvider,
+    ServerUrl,
+    Snapshot,
+)
 from holdfast.errors import InvalidConfig
 
 __all__ = [

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast._version import __version__
-from holdfast.environments import bundle
-from holdfast.environments.bundle import pack_files, pack_wheel
+from holdfast.environments.ssh import bundle
+from holdfast.environments.ssh.bundle import pack_files, pack_wheel
 
 
 @pytest.mark.slow

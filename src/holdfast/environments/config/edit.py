@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from holdfast.environments import config
-from holdfast.environments.keys import FileKeys, Unfit, read_keys
-from holdfast.environments.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
+from holdfast.environments.config import file as config
+from holdfast.environments.config.keys import FileKeys, Unfit, read_keys
+from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.errors import InvalidConfig
 from holdfast.server.toml_text import Table, spell_value
 

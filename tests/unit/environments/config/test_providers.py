@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.environments.providers import (
+from holdfast.environments.config.providers import (
     NOISE_VARIABLES,
     FileProvider,
     GivenProvider,
@@ -13,7 +13,7 @@ from holdfast.environments.providers import (
     holdfast_home,
     provider_from_env,
 )
-from holdfast.environments.snapshot import Entry, ServerUrl, Snapshot
+from holdfast.environments.config.snapshot import Entry, ServerUrl, Snapshot
 from holdfast.errors import InvalidConfig
 
 NOISE = dict.fromkeys(NOISE_VARIABLES, "x")

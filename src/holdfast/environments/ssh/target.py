@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from holdfast._version import __version__
 from holdfast.client.command import ServingCommand
 from holdfast.client.target import CommandTarget, Target
-from holdfast.environments.ssh_address import SERVE, SshAddress, SshCommand
-from holdfast.environments.ssh_probe import MARK, Missing, Ready, launch_line, read_report
+from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
+from holdfast.environments.ssh.probe import MARK, Missing, Ready, launch_line, read_report
 from holdfast.errors import ConnectFailed
 from holdfast.transports.base import Receiver, Transport
 
 if TYPE_CHECKING:
-    from holdfast.environments.deploy import Consent
     from holdfast.environments.environment import Environment
+    from holdfast.environments.ssh.deploy import Consent
 
 __all__ = ["SshTarget", "program_target", "ssh_environment"]
 
@@ -111,7 +111,7 @@ class SshTarget(Target):
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
         found = await self._launch()
         if isinstance(found, Missing):
-            from holdfast.environments.deploy import offer  # seldom needed
+            from holdfast.environments.ssh.deploy import offer  # seldom needed
 
             await self.aclose()
             if await offer(self.address, found, self._install) is None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.environments.ssh_address import SERVE, SshAddress, SshCommand
+from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
 from holdfast.errors import ConnectFailed
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from holdfast.backends import ExecProcess
-from holdfast.environments.completed import Completed
+from holdfast.environments.commands.completed import Completed
+from holdfast.environments.commands.run import run_to_end
+from holdfast.environments.commands.running import Running
 from holdfast.environments.folder import AnyPath
-from holdfast.environments.run import run_to_end
-from holdfast.environments.running import Running
 from holdfast.errors import (
     DuplicateProcess,
     HoldfastError,
