@@ -27,7 +27,7 @@ _ROUNDS = 5
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure Holdfast and the real Codex server in the same run.",
+        description="Measure Holdfast, the real Codex server and peers in the same run.",
     )
     parser.add_argument(
         "--only",
@@ -43,13 +43,19 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--holdfast-command",
         metavar="COMMAND",
-        help="how Holdfast is started (default: the holdfast of this Python, `serve` on loopback)",
+        help="how Holdfast's server is started (default: `holdfast serve` of this Python)",
     )
     parser.add_argument(
         "--codex",
         metavar="PATH",
         default=os.environ.get("CODEX_BIN"),
         help="the codex binary (default: $CODEX_BIN; without it Codex is left out)",
+    )
+    parser.add_argument(
+        "--peers",
+        metavar="PATH",
+        default=os.environ.get("PEERS_PYTHON"),
+        help="a Python with requirements/peers.txt (default: $PEERS_PYTHON; else left out)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value here")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table here too")
@@ -83,6 +89,7 @@ async def _measure(
     benchmarks: Sequence[Benchmark],
     commands: Mapping[Subject, ServerCommand],
     *,
+    peers: str | None,
     rounds: int,
     sizes: Sizes,
 ) -> Measurements:
@@ -90,7 +97,9 @@ async def _measure(
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await run_rounds(benchmarks, commands, rounds=rounds, sizes=sizes, progress=_progress)
+    return await run_rounds(
+        benchmarks, commands, peers=peers, rounds=rounds, sizes=sizes, progress=_progress
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -99,11 +108,14 @@ def main(arguments: list[str]) -> int:
     benchmarks = [one for one in ALL if options.only is None or one.name in options.only]
     figures = [figure for one in benchmarks for figure in one.figures]
     rounds: int = options.rounds or (1 if options.quick else _ROUNDS)
-    machine = facts([options.codex, "--version"] if options.codex else None)
+    peers: str | None = options.peers or None
+    machine = facts([options.codex, "--version"] if options.codex else None, peers)
     command = shlex.join(["python", "-m", "bench", *arguments])
     sizes = QUICK if options.quick else FULL
     try:
-        seen = uvloop.run(_measure(benchmarks, _commands(options), rounds=rounds, sizes=sizes))
+        seen = uvloop.run(
+            _measure(benchmarks, _commands(options), peers=peers, rounds=rounds, sizes=sizes)
+        )
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
     if not options.codex:

@@ -9,7 +9,7 @@ from bench import wire
 from bench.client import RawClient
 from bench.errors import BenchError
 
-__all__ = ["AtOnce", "InTurn"]
+__all__ = ["AtOnce", "InTurn", "settle"]
 
 
 class InTurn:
@@ -52,8 +52,13 @@ class AtOnce:
         return time.perf_counter() - begun
 
     def __call__(self, payload: memoryview) -> bool:
-        number = wire.decode(payload).id
-        if number is None:
-            raise BenchError("a reply without an id")
-        self._waiting.remove(number)
+        settle(self._waiting, payload)
         return not self._waiting
+
+
+def settle(waiting: set[int], payload: memoryview) -> None:
+    """Take the id of a reply from those that are waited for."""
+    number = wire.decode(payload).id
+    if number is None:
+        raise BenchError("a reply without an id")
+    waiting.remove(number)

@@ -23,6 +23,7 @@ __all__ = [
     "Better",
     "Context",
     "Figure",
+    "Limit",
     "Measure",
     "Measurements",
     "Runner",
@@ -41,7 +42,10 @@ class Subject(Enum):
     HOLDFAST = "holdfast"
     CODEX = "codex"
     BARE = "bare"
-    """The same work by bare system calls from this process, with no server at all."""
+    """The same work by what Python itself has, with no server and no library."""
+
+    SWE_REX = "swe-rex"
+    OPENAI_AGENTS = "openai-agents"
 
 
 class Acks(Enum):
@@ -70,6 +74,13 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limit:
+    """What Holdfast's figure itself must reach, in its unit."""
+
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Figure:
     """One row of the table."""
 
@@ -80,12 +91,19 @@ class Figure:
     client: Acks | None = None
     """None where no client is part of what is measured."""
 
-    targets: tuple[Target, ...] = ()
+    others: tuple[Subject, ...] = (Subject.CODEX, Subject.BARE)
+    """Whom Holdfast stands beside; figures with the same ones are one table."""
+
+    targets: tuple[Target | Limit, ...] = ()
     """What Holdfast is held to, all of it; empty where the figure is only shown."""
 
     def best(self, values: Sequence[float]) -> float:
         """Return the best of the rounds, the one least disturbed by the machine's other work."""
         return min(values) if self.better is Better.LOWER else max(values)
+
+    def reaches(self, value: float, wanted: float) -> bool:
+        """Tell whether a value is as good as one that is wanted."""
+        return value <= wanted if self.better is Better.LOWER else value >= wanted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +141,10 @@ class Sizes:
     delay_requests: int
     """Walks and reads in flight."""
 
+    runs: int
+    run_bytes: int
+    """Output of the one command that writes much."""
+
 
 MIB = 1024 * 1024
 
@@ -146,6 +168,8 @@ FULL = Sizes(
     walks=5,
     delay_echoes=25,
     delay_requests=100,
+    runs=200,
+    run_bytes=100_000_000,
 )
 """Enough for figures that repeat within a few percent on a quiet machine."""
 
@@ -169,6 +193,8 @@ QUICK = Sizes(
     walks=2,
     delay_echoes=3,
     delay_requests=10,
+    runs=5,
+    run_bytes=8_000_000,
 )
 """Enough to see that every measurement works; the figures mean little."""
 
@@ -179,7 +205,10 @@ class Context:
 
     sizes: Sizes
     command: ServerCommand | None
-    """How the subject's server is started; None for the bare system calls."""
+    """How the subject's server is started; None for a subject without one."""
+
+    peers: str | None
+    """The interpreter that has the packages of Holdfast's peers, if there is one."""
 
 
 Runner = Callable[[Context], Awaitable[Mapping[str, float]]]
@@ -244,6 +273,9 @@ class Measurements:
     missing: list[str] = field(default_factory=list)
     """What could not be measured on this machine, as sentences."""
 
+    unavailable: set[tuple[str, Subject]] = field(default_factory=set)
+    """The figures of those subjects."""
+
     def add(self, key: str, subject: Subject, value: float) -> None:
         self.values.setdefault((key, subject), []).append(value)
 
@@ -264,7 +296,7 @@ class Measurements:
         return ours / theirs if ours is not None and theirs else None
 
     def met(self, figure: Figure) -> bool | None:
-        """Tell whether all targets were reached; None without one, or without a ratio."""
+        """Tell whether all targets were reached; None without one, or without the values."""
         if not figure.targets:
             return None
         reached = [self._reached(figure, target) for target in figure.targets]
@@ -272,8 +304,9 @@ class Measurements:
             return False
         return None if None in reached else True
 
-    def _reached(self, figure: Figure, target: Target) -> bool | None:
-        ratio = self.ratio(figure, target.against)
-        if ratio is None:
-            return None
-        return ratio <= target.factor if figure.better is Better.LOWER else ratio >= target.factor
+    def _reached(self, figure: Figure, target: Target | Limit) -> bool | None:
+        if isinstance(target, Limit):
+            value, wanted = self.best(figure, Subject.HOLDFAST), target.value
+        else:
+            value, wanted = self.ratio(figure, target.against), target.factor
+        return None if value is None else figure.reaches(value, wanted)

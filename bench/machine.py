@@ -12,14 +12,17 @@ from pathlib import Path
 __all__ = ["facts"]
 
 _PACKAGES = ("holdfast", "picows", "uvloop", "msgspec", "pybase64")
+_PEERS = ("swe-rex", "openai-agents")
+_PRINT_VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 
 
-def facts(codex: Sequence[str] | None) -> dict[str, str]:
+def facts(codex: Sequence[str] | None, peers: str | None) -> dict[str, str]:
     """
     Describe this machine and what is measured on it.
 
     Args:
         codex: The argv that prints the version of the real server, or None without one.
+        peers: The interpreter that has the packages of Holdfast's peers, or None.
     """
     found = {
         "cores": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}",
@@ -35,6 +38,9 @@ def facts(codex: Sequence[str] | None) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[package] = "not installed"
     found["codex"] = _version(codex) if codex is not None else "not given"
+    if peers is not None:
+        for package in _PEERS:
+            found[package] = _version([peers, "-c", _PRINT_VERSION, package])
     return found
 
 

@@ -10,12 +10,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Memory", "cpu_seconds", "end", "memory", "pin", "tree"]
+__all__ = [
+    "Memory",
+    "WaitingForACore",
+    "cpu_seconds",
+    "end",
+    "memory",
+    "on_one_core",
+    "peak_memory",
+    "pin",
+    "reset_peaks",
+    "tree",
+]
 
 _PROC = Path("/proc")
 
@@ -83,6 +94,24 @@ def pin(pids: Iterable[int], core: int) -> None:
                 os.sched_setaffinity(int(task.name), {core})
 
 
+@contextmanager
+def on_one_core(pids: Iterable[int]) -> Iterator[None]:
+    """
+    Put this process and a server on one core.
+
+    Across cores a round trip is mostly the time an idle core takes to wake up, which
+    says nothing about the server.
+    """
+    cores = os.sched_getaffinity(0)
+    core = max(cores)
+    pin(pids, core)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """
     Return the user and system time the processes have used so far.
@@ -93,6 +122,22 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     """
     # What clock_getcpuclockid(3) computes; Python has it for threads only.
     return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
+
+
+class WaitingForACore:
+    """Tells how long the calling thread was ready to run and did not, as others had the cores."""
+
+    def __init__(self) -> None:
+        self._fd = os.open(_PROC / "thread-self" / "schedstat", os.O_RDONLY)
+
+    def seconds(self) -> float:
+        """Return the seconds so far; takes some microseconds."""
+        # On the CPU, waiting for it, and how often: in nanoseconds, the first two.
+        return int(os.pread(self._fd, 64, 0).split()[1]) / 1e9
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._fd)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +172,20 @@ def memory(pids: Iterable[int]) -> Memory:
         for key, size in _file_mappings((_PROC / str(pid) / "smaps").read_text()):
             files[key] = max(files.get(key, 0), size)
     return Memory(pss=pss * 1024, rss=rss * 1024, alone=(private + sum(files.values())) * 1024)
+
+
+def reset_peaks() -> None:
+    """Make what this process and its descendants hold now their peak."""
+    for ref in tree(os.getpid()):
+        (_PROC / str(ref.pid) / "clear_refs").write_text("5")
+
+
+def peak_memory() -> int:
+    """Add up the most bytes (RSS) that this process and its descendants have held since."""
+    return 1024 * sum(
+        _kib_fields((_PROC / str(ref.pid) / "status").read_text())["VmHWM"]
+        for ref in tree(os.getpid())
+    )
 
 
 def _kib_fields(text: str) -> dict[str, int]:

@@ -6,38 +6,38 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from bench.figures import Better, Figure, Measurements, Subject
+from bench.figures import Better, Figure, Limit, Measurements, Subject, Target
 
 __all__ = ["as_json", "as_markdown"]
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _NONE = "\N{EN DASH}"
 
-_COLUMNS = (
-    "",
-    "unit",
-    "client",
-    "Holdfast",
-    "Codex",
-    "bare",
-    f"{_TIMES} Codex",
-    f"{_TIMES} bare",
-    "target",
-    "",
-)
+_UNAVAILABLE = "not available"
 
-_NAMES = {Subject.HOLDFAST: "Holdfast", Subject.CODEX: "Codex", Subject.BARE: "bare"}
+_NAMES = {
+    Subject.HOLDFAST: "Holdfast",
+    Subject.CODEX: "Codex",
+    Subject.BARE: "bare",
+    Subject.SWE_REX: "SWE-ReX",
+    Subject.OPENAI_AGENTS: "openai-agents",
+}
 
 _NOTES = """\
 Best round of each. *Client* is how the one client that all servers share acknowledges what it
 receives: *ordinary* leaves that to the kernel (delayed ACKs), *quick ACKs* sets `TCP_QUICKACK`
 again after each receive, which spares a server that leaves Nagle on its waits. *Bare* is the same
-work by system calls from Python, with no server.
+work by what Python itself has, with no server: system calls, or where Holdfast stands beside
+libraries `asyncio.create_subprocess_exec`.
 
 Streams are timed from their first output to the last; the client adds up sizes and checks sequence
 numbers, after it has compared every byte of a smaller stream. CPU is the user and system time of
 the server's own processes, without the commands they run. Memory is theirs too: PSS is lower where
 others map the same files, as this benchmark does, and RSS counts twice what two of them share.
+
+A run is one call of a library, in a process that does nothing else. Its growth of memory is that
+of the peak RSS. It holds the loop while a tick that is due each millisecond does not come; on a
+busy machine part of that is waiting for a core, so the rest is shown too.
 """
 
 
@@ -53,9 +53,9 @@ def as_markdown(
     """Write the table, the facts it holds for, and what broke."""
     lines = [f"`{command}`, {rounds} round{'s' if rounds != 1 else ''}{remark}", ""]
     lines += [", ".join(f"{name} {value}" for name, value in facts.items()) + ".", ""]
-    lines += [_row(_COLUMNS), "|---|---|---|--:|--:|--:|--:|--:|---|---|"]
-    lines += [_row(_cells(figure, seen)) for figure in figures]
-    lines += ["", _NOTES]
+    for others in dict.fromkeys(figure.others for figure in figures):
+        lines += [*_table([one for one in figures if one.others == others], others, seen), ""]
+    lines += [_NOTES]
     if seen.missing:
         lines += ["Not measured:", "", *(f"- {text}" for text in seen.missing), ""]
     if seen.failures:
@@ -67,25 +67,45 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _cells(figure: Figure, seen: Measurements) -> list[str]:
+def _table(figures: Sequence[Figure], others: Sequence[Subject], seen: Measurements) -> list[str]:
+    """Write the figures that stand beside the same others; a column without content is left out."""
+    clients = any(figure.client is not None for figure in figures)
+    names = [_NAMES[subject] for subject in others]
+    head = ["", "unit", *(["client"] if clients else [])]
+    numbers = ["Holdfast", *names, *(f"{_TIMES} {name}" for name in names)]
+    return [
+        _row([*head, *numbers, "target", ""]),
+        "|" + "---|" * len(head) + "--:|" * len(numbers) + "---|---|",
+        *(_row(_cells(figure, seen, client=clients)) for figure in figures),
+    ]
+
+
+def _cells(figure: Figure, seen: Measurements, *, client: bool) -> list[str]:
     met = seen.met(figure)
+    name = figure.client.value if figure.client is not None else ""
     return [
         figure.title,
         figure.unit,
-        figure.client.value if figure.client is not None else "",
-        *(_number(seen.best(figure, subject)) for subject in Subject),
-        _number(seen.ratio(figure, Subject.CODEX)),
-        _number(seen.ratio(figure, Subject.BARE)),
-        _targets(figure),
+        *([name] if client else []),
+        *(_value(figure, subject, seen) for subject in (Subject.HOLDFAST, *figure.others)),
+        *(_number(seen.ratio(figure, subject)) for subject in figure.others),
+        ", ".join(_target(figure, target) for target in figure.targets),
         "" if met is None else "met" if met else "**missed**",
     ]
 
 
-def _targets(figure: Figure) -> str:
+def _value(figure: Figure, subject: Subject, seen: Measurements) -> str:
+    best = seen.best(figure, subject)
+    if best is None and (figure.key, subject) in seen.unavailable:
+        return _UNAVAILABLE
+    return _number(best)
+
+
+def _target(figure: Figure, target: Target | Limit) -> str:
     sign = "≤" if figure.better is Better.LOWER else "≥"
-    return ", ".join(
-        f"{sign} {target.factor:g}{_TIMES} {_NAMES[target.against]}" for target in figure.targets
-    )
+    if isinstance(target, Limit):
+        return f"{sign} {target.value:g} {figure.unit}"
+    return f"{sign} {target.factor:g}{_TIMES} {_NAMES[target.against]}"
 
 
 def _number(value: float | None) -> str:
@@ -117,7 +137,14 @@ def as_json(
     return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
 
 
+def _target_entry(target: Target | Limit) -> dict[str, object]:
+    if isinstance(target, Limit):
+        return {"limit": target.value}
+    return {"factor": target.factor, "against": target.against.value}
+
+
 def _entry(figure: Figure, seen: Measurements) -> dict[str, object]:
+    subjects = (Subject.HOLDFAST, *figure.others)
     return {
         "key": figure.key,
         "title": figure.title,
@@ -125,15 +152,11 @@ def _entry(figure: Figure, seen: Measurements) -> dict[str, object]:
         "better": figure.better.value,
         "client": figure.client.value if figure.client is not None else None,
         "rounds": {
-            subject.value: seen.values.get((figure.key, subject), []) for subject in Subject
+            subject.value: seen.values.get((figure.key, subject), []) for subject in subjects
         },
-        "best": {subject.value: seen.best(figure, subject) for subject in Subject},
-        "median": {subject.value: seen.median(figure, subject) for subject in Subject},
-        "ratio": {
-            subject.value: seen.ratio(figure, subject) for subject in (Subject.CODEX, Subject.BARE)
-        },
-        "targets": [
-            {"factor": target.factor, "against": target.against.value} for target in figure.targets
-        ],
+        "best": {subject.value: seen.best(figure, subject) for subject in subjects},
+        "median": {subject.value: seen.median(figure, subject) for subject in subjects},
+        "ratio": {subject.value: seen.ratio(figure, subject) for subject in figure.others},
+        "targets": [_target_entry(target) for target in figure.targets],
         "met": seen.met(figure),
     }

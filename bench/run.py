@@ -21,6 +21,7 @@ async def run_rounds(
     benchmarks: Sequence[Benchmark],
     commands: Mapping[Subject, ServerCommand],
     *,
+    peers: str | None,
     rounds: int,
     sizes: Sizes,
     progress: Callable[[str], None],
@@ -32,7 +33,8 @@ async def run_rounds(
     with another one. A subject that fails is reported and tried again next round.
 
     Args:
-        commands: The servers there are; the bare system calls need none.
+        commands: The servers there are; only Holdfast and Codex have one.
+        peers: The interpreter that has the packages of Holdfast's peers.
         progress: Told in a line what has been measured.
     """
     seen = Measurements()
@@ -41,12 +43,12 @@ async def run_rounds(
             subjects = [
                 subject
                 for subject in benchmark.runners
-                if subject is Subject.BARE or subject in commands
+                if subject is not Subject.CODEX or subject in commands
             ]
             turn = number % max(1, len(subjects))
             for subject in subjects[turn:] + subjects[:turn]:
                 where = f"round {number + 1}/{rounds}, {benchmark.name}, {subject.value}"
-                context = Context(sizes=sizes, command=commands.get(subject))
+                context = Context(sizes=sizes, command=commands.get(subject), peers=peers)
                 await _run(benchmark, subject, context, seen, where=where, progress=progress)
     return seen
 
@@ -69,6 +71,7 @@ async def _run(
     except NotAvailable as reason:
         if str(reason) not in seen.missing:
             seen.missing.append(str(reason))
+        seen.unavailable.update((figure.key, subject) for figure in benchmark.figures)
         progress(f"{where}: not available, {reason}")
         return
     except TimeoutError:

@@ -33,6 +33,38 @@ apt_get() {
     DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends "$@" </dev/null
 }
 
+# Prints the Debian packages of the programs that only tests need and that are not here.
+missing_test_packages() {
+    local pair
+    for pair in sshd:openssh-server ssh:openssh-client bwrap:bubblewrap; do
+        PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}"
+    done
+}
+
+# Installs those programs where that is allowed; without them some tests are skipped.
+install_test_packages() {
+    local missing policy=/usr/sbin/policy-rc.d
+    if [ -z "$(missing_test_packages)" ] || ! can_install_system_packages; then
+        return
+    fi
+    # Of two scripts at once, the second waits and finds the work done.
+    exec 9>"$ROOT/.venv.lock"
+    flock 9
+    mapfile -t missing < <(missing_test_packages)
+    # The tests start an sshd of their own; one of the system's must not come with it.
+    if [ "${#missing[@]}" -eq 0 ]; then
+        :
+    elif [ -e "$policy" ]; then
+        install_system_packages "${missing[@]}"
+    else
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+        (install_system_packages "${missing[@]}") || { rm -f "$policy" && exit 1; }
+        rm -f "$policy"
+    fi
+    exec 9>&-
+}
+
 # Prints the first interpreter on PATH that is new enough.
 find_python() {
     local name
@@ -89,6 +121,9 @@ is_installed() { [ -x "$VENV/bin/python" ] && [ "$(cat "$VENV/.has-$1" 2>/dev/nu
 # Brings .venv up to date with `run` (what the package needs) or `dev` (everything).
 setup() {
     local kind=$1 wanted
+    if [ "$kind" = dev ]; then
+        install_test_packages
+    fi
     wanted=$(fingerprint)
     if is_installed "$kind" "$wanted"; then
         return
@@ -125,7 +160,7 @@ in_venv() { VIRTUAL_ENV="$VENV" "$VENV/bin/uv" pip --quiet "$@" >&2; }
 # Sets and exports CODEX_BIN, the real Codex; fetches it with npm where it is not given.
 # Fails, having said why, where it cannot be had.
 find_codex() {
-    local home="$ROOT/.cache/codex-$CODEX_VERSION"
+    local home="$ROOT/.codex-$CODEX_VERSION"
     if [ -n "${CODEX_BIN:-}" ]; then
         [ -x "$CODEX_BIN" ] || die "CODEX_BIN is not a program: $CODEX_BIN"
     elif ! CODEX_BIN=$(installed_codex "$home"); then

@@ -1,7 +1,7 @@
 """Every benchmark, in the order of the table."""
 
 from bench.figures import Benchmark
-from bench.measures import delay, echo, files, http, launch, memory, rpc, starts, streams
+from bench.measures import delay, echo, files, http, launch, memory, rpc, run, starts, streams
 
 __all__ = ["ALL"]
 
@@ -23,4 +23,5 @@ ALL: tuple[Benchmark, ...] = (
     memory.IDLE,
     launch.SERVER,
     launch.IMPORT,
+    run.RUN,
 )

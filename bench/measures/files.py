@@ -20,7 +20,7 @@ import msgspec
 import pybase64
 
 from bench import bare, wire
-from bench.calls import AtOnce, InTurn
+from bench.calls import AtOnce, InTurn, settle
 from bench.client import RawClient
 from bench.errors import BenchError
 from bench.figures import (
@@ -37,6 +37,7 @@ from bench.figures import (
     for_both,
     through_both,
 )
+from bench.processes import on_one_core
 from bench.servers import talking
 
 __all__ = ["METADATA", "READ", "WALK", "WRITE", "make_tree", "walk_params"]
@@ -69,15 +70,19 @@ async def _metadata(context: Context, acks: Acks) -> Mapping[str, float]:
         def requests(number: int) -> list[bytes]:
             return [wire.request(n, "fs/getMetadata", params) for n in range(number)]
 
-        async with talking(context.command, acks) as (_, client):
+        async with talking(context.command, acks) as (server, client):
             await InTurn(client, requests(_WARM_UP)).run()
-            in_turn = await InTurn(client, requests(sizes.metadata_calls)).run()
+            apart = await InTurn(client, requests(sizes.metadata_calls)).run()
             batch = requests(sizes.pipelined_width)
             await AtOnce(client, batch).run()
             batches = [AtOnce(client, batch) for _ in range(sizes.metadata_batches)]
             at_once = sum([await one.run() for one in batches])
+            with on_one_core(server.processes()):
+                await InTurn(client, requests(_WARM_UP)).run()
+                together = await InTurn(client, requests(sizes.metadata_calls)).run()
     return {
-        "metadata": sizes.metadata_calls / in_turn,
+        "metadata": sizes.metadata_calls / together,
+        "metadata_apart": sizes.metadata_calls / apart,
         "metadata_pipelined": sizes.metadata_batches * sizes.pipelined_width / at_once,
     }
 
@@ -164,10 +169,7 @@ class _WrittenBlocks:
         self._next += 1
 
     def __call__(self, payload: memoryview) -> bool:
-        number = wire.decode(payload).id
-        if number is None:
-            raise BenchError("a reply without an id")
-        self._unanswered.remove(number)
+        settle(self._unanswered, payload)
         self._send()
         return not self._unanswered
 
@@ -397,7 +399,17 @@ def _transfers(kind: str, whole: str, measure: Measure, largest: int | None = No
 METADATA = Benchmark(
     name="metadata",
     figures=both_clients(
-        _ahead("metadata", "`fs/getMetadata` of a file, in turn", "calls/s"),
+        _ahead(
+            "metadata",
+            "`fs/getMetadata` of a file, in turn, client and server on one core",
+            "calls/s",
+        ),
+        Figure(
+            key="metadata_apart",
+            title="`fs/getMetadata` of a file, in turn, on any core",
+            unit="calls/s",
+            better=Better.HIGHER,
+        ),
         _ahead("metadata_pipelined", "`fs/getMetadata` of a file, batches of 250", "calls/s"),
     ),
     runners=dict.fromkeys((Subject.HOLDFAST, Subject.CODEX), through_both(_metadata)),

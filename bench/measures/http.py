@@ -20,6 +20,7 @@ from bench.figures import (
     both_clients,
     through_both,
 )
+from bench.processes import on_one_core
 from bench.servers import talking
 
 __all__ = ["REQUESTS"]
@@ -62,12 +63,19 @@ def _requests(url: str, count: int) -> list[bytes]:
 
 async def _measure(context: Context, acks: Acks) -> Mapping[str, float]:
     count = context.sizes.http_requests
-    async with _origin() as url, talking(context.command, acks) as (_, client):
+    async with _origin() as url, talking(context.command, acks) as (server, client):
         await InTurn(client, _requests(url, _WARM_UP)).run()
-        in_turn = await InTurn(client, _requests(url, count)).run()
+        apart = await InTurn(client, _requests(url, count)).run()
         await AtOnce(client, _requests(url, _WARM_UP)).run()
         at_once = await AtOnce(client, _requests(url, count)).run()
-    return {"http": count / in_turn, "http_pipelined": count / at_once}
+        with on_one_core(server.processes()):
+            await InTurn(client, _requests(url, _WARM_UP)).run()
+            together = await InTurn(client, _requests(url, count)).run()
+    return {
+        "http": count / together,
+        "http_apart": count / apart,
+        "http_pipelined": count / at_once,
+    }
 
 
 REQUESTS = Benchmark(
@@ -75,10 +83,16 @@ REQUESTS = Benchmark(
     figures=both_clients(
         Figure(
             key="http",
-            title=f"small `{_METHOD}`s to a local server, in turn",
+            title=f"small `{_METHOD}`s to a local server, in turn, client and server on one core",
             unit="calls/s",
             better=Better.HIGHER,
             targets=(Target(factor=1.0),),
+        ),
+        Figure(
+            key="http_apart",
+            title=f"small `{_METHOD}`s to a local server, in turn, on any core",
+            unit="calls/s",
+            better=Better.HIGHER,
         ),
         Figure(
             key="http_pipelined",

@@ -1,34 +1,31 @@
 import asyncio
-import os
 
-from holdfast import ExecBackend, ExecServerClient, LocalBackend, OutputChunk, PathUri, StartParams
+import holdfast
 
 
-async def say_hello(backend: ExecBackend) -> None:
-    """Run one command; whoever calls this decides where."""
-    request = StartParams(
-        process_id="hello",  # our own name for it
-        argv=["sh", "-c", "echo hello from process $$"],
-        cwd=PathUri.from_path("/"),
-        env={"PATH": os.defpath},
-        tty=False,
-    )
-    process = await backend.start(request)
-    async for event in process.events():
-        if isinstance(event, OutputChunk):
-            print(event.stream, event.chunk)
-    verdict = await process.wait()
-    print(verdict)
-    assert verdict.ok
+async def show(env: holdfast.Environment) -> None:
+    """Whoever calls this decides where it runs."""
+    done = await env.run("echo hello from process $$", timeout=60)
+    print(done.stdout, done.exit_code, done.reason)
+    assert done.ok
+
+    async with env.start(["python3", "-i", "-q"], tty=True) as repl:
+        await repl.write("6 * 7\n")
+        async for chunk in repl.output():
+            print(chunk.text, end="")
+            if "42" in chunk.text:
+                break  # the end of the block ends the process
+
+    await env.files.write("notes.txt", "hello\n")
+    assert await env.files.read_text("notes.txt") == "hello\n"
 
 
 async def main() -> None:
-    async with LocalBackend() as here:
-        await say_hello(here)
+    async with holdfast.connect() as here:
+        await show(here)
     # The URL of a server would do as well; this command is a server on its standard streams.
-    command = ["holdfast", "serve", "--listen", "stdio"]
-    async with await ExecServerClient.connect(command) as there:
-        await say_hello(there)
+    async with holdfast.connect(["holdfast", "serve", "--listen", "stdio"]) as there:
+        await show(there)
 
 
 asyncio.run(main())

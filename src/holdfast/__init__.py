@@ -12,14 +12,24 @@ from holdfast._version import __version__
 # Type checkers know the name; loading `typing` for it would cost more than all the rest.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from holdfast import sync
     from holdfast.backends import ExecBackend, ExecProcess, FileSystem, HttpClient
     from holdfast.client import ExecServerClient
     from holdfast.client.target import MemoryTarget
+    from holdfast.environments.commands.capture import Captured
+    from holdfast.environments.commands.completed import Completed
+    from holdfast.environments.commands.running import Chunk, Running
+    from holdfast.environments.connect import connect
+    from holdfast.environments.environment import Environment
+    from holdfast.environments.files import Files
     from holdfast.errors import (
+        CommandFailed,
         ConnectFailed,
         ConnectionLost,
         DuplicateProcess,
+        EnvironmentClosed,
         HoldfastError,
+        InvalidConfig,
         InvalidParams,
         InvalidRequest,
         NotFound,
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
         RemoteError,
         SpawnFailed,
         StdinClosed,
+        UnknownProcess,
         Unsupported,
     )
     from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
@@ -36,7 +47,7 @@ if TYPE_CHECKING:
     from holdfast.http.local import LocalHttpClient
     from holdfast.process.backend import LocalBackend
     from holdfast.protocol.base import Base64
-    from holdfast.protocol.fs import FileMetadata, WalkOptions
+    from holdfast.protocol.fs import DirectoryEntry, FileMetadata, WalkOptions
     from holdfast.protocol.http import HttpHeader, HttpRequestParams, HttpResponse
     from holdfast.protocol.paths import PathUri
     from holdfast.protocol.process import (
@@ -50,22 +61,31 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Base64",
+    "Captured",
+    "Chunk",
     "Closed",
+    "CommandFailed",
+    "Completed",
     "ConnectFailed",
     "ConnectionLost",
+    "DirectoryEntry",
     "DuplicateProcess",
     "EnvPolicy",
+    "Environment",
+    "EnvironmentClosed",
     "ExecBackend",
     "ExecProcess",
     "ExecServerClient",
     "Exited",
     "FileMetadata",
     "FileSystem",
+    "Files",
     "HoldfastError",
     "HttpClient",
     "HttpHeader",
     "HttpRequestParams",
     "HttpResponse",
+    "InvalidConfig",
     "InvalidParams",
     "InvalidRequest",
     "LocalBackend",
@@ -81,27 +101,40 @@ __all__ = [
     "Reason",
     "Refused",
     "RemoteError",
+    "Running",
     "Server",
     "SpawnFailed",
     "StartParams",
     "StdinClosed",
     "TerminalSize",
+    "UnknownProcess",
     "Unsupported",
     "Verdict",
     "WalkOptions",
     "WriteStatus",
     "__version__",
+    "connect",
+    "sync",
 ]
 
 _HOMES = {
     "holdfast.backends": ("ExecBackend", "ExecProcess", "FileSystem", "HttpClient"),
     "holdfast.client": ("ExecServerClient",),
     "holdfast.client.target": ("MemoryTarget",),
+    "holdfast.environments.commands.capture": ("Captured",),
+    "holdfast.environments.commands.completed": ("Completed",),
+    "holdfast.environments.connect": ("connect",),
+    "holdfast.environments.environment": ("Environment",),
+    "holdfast.environments.files": ("Files",),
+    "holdfast.environments.commands.running": ("Chunk", "Running"),
     "holdfast.errors": (
+        "CommandFailed",
         "ConnectFailed",
         "ConnectionLost",
         "DuplicateProcess",
+        "EnvironmentClosed",
         "HoldfastError",
+        "InvalidConfig",
         "InvalidParams",
         "InvalidRequest",
         "NotFound",
@@ -111,6 +144,7 @@ _HOMES = {
         "RemoteError",
         "SpawnFailed",
         "StdinClosed",
+        "UnknownProcess",
         "Unsupported",
     ),
     "holdfast.events": ("Closed", "Exited", "ProcessEvent", "Reason", "Verdict"),
@@ -118,7 +152,7 @@ _HOMES = {
     "holdfast.http.local": ("LocalHttpClient",),
     "holdfast.process.backend": ("LocalBackend",),
     "holdfast.protocol.base": ("Base64",),
-    "holdfast.protocol.fs": ("FileMetadata", "WalkOptions"),
+    "holdfast.protocol.fs": ("DirectoryEntry", "FileMetadata", "WalkOptions"),
     "holdfast.protocol.http": ("HttpHeader", "HttpRequestParams", "HttpResponse"),
     "holdfast.protocol.paths": ("PathUri",),
     "holdfast.protocol.process": (
@@ -135,6 +169,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
+    if name == "sync":
+        return import_module("holdfast.sync")
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(import_module(home), name)

@@ -88,8 +88,14 @@ class ExecProcess(Protocol):
             name: `interrupt`, or where the server takes them a name like `SIGTERM`.
         """
 
-    async def terminate(self) -> bool:
-        """Kill its group at once; whether it was running."""
+    async def terminate(self, *, tree: bool = False) -> bool:
+        """
+        Kill its group at once; whether it was running.
+
+        Args:
+            tree: Also what left the group and is still below it: a child with a
+                session of its own, a job of a shell. A Codex server knows groups only.
+        """
 
     def events(self) -> AsyncIterator[ProcessEvent]:
         """

@@ -2,16 +2,25 @@
 Every exception that Holdfast raises, as one tree.
 
 A caller can tell apart: the line broke (`ConnectionLost`), the other side
-refused (`RemoteError`), one side broke the protocol (`ProtocolError`), or what
-was asked for cannot be had here (`Refused`). The module imports nothing.
+refused (`RemoteError`), one side broke the protocol (`ProtocolError`), what was
+asked for cannot be had here (`Refused`), or what a person wrote down cannot be
+used (`InvalidConfig`). The module imports nothing.
 """
+
+# Type checkers know the name; at run time nothing is imported.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.environments.commands.completed import Completed
 
 __all__ = [
     "CannotEnforce",
+    "CommandFailed",
     "ConnectFailed",
     "ConnectionLost",
     "DuplicateProcess",
+    "EnvironmentClosed",
     "HoldfastError",
+    "InvalidConfig",
     "InvalidParams",
     "InvalidPermissionPath",
     "InvalidRequest",
@@ -70,12 +79,30 @@ class Unsupported(RemoteError):
     """The peer does not know the method: it lacks that extension of Holdfast."""
 
 
+class CommandFailed(HoldfastError):
+    """A command that was to succeed did not; `completed` has its output and how it ended."""
+
+    def __init__(self, message: str, completed: "Completed") -> None:
+        super().__init__(message)
+        self.completed = completed
+
+
 class ConnectionLost(HoldfastError):
     """The transport ended with work still in flight."""
 
 
 class ConnectFailed(ConnectionLost):
     """The connection could not be made in the first place."""
+
+
+class InvalidConfig(HoldfastError):
+    """What a person wrote down cannot be used; `advice` says what to do about it."""
+
+    def __init__(self, message: str, advice: str | None = None) -> None:
+        super().__init__(message)
+        self.advice = advice
+        if advice is not None:
+            self.add_note(advice)  # seen below a traceback, without changing the text
 
 
 class Refused(HoldfastError):
@@ -105,8 +132,8 @@ class InvalidRequest(Refused):
 class UnknownProcess(InvalidRequest):
     """No process has that id in this session."""
 
-    def __init__(self, process_id: str) -> None:
-        super().__init__(f"unknown process id {process_id}")
+    def __init__(self, process_id: str, message: str | None = None) -> None:
+        super().__init__(message or f"unknown process id {process_id}")
         self.process_id = process_id
 
 
@@ -116,6 +143,14 @@ class DuplicateProcess(InvalidRequest):
     def __init__(self, process_id: str, message: str | None = None) -> None:
         super().__init__(message or f"process {process_id} already exists")
         self.process_id = process_id
+
+
+class EnvironmentClosed(InvalidRequest):
+    """The environment was closed; nothing can be done with it any more."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"environment `{name}` is closed: open it again with `holdfast.connect`")
+        self.name = name
 
 
 class SessionAttached(Refused):

@@ -34,6 +34,8 @@ class Reason(StrEnum):
     """A signal killed it that nobody here asked for."""
     TERMINATED = "terminated"
     """`terminate` was called."""
+    TIMED_OUT = "timedOut"
+    """It took longer than it was given, and was terminated."""
     SESSION_EXPIRED = "sessionExpired"
     """Its session lost its connection and nobody came back in time."""
     SERVER_STOPPING = "serverStopping"
@@ -117,6 +119,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
                 return f"killed by {_signal_name(self.signal)}"
             case Reason.TERMINATED:
                 return "terminated on request"
+            case Reason.TIMED_OUT:
+                return self.detail or "took too long and was terminated"
             case Reason.SESSION_EXPIRED:
                 return "terminated because its session expired"
             case Reason.SERVER_STOPPING:

@@ -11,10 +11,13 @@ import pytest
 from holdfast.backends import ExecBackend
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
+from holdfast.environments.ssh.address import SshAddress, SshCommand
+from holdfast.environments.ssh.target import SshTarget
 from holdfast.process.backend import LocalBackend
 from holdfast.server.app import Server
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.memory import connect_memory
+from tests.e2e.sshd import Host, host, missing_parts, need_ssh
 from tests.e2e.wire import HOLDFAST, serving
 from tests.real.codex import codex, codex_serving, temporary
 
@@ -24,6 +27,7 @@ PLACES = [
     "websocket",
     "unix",
     "stdio",
+    pytest.param("ssh", marks=pytest.mark.slow),
     pytest.param("real-websocket", marks=pytest.mark.real),
     pytest.param("real-stdio", marks=pytest.mark.real),
 ]
@@ -77,6 +81,16 @@ def codex_url(codex_home: Path) -> Iterator[str | None]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def ssh_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host | None]:
+    if missing_parts():
+        yield None  # the tests that want it are skipped
+        return
+    with host(tmp_path_factory.mktemp("ssh")) as found:
+        found.provide()
+        yield found
+
+
 @pytest.fixture(params=PLACES)
 async def place(
     request: pytest.FixtureRequest,
@@ -84,6 +98,7 @@ async def place(
     unix_url: str,
     codex_url: str | None,
     codex_home: Path,
+    ssh_host: Host | None,
 ) -> AsyncIterator[Place]:
     """Each place where processes can be started, in turn."""
     name: str = request.param
@@ -102,6 +117,11 @@ async def place(
                 target = unix_url
             case "stdio":
                 target = [*HOLDFAST, "serve", "--listen", "stdio"]
+            case "ssh":
+                need_ssh()
+                assert ssh_host is not None  # since it can be had
+                address = SshAddress.of_url(ssh_host.url, ssh=ssh_host.ssh)
+                target = SshTarget(SshCommand(address))
             case "real-websocket":
                 assert codex_url is not None  # the mark sees to it
                 target = codex_url

@@ -49,9 +49,9 @@ class Terminal:
         """Press keys."""
         os.write(self._master, keys.encode())
 
-    def expect(self, text: str) -> str:
+    def expect(self, text: str, *, limit: float = LIMIT) -> str:
         """Wait for a text on the screen and return what was there before it."""
-        deadline = monotonic() + LIMIT
+        deadline = monotonic() + limit
         while text not in self.shown:
             left = deadline - monotonic()
             ready = left > 0 and select.select([self._master], [], [], left)[0]

@@ -274,7 +274,7 @@ async def test_a_terminal_survives_its_connection(server: ServerProcess) -> None
         await _bash(client)
         await client.write("p", b"x=remembered\n")
     async with resume(server.url, client.session_id) as again:
-        await again.write("p", b"echo [$x]\n")
+        await again.write("p", b'echo "[$x]"\n')
         await again.output("p", b"[remembered]")
         await again.write("p", b"exit\n")
         assert await again.exited("p") == 0

@@ -33,10 +33,10 @@ def temporary(home: Path) -> str:
 
 
 @contextmanager
-def codex_serving(home: Path) -> Iterator[str]:
-    """Its exec-server on a free port; yields the URL."""
+def codex_serving(home: Path, url: str = "ws://127.0.0.1:0") -> Iterator[str]:
+    """Its exec-server, on a free port unless told which; yields the URL."""
     process = subprocess.Popen(
-        [codex(), "exec-server", "--listen", "ws://127.0.0.1:0"],
+        [codex(), "exec-server", "--listen", url],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

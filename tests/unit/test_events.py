@@ -12,6 +12,8 @@ from holdfast.events import Reason, Verdict
         (Verdict(reason=Reason.SIGNALED, exit_code=137, signal=9), "killed by SIGKILL"),
         (Verdict(reason=Reason.SIGNALED, exit_code=168, signal=40), "killed by signal 40"),
         (Verdict(reason=Reason.TERMINATED, exit_code=137, signal=9), "terminated on request"),
+        (Verdict(reason=Reason.TIMED_OUT, exit_code=137), "took too long and was terminated"),
+        (Verdict(reason=Reason.TIMED_OUT, detail="took too long"), "took too long"),
         (Verdict(reason=Reason.SESSION_EXPIRED), "terminated because its session expired"),
         (Verdict(reason=Reason.SERVER_STOPPING), "terminated because the server stopped"),
         (Verdict(reason=Reason.SPAWN_FAILED, detail="No such file"), "No such file"),

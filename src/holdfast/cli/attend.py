@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from holdfast.backends import ExecBackend, ExecProcess
 from holdfast.cli.foreground import Foreground
-from holdfast.cli.place import connected
+from holdfast.cli.place import connected, is_remote
 from holdfast.cli.request import local_request, remote_request
 from holdfast.cli.status import FAILED, Ended, refused
 from holdfast.errors import ConnectionLost, HoldfastError
@@ -62,9 +62,7 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
 def _place(
     options: argparse.Namespace,
 ) -> AbstractAsyncContextManager[tuple[ExecBackend, StartParams]]:
-    if options.url is None and options.cmd is None:
-        return _here(options)
-    return _on_server(options)
+    return _on_server(options) if is_remote(options) else _here(options)
 
 
 @asynccontextmanager

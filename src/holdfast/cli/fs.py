@@ -129,7 +129,9 @@ async def _run(operation: Operation, options: argparse.Namespace) -> int:
 
 @asynccontextmanager
 async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
-    if options.url is None and options.cmd is None:
+    from holdfast.cli.place import connected, is_remote
+
+    if not is_remote(options):
         from holdfast.filesystem.local import LocalFileSystem  # only one of the two
 
         files = LocalFileSystem()
@@ -138,8 +140,6 @@ async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
         finally:
             await files.aclose()
         return
-    from holdfast.cli.place import connected
-
     async with connected(options) as client:
         info = client.environment
         cwd: str | None = None

@@ -3,6 +3,8 @@
 import argparse
 from typing import TypeAlias
 
+from holdfast.cli.place_parser import add_place_options
+
 __all__ = ["add_fs"]
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
@@ -10,7 +12,7 @@ _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # 
 _ABOUT = """\
 Look at files and move them, here or on a server.
 
-A path is one of the machine that --url or --cmd names, or of this one without either; a
+A path is one of the machine that --on, --url or --cmd names, or of this one without either; a
 relative one begins in the folder that its server runs in. A `file:` URI is taken as it is.
 """
 
@@ -83,18 +85,7 @@ def add_fs(commands: _Commands) -> None:
 def _place() -> argparse.ArgumentParser:
     """What every operation takes."""
     parser = argparse.ArgumentParser(add_help=False)
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--url", metavar="URL", help="on that server: ws://…, wss://… or unix:///PATH"
-    )
-    where.add_argument(
-        "--cmd", metavar="COMMAND", help="on the server this command is, on its stdin and stdout"
-    )
-    parser.add_argument(
-        "--token-file",
-        metavar="PATH",
-        help="holds the bearer token for --url (default: the variable HOLDFAST_TOKEN)",
-    )
+    add_place_options(parser)
     return parser
 
 

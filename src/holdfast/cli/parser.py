@@ -3,7 +3,10 @@
 import argparse
 
 from holdfast._version import __version__
+from holdfast.cli.connect_parser import add_connect
+from holdfast.cli.env_parser import add_env
 from holdfast.cli.fs_parser import add_fs
+from holdfast.cli.place_parser import add_place_options
 
 __all__ = ["make_parser"]
 
@@ -23,6 +26,7 @@ _RUN_EXAMPLES = """\
 examples:
   holdfast run -- make test
   holdfast run --url ws://127.0.0.1:4500 --cwd /srv/app -e CI=1 -- make test
+  holdfast run --on build -- make test
   holdfast run --cmd "ssh build holdfast serve --listen stdio" --tty -- vim notes.txt
   tar c . | holdfast run --url unix:///run/user/1000/holdfast.sock -- tar x -C /tmp/copy
 
@@ -50,6 +54,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_serve(commands, "exec-server", "the same, under the name it has in Codex")
     _add_run(commands)
     add_fs(commands)
+    add_connect(commands)
+    add_env(commands)
     _add_completion(commands)
     return parser
 
@@ -109,21 +115,10 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         description=_RUN_ABOUT,
         epilog=_RUN_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="%(prog)s [--url URL | --cmd COMMAND] [options] [--] ARGV...",
+        usage="%(prog)s [--on WHERE | --url URL | --cmd COMMAND] [options] [--] ARGV...",
         allow_abbrev=False,
     )
-    place = run.add_mutually_exclusive_group()
-    place.add_argument(
-        "--url", metavar="URL", help="on that server: ws://…, wss://… or unix:///PATH"
-    )
-    place.add_argument(
-        "--cmd", metavar="COMMAND", help="on the server this command is, on its stdin and stdout"
-    )
-    run.add_argument(
-        "--token-file",
-        metavar="PATH",
-        help="holds the bearer token for --url (default: the variable HOLDFAST_TOKEN)",
-    )
+    add_place_options(run)
     run.add_argument(
         "--tty", "-t", action="store_true", help="give the command a terminal of its own"
     )

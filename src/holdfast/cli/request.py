@@ -11,9 +11,7 @@ from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.protocol.process import EnvPolicy, StartParams
 
-__all__ = ["bearer_token", "local_request", "remote_request"]
-
-TOKEN_VARIABLE = "HOLDFAST_TOKEN"  # noqa: S105 - its name, not a token
+__all__ = ["local_request", "remote_request"]
 
 _ALL_OF_THE_SERVERS = EnvPolicy(
     inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
@@ -63,26 +61,6 @@ def remote_request(options: argparse.Namespace, info: EnvironmentInfo | None) ->
         env_policy=_ALL_OF_THE_SERVERS,
         sized=knows_sizes,
     )
-
-
-def bearer_token(options: argparse.Namespace) -> str | None:
-    """
-    The token to show to a server, from the file or else the variable.
-
-    Raises:
-        Ended: The file cannot be read, or is empty.
-    """
-    if options.token_file is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
-    try:
-        with open(options.token_file, encoding="utf-8") as file:
-            token = file.read().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Ended(FAILED, f"cannot read the token in {options.token_file}: {reason}") from error
-    if not token:
-        raise Ended(FAILED, f"there is no token in {options.token_file}")
-    return token
 
 
 def _request(

@@ -37,11 +37,11 @@ def _run(options: argparse.Namespace, lifeline: int) -> int:
     from contextlib import suppress
 
     from holdfast.cli.attend import attend
+    from holdfast.cli.place import is_remote
     from holdfast.cli.status import Ended
 
     try:
-        remote = options.url is not None or options.cmd is not None
-        return _run_loop(attend(options, lifeline), fast=remote)
+        return _run_loop(attend(options, lifeline), fast=is_remote(options))
     except Ended as end:
         if end.text:
             with suppress(OSError):

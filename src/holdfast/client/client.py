@@ -7,7 +7,7 @@ fetches what it missed; callers notice a delay. Only when that fails do they hea
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
@@ -18,6 +18,7 @@ from holdfast.client.process import RemoteProcess
 from holdfast.client.recovery import recover
 from holdfast.client.target import Target
 from holdfast.errors import (
+    ConnectFailed,
     ConnectionLost,
     DuplicateProcess,
     HoldfastError,
@@ -81,6 +82,8 @@ class ExecServerClient:
         """The files of that machine."""
         self.http = RemoteHttpClient(self)
         """HTTP calls from that machine."""
+        self.connection_changed: Callable[[], None] = _nothing
+        """Called when the connection is lost, and when it is back; see `is_connected`."""
         self.target = target
         self.client_name = client_name
         self.initialize_timeout = initialize_timeout
@@ -161,7 +164,8 @@ class ExecServerClient:
         await self._tasks.aclose()
         if self._link is not None:
             self._link.connection.close()
-        error = ConnectionLost("exec-server transport closed")
+        # What was lost before stays lost for its own reason.
+        error = self._failure or ConnectionLost("exec-server transport closed")
         self._give_up(error)
         if self._recovering is not None and not self._recovering.done():
             self._recovering.set_exception(error)  # the task that would have is cancelled
@@ -287,6 +291,11 @@ class ExecServerClient:
             del self._processes[process.process_id]
 
     @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection at this moment; a call need not wait for one."""
+        return self._link is not None
+
+    @property
     def lost_for_good(self) -> bool:
         """Whether there will be no connection any more."""
         return self._closing or self._failure is not None
@@ -334,6 +343,7 @@ class ExecServerClient:
         if self._link is not link or self._closing:
             return  # one that never got that far; whoever made it knows
         self._link = None
+        self.connection_changed()
         self._end_streams()
         for process in self.open_processes:
             process.interrupted()
@@ -354,6 +364,13 @@ class ExecServerClient:
         transport = await self.target.open(accept)
         try:
             answer = await link.initialize(self.client_name, resume, self.initialize_timeout)
+        except ConnectionLost as error:
+            transport.abort()
+            # Why a command such as ssh gave up is in what it wrote, and nowhere else.
+            words = await self.target.last_words()
+            if words is None:
+                raise
+            raise ConnectFailed(f"{error}: {words}") from error
         except BaseException:
             transport.abort()
             raise
@@ -405,6 +422,7 @@ class ExecServerClient:
         self._link = link
         for holder in self._slow:
             link.hold_receiving(holder)
+        self.connection_changed()
         if link.connection.ended:  # since its last answer; nobody was told, for it was not ours
             self.link_lost(link, "connection closed")
 
@@ -427,10 +445,15 @@ class ExecServerClient:
     def _give_up(self, error: ConnectionLost) -> None:
         self._failure = error
         self._link = None
+        self.connection_changed()
         self._end_streams()
         for process in self.open_processes:
             process.fail(error)
         self._processes.clear()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 @contextmanager

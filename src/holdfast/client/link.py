@@ -88,6 +88,9 @@ _OUTPUT_END = b'"}}'
 _HEAD_LIMIT = 2048
 """Bytes before the chunk; a process id that needs more is read the slower way."""
 
+_QUOTED = 200
+"""Bytes of a message that cannot be read that are shown to a person."""
+
 _decode_head = msgspec.json.Decoder(_OutputHead).decode
 
 
@@ -102,6 +105,9 @@ class Link:
         # connection is read, however slow the readers of output are.
         self._urgent = 0
         self._slow: set[object] = set()
+        # The last thing heard that is no output, for the text about one that is no message.
+        self._heard = b""
+        self._malformed = False
 
     def attach(self, transport: Transport) -> Connection:
         """Become the receiver of a transport."""
@@ -115,7 +121,7 @@ class Link:
         Shake hands.
 
         Raises:
-            ConnectFailed: No answer came in time.
+            ConnectFailed: No answer came in time, or something that is none.
             RemoteError: The server refused.
         """
         params = InitializeParams(client_name=client_name, resume_session_id=resume_session_id)
@@ -124,8 +130,16 @@ class Link:
                 answer = await self.call(INITIALIZE, params)
         except TimeoutError:
             raise ConnectFailed(
-                f"timed out waiting for exec-server initialize handshake after {timeout:g}s"
+                "timed out waiting for exec-server initialize handshake"
+                f" after {codes.duration(timeout)}"
             ) from None
+        except ConnectionLost as error:
+            # It may have ended before it could be asked, which is no other case.
+            text = "exec-server transport disconnected"
+            if self._malformed:
+                heard = self._heard.decode("utf-8", "replace").strip()
+                text += f": it said `{heard}`, which is no message"
+            raise ConnectFailed(text) from error
         self.connection.notify(INITIALIZED, Empty())
         return answer
 
@@ -207,6 +221,7 @@ class Link:
     def raw_notification(self, message: bytes) -> bool:
         """The path of every byte of output: only the little around the base64 is parsed as JSON."""
         if not message.startswith(_OUTPUT_START) or not message.endswith(_OUTPUT_END):
+            self._heard = message[:_QUOTED]
             return False
         at = message.find(_CHUNK_START, 0, _HEAD_LIMIT)
         if at < 0:
@@ -258,6 +273,7 @@ class Link:
 
     def malformed(self, error: MalformedMessage) -> None:
         logger.warning("exec-server sent a malformed message: %s", error)
+        self._malformed = True
         self.connection.transport.abort()
 
     def lost(self, reason: str) -> None:

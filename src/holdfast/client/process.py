@@ -153,9 +153,9 @@ class RemoteProcess:
                 raise Unsupported(error.code, error.message, error.data) from error
             raise
 
-    async def terminate(self) -> bool:
+    async def terminate(self, *, tree: bool = False) -> bool:
         self._terminated = True
-        params = TerminateParams(process_id=self.process_id)
+        params = TerminateParams(process_id=self.process_id, tree=tree)
         return (await self._client.call_again(PROCESS_TERMINATE, params, cleanup=True)).running
 
     def events(self) -> EventStream:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient
     from holdfast.client.link import Link
 
-__all__ = ["RECOVERY_LIMIT", "RETRY_INTERVAL", "recover"]
+__all__ = ["RECOVERY_LIMIT", "RETRY_INTERVAL", "recover", "worth_retrying"]
 
 RECOVERY_LIMIT = 25.0
 """Seconds from the loss of a connection; a server keeps a session for 30."""
@@ -38,14 +38,15 @@ async def recover(client: "ExecServerClient", session_id: str) -> "Link":
                 try:
                     return await _attempt(client, session_id)
                 except HoldfastError as error:
-                    if not _worth_retrying(error):
+                    if not worth_retrying(error):
                         raise
                 await asyncio.sleep(RETRY_INTERVAL)
     except TimeoutError:
         raise ConnectionLost(f"recovery timed out after {RECOVERY_LIMIT:g}s") from None
 
 
-def _worth_retrying(error: HoldfastError) -> bool:
+def worth_retrying(error: HoldfastError) -> bool:
+    """Whether another attempt to connect may go better (environments spec 5)."""
     if isinstance(error, RemoteError):
         # The server may not have noticed yet that the old connection is gone.
         return error.code == codes.SESSION_ATTACHED

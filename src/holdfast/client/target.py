@@ -27,6 +27,10 @@ class Target(ABC):
             ConnectFailed: With the reason.
         """
 
+    async def last_words(self) -> str | None:
+        """What the server said about itself outside of the protocol, before the end."""
+        return None
+
     async def aclose(self) -> None:  # noqa: B027 - most targets have nothing to let go of
         """Let go of whatever serves the connections, if it is ours."""
 
@@ -99,17 +103,34 @@ class CommandTarget(Target):
 
     can_reconnect = False
 
-    def __init__(self, argv: Sequence[str]) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> None:
+        """
+        Take the command as it is; it is started by `open`.
+
+        Args:
+            argv: The program and its arguments; no shell is involved.
+            env: Variables added to those of this process.
+            cwd: Its folder; a relative one begins in the folder of this process.
+        """
         self._argv = argv
+        self._env = {} if env is None else env
+        self._cwd = cwd
         self._command: ServingCommand | None = None
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
         from holdfast.client.command import ServingCommand
 
-        if not self._argv:
-            raise ConnectFailed("failed to spawn exec-server: the command is empty")
-        self._command = await ServingCommand.start(self._argv, accept)
-        return self._command.transport
+        self._command = await ServingCommand.start(self._argv, env=self._env, cwd=self._cwd)
+        return await self._command.speak(accept)
+
+    async def last_words(self) -> str | None:
+        return None if self._command is None else await self._command.last_words()
 
     async def aclose(self) -> None:
         if self._command is not None:

@@ -36,7 +36,8 @@ _OPENAT2 = 437
 """The number of the system call; the same on every architecture."""
 
 _RESOLVE_CACHED = 0x20
-_STATX_BYTES = 256
+_Statx = ctypes.c_char * 256
+"""A `struct statx`, as bytes."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -89,7 +90,7 @@ def _milliseconds(seconds: int, nanoseconds: int) -> int:
 
 
 def _look(folder: int, name: bytes, flags: int) -> _Facts:
-    raw = ctypes.create_string_buffer(_STATX_BYTES)
+    raw = _Statx()
     call = _statx_at_once if flags & _AT_STATX_DONT_SYNC else _statx
     if call(folder, name, flags, _WANTED, raw) < 0:
         number = ctypes.get_errno()

@@ -94,8 +94,8 @@ class LocalExecProcess:
     async def signal(self, name: str) -> None:
         self._process.signal(signal_number(name))
 
-    async def terminate(self) -> bool:
-        return self._process.terminate()
+    async def terminate(self, *, tree: bool = False) -> bool:
+        return self._process.terminate(tree=tree)
 
     def events(self) -> EventStream:
         return self._followers.stream()

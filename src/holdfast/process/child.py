@@ -9,6 +9,7 @@ from typing import Self
 from holdfast.process.program import Launch
 from holdfast.process.pty import open_terminal
 from holdfast.process.spawn import spawn
+from holdfast.process.tree import kill_tree
 from holdfast.protocol.process import OutputStream
 
 __all__ = ["Child", "owned_pids"]
@@ -66,6 +67,15 @@ class Child:
             OSError: The system refused.
         """
         os.killpg(self.pid, number)
+
+    def kill_tree(self) -> None:
+        """
+        Kill its group and what is below it in others.
+
+        Raises:
+            OSError: The system refused.
+        """
+        kill_tree(self.pid)
 
     def kill_group(self) -> None:
         """Kill it, or what it left in its group if it has ended."""

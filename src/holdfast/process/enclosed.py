@@ -99,6 +99,9 @@ class EnclosedChild(Child):
             # that it does not handle reaches the first process of a namespace.
             os.killpg(_group_inside(first), number)
 
+    def kill_tree(self) -> None:
+        self.signal(signal.SIGKILL)  # nothing leaves a sandbox
+
     def kill_group(self) -> None:
         with suppress(ProcessLookupError):
             self.signal(signal.SIGKILL)

@@ -182,10 +182,18 @@ class LocalProcess:
         Raises:
             OperationFailed: The system refused.
         """
-        if not self.running:
-            return
+        if self.running:
+            self._send(lambda: self._child.signal(number))
+
+    def _kill(self, tree: bool) -> None:
+        if tree:
+            self._send(self._child.kill_tree)
+        else:
+            self.signal(signal.SIGKILL)
+
+    def _send(self, send: Callable[[], None]) -> None:
         try:
-            self._child.signal(number)
+            send()
         except ProcessLookupError:
             pass  # it has exited and was not noticed yet
         except OSError as error:
@@ -193,9 +201,13 @@ class LocalProcess:
                 f"failed to signal process: {system_text(error.errno or 0)}"
             ) from error
 
-    def terminate(self, reason: Reason = Reason.TERMINATED) -> bool:
+    def terminate(self, reason: Reason = Reason.TERMINATED, *, tree: bool = False) -> bool:
         """
         Kill its group at once, without grace.
+
+        Args:
+            reason: Becomes that of the verdict.
+            tree: Also what is below it in other groups.
 
         Returns:
             Whether it was running. If not, nothing is done: what it left in the
@@ -207,7 +219,7 @@ class LocalProcess:
         if not self.running:
             return False
         # First of all: a process that saw the end of its input before might still act on it.
-        self.signal(signal.SIGKILL)
+        self._kill(tree)
         if self._killed is None:
             self._killed = reason
         if self._stdin is not None:

@@ -147,14 +147,14 @@ class LocalProcesses:
         """Whether a start of that id is under way and waits for something."""
         return process_id in self._starting
 
-    def terminate(self, process_id: str) -> bool:
+    def terminate(self, process_id: str, *, tree: bool = False) -> bool:
         """Kill a process, or call off its start; whether there was anything to end."""
         starting = self._starting.get(process_id)
         if starting is not None:
             starting.called_off = True
             return True
         process = self._processes.get(process_id)
-        return process is not None and process.terminate()
+        return process is not None and process.terminate(tree=tree)
 
     def launch(self, params: StartParams) -> LocalProcess | Awaitable[LocalProcess]:
         """

@@ -10,6 +10,7 @@ __all__ = [
     "TRANSPORT_CLOSED",
     "UNPARSED_ID",
     "client_lacks_method",
+    "duration",
     "initialize_first",
     "initialize_only_once",
     "initialized_first",
@@ -49,6 +50,11 @@ def initialized_first(family: str) -> str:
 
 def unknown_session(session_id: str) -> str:
     return f"unknown session id {session_id}"
+
+
+def duration(seconds: float) -> str:
+    """A time limit: `500ms`, `1.5s`, `10s`."""
+    return f"{seconds:g}s" if seconds >= 1 or seconds == 0 else f"{seconds * 1000:g}ms"
 
 
 initialize_only_once = "initialize may only be sent once per connection"

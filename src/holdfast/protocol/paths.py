@@ -21,6 +21,7 @@ import ipaddress
 import os
 import re
 import unicodedata
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -62,11 +63,8 @@ class PathUri:
         Raises:
             InvalidPathUri: The text is no path URI, whatever the host.
         """
-        if _PLAIN.fullmatch(text):
-            # Nearly every URI there is: canonical as it stands, and the path
-            # is the text without its scheme.
-            return _make(text, text[len(_EMPTY_HOST) :])
-        return _make(_canonical(text), None)
+        # An agent names the same files again and again.
+        return _parse_once(text) if len(text) <= _REMEMBERED else _parse(text)
 
     @classmethod
     def from_path(cls, path: str | bytes | os.PathLike[str]) -> PathUri:
@@ -161,6 +159,19 @@ def _make(text: str, native: str | None) -> PathUri:
     object.__setattr__(uri, "_native", native)
     return uri
 
+
+def _parse(text: str) -> PathUri:
+    if _PLAIN.fullmatch(text):
+        # Nearly every URI there is: canonical as it stands, and the path
+        # is the text without its scheme.
+        return _make(text, text[len(_EMPTY_HOST) :])
+    return _make(_canonical(text), None)
+
+
+_parse_once = lru_cache(maxsize=1024)(_parse)
+
+_REMEMBERED: Final = 512
+"""Characters of a URI up to which it is remembered, so that a thousand of them stay small."""
 
 _EMPTY_HOST: Final = "file://"
 _WRAPPED: Final = "file:///%00/bad/path/"

@@ -212,8 +212,10 @@ class SignalParams(Wire, frozen=True, kw_only=True):
     """`interrupt`, or (an extension of Holdfast) a name such as `SIGTERM`."""
 
 
-class TerminateParams(Wire, frozen=True, kw_only=True):
+class TerminateParams(Wire, frozen=True, kw_only=True, omit_defaults=True):
     process_id: str
+    tree: bool = False
+    """Also what is below it in other groups. An extension of Holdfast."""
 
 
 class TerminateResponse(Wire, frozen=True, kw_only=True):

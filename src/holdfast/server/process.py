@@ -105,7 +105,8 @@ def _signal(client: ServerConnection, params: SignalParams) -> Empty:
 
 
 def _terminate(client: ServerConnection, params: TerminateParams) -> TerminateResponse:
-    return TerminateResponse(running=client.session.processes.terminate(params.process_id))
+    running = client.session.processes.terminate(params.process_id, tree=params.tree)
+    return TerminateResponse(running=running)
 
 
 def _resize(client: ServerConnection, params: ResizeParams) -> Empty:

@@ -27,6 +27,8 @@ from picows import (
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 
 from holdfast.errors import ConnectFailed
+from holdfast.process.spawn import system_text
+from holdfast.protocol import codes
 from holdfast.transports.base import HIGH_WATER, LOW_WATER, MAX_MESSAGE, Receiver, Transport
 from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 
@@ -386,6 +388,11 @@ async def connect_websocket(
     Raises:
         ConnectFailed: With the reason.
     """
+    if not url.startswith(("ws://", "wss://")):
+        raise ConnectFailed(
+            f"failed to connect to exec-server websocket `{url}`:"
+            " URL error: URL scheme not supported"
+        )
     loop = asyncio.get_running_loop()
     listener = WebSocketTransport(loop)
     listener._receiver = accept(listener)  # noqa: SLF001 - the two halves of one module
@@ -404,15 +411,20 @@ async def connect_websocket(
             )
     except TimeoutError:
         raise ConnectFailed(
-            f"timed out connecting to exec-server websocket `{url}` after {timeout:g}s"
+            f"timed out connecting to exec-server websocket `{url}` after {codes.duration(timeout)}"
         ) from None
     except WSHandshakeError as error:
         raise ConnectFailed(
             f"failed to connect to exec-server websocket `{url}`: {_refusal(error)}"
         ) from error
     except (OSError, ValueError, WSError) as error:
+        reason = str(error)
+        if isinstance(error, OSError) and error.errno:
+            # The event loop's words are its own; a name that is unknown has no number to tell.
+            known = error.errno > 0 and not isinstance(error, socket.gaierror)
+            reason = f"IO error: {system_text(error.errno) if known else error.strerror}"
         raise ConnectFailed(
-            f"failed to connect to exec-server websocket `{url}`: {error}"
+            f"failed to connect to exec-server websocket `{url}`: {reason}"
         ) from error
     if not listener._open:  # noqa: SLF001
         # picows does not tell when the other side hangs up instead of answering.

@@ -98,7 +98,7 @@ class ObedientProcess:
         else:
             self._extension(f"signal {name}")
 
-    async def terminate(self) -> bool:
+    async def terminate(self, *, tree: bool = False) -> bool:
         self.asked.put_nowait("terminate")
         self.end(KILLED)
         return True

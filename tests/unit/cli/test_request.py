@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.parser import make_parser
-from holdfast.cli.request import bearer_token, local_request, remote_request
+from holdfast.cli.request import local_request, remote_request
 from holdfast.cli.status import Ended
+from holdfast.cli.token import bearer_token
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.protocol.process import TerminalSize
 

@@ -5,11 +5,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 
 import pytest
 
-from holdfast.client import command as command_module
+from holdfast.client import kept
 from holdfast.client.client import ExecServerClient
 from holdfast.client.command import ServingCommand
 from holdfast.errors import ConnectFailed, ConnectionLost
@@ -60,25 +59,15 @@ class Heard:
         return self.messages.pop(0)
 
 
-def closing(
-    close: Callable[[ServingCommand], None], ended: asyncio.Event
-) -> Callable[[ServingCommand], None]:
-    """Tell when the stderr of a command has ended: everything before that is logged."""
-
-    def close_and_tell(command: ServingCommand) -> None:
-        close(command)
-        ended.set()
-
-    return close_and_tell
-
-
 async def start(*argv: str) -> tuple[ServingCommand, Heard]:
     heard = Heard()
 
     def accept(transport: Transport) -> Heard:
         return heard
 
-    return await ServingCommand.start(argv, accept), heard
+    command = await ServingCommand.start(argv)
+    await command.speak(accept)
+    return command, heard
 
 
 @pytest.mark.requirement("client.texts")
@@ -111,8 +100,8 @@ async def test_a_command_has_a_group_of_its_own_and_is_asked_to_end() -> None:
 @pytest.mark.slow
 @pytest.mark.requirement("client.stdio")
 async def test_a_command_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert command_module._GRACE == 2.0
-    monkeypatch.setattr(command_module, "_GRACE", 0.05)
+    assert kept.GRACE == 2.0
+    monkeypatch.setattr(kept, "GRACE", 0.05)
     command, heard = await start(
         "/bin/sh", "-c", 'trap "" TERM; echo $$; while :; do sleep 60; done'
     )
@@ -143,19 +132,18 @@ async def test_a_command_that_exits_instead_of_serving_is_an_error() -> None:
 
 @pytest.mark.slow
 @pytest.mark.requirement("client.stdio")
-async def test_what_a_command_says_on_stderr_is_logged(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_what_a_command_says_on_stderr_is_logged_and_the_last_line_kept(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "holdfast.client.command")
-    ended = asyncio.Event()
-    monkeypatch.setattr(
-        ServingCommand, "_close_stderr", closing(ServingCommand._close_stderr, ended)
-    )
-    command, _ = await start("/bin/sh", "-c", "echo trouble >&2; exec 2>&-; read x")
-    async with asyncio.timeout(5):
-        await ended.wait()
+    caplog.set_level(logging.DEBUG, "holdfast.client.command")
+    script = "printf 'trouble\\n\\nahe'; sleep 0.01; printf 'ad'"
+    command, _ = await start("/bin/sh", "-c", f"exec 3>&1 1>&2; {script}; exec 2>&- 1>&-; read x")
+    assert await command.last_words() == "ahead"
     await command.aclose()
-    assert [record.getMessage() for record in caplog.records] == ["exec-server stderr: trouble"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "exec-server stderr: trouble",
+        "exec-server stderr: ahead",
+    ]
 
 
 @pytest.mark.slow

@@ -33,8 +33,11 @@ accesses = st.dictionaries(
 
 @pytest.fixture(scope="module")
 def base() -> Iterator[Path]:
+    # Deeper than any link climbs: what is built through one stays in here too.
     folder = Path(tempfile.mkdtemp()).resolve()
-    yield folder
+    base = folder.joinpath(*["deeper", "than", "any", "link", "that", "goes", "up", "can", "get"])
+    base.mkdir(parents=True)
+    yield base
     shutil.rmtree(folder)
 
 

@@ -1,0 +1,202 @@
+"""`holdfast connect`: tries a place out, and sets up a host behind ssh for those who agree."""
+
+import argparse
+import asyncio
+import os
+import shlex
+import subprocess
+import sys
+from statistics import median
+from time import perf_counter
+
+from holdfast.cli.place import split_command
+from holdfast.cli.status import Ended
+from holdfast.cli.token import bearer_token
+from holdfast.client.client import ExecServerClient
+from holdfast.client.target import Target
+from holdfast.environments.config import edit
+from holdfast.environments.config import file as config
+from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
+from holdfast.environments.folder import folder_of_server
+from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
+from holdfast.environments.ssh.deploy import Offer, remove
+from holdfast.environments.ssh.target import SshTarget, program_target
+from holdfast.errors import ConnectFailed, HoldfastError, InvalidConfig
+
+__all__ = ["connect"]
+
+_PROBES = 5
+"""Questions whose answers are timed."""
+
+
+def connect(options: argparse.Namespace) -> int:
+    """Do what the options say, and tell what was found: the exit status."""
+    try:
+        if options.save is not None:
+            config.check_id(options.save)
+        place = _Place(options)
+        if options.remove:
+            return _remove(place)
+        program = _set_up(place, options)
+        if options.save is not None:
+            path = holdfast_home(os.environ) / config.FILE_NAME
+            edit.add(path, place.entry(options.save, program))
+            print(f"saved      `{options.save}` in {path}")
+    except Ended as end:
+        print(f"holdfast: {end.text}", file=sys.stderr)
+        return 1
+    except HoldfastError as error:
+        advice = getattr(error, "advice", None)
+        print(f"holdfast: {error}" + (f"; {advice}" if advice else ""), file=sys.stderr)
+        return 1
+    return 0
+
+
+class _Place:
+    """What the options name."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        where: str = options.where
+        self.ssh: SshCommand | None = None
+        self.transport: ServerUrl | ServingProgram | None = None
+        self._where = where
+        self._token: str | None = None
+        if where.startswith("ssh://"):
+            ssh = _ssh(options.ssh) if options.ssh else ["ssh"]
+            self.ssh = SshCommand(SshAddress.of_url(where, ssh=ssh))
+        elif options.ssh:
+            raise Ended(1, "--ssh is for a place that begins with ssh://")
+        elif "://" in where:
+            self._token = bearer_token(options)
+        else:
+            self.transport = _configured(where)
+            if isinstance(self.transport, ServingProgram):
+                argv = [self.transport.program, *self.transport.args]
+                self.ssh = SshCommand.of_argv(argv)
+
+    def target(self, offers: list[Offer], *, consent: bool) -> Target:
+        """
+        How to get there.
+
+        Args:
+            offers: Those that were made and not accepted.
+            consent: Whether they are accepted.
+        """
+
+        def decline(offer: Offer) -> bool:
+            offers.append(offer)
+            return False
+
+        install = consent or decline
+        match self.transport:
+            case ServingProgram() as it:
+                argv = [it.program, *it.args]
+                return program_target(argv, env=it.env, cwd=it.cwd, install=install)
+            case ServerUrl() as it:
+                return Target.of(it.url, bearer_token=it.bearer_token, timeout=it.connect_timeout)
+        if self.ssh is not None:
+            return SshTarget(self.ssh, install=install)
+        return Target.of(self._where, bearer_token=self._token)
+
+    def entry(self, name: str, program: str | None) -> Entry:
+        """
+        What to write down.
+
+        Raises:
+            Ended: It is written down already, or cannot be.
+        """
+        if self.ssh is not None and self.transport is None:
+            # The full name, so that a Codex that reads the file finds it too.
+            found = shlex.join([program or "holdfast", *SERVE])
+            ssh, *more = self.ssh.address.argv(found)
+            return Entry(id=name, transport=ServingProgram(program=ssh, args=tuple(more)))
+        if self._where.startswith(("ws://", "wss://")):
+            return Entry(id=name, transport=ServerUrl(url=self._where, bearer_token=self._token))
+        raise Ended(1, f"`{self._where}` cannot be saved under another name")
+
+
+def _configured(name: str) -> ServerUrl | ServingProgram:
+    path = holdfast_home(os.environ) / config.FILE_NAME
+    entries = config.load(path).entries if path.exists() else ()
+    for entry in entries:
+        if entry.id == name:
+            return entry.transport
+    known = ", ".join(f"`{entry.id}`" for entry in entries) or "nothing"
+    raise InvalidConfig(
+        f"`{name}` is not in {path}",
+        f"there: {known}; a host behind ssh is written `ssh://{name}`",
+    )
+
+
+def _set_up(place: _Place, options: argparse.Namespace) -> str | None:
+    """Connect, after a question where there is one to ask: the program of a host."""
+    offers: list[Offer] = []
+    person = sys.stdin.isatty() and sys.stderr.isatty()
+    try:
+        return asyncio.run(_try(place.target(offers, consent=options.yes)))
+    except ConnectFailed:
+        if offers:
+            if not person:
+                raise Ended(
+                    1, f"{' '.join(offers[0].text.split())} Say --yes to have it installed."
+                ) from None
+            if not _asked(offers[0]):
+                raise Ended(1, "nothing was installed") from None
+        elif not (person and place.ssh and _greet(place.ssh.address)):
+            raise
+    return asyncio.run(_try(place.target(offers, consent=options.yes or bool(offers))))
+
+
+def _asked(offer: Offer) -> bool:
+    print(offer.text, file=sys.stderr)
+    print("Install it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _greet(address: SshAddress) -> bool:
+    """
+    Let ssh talk to the person, about a new host's key for one; whether it got through.
+
+    Only here does it have a terminal: what serves must not depend on somebody being there.
+    """
+    command = [*address.ssh, "--", address.destination, "exit 0"]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+async def _try(target: Target) -> str | None:
+    began = perf_counter()
+    async with await ExecServerClient.connect(target) as client:
+        connected = perf_counter() - began
+        times = []
+        for _ in range(_PROBES):
+            began = perf_counter()
+            await client.status()
+            times.append(perf_counter() - began)
+        info = client.environment
+    assert info is not None  # told or asked for while it was connected
+    program = None
+    if isinstance(target, SshTarget):
+        program = target.program
+        print(f"host       {target.address.destination}")
+        print(f"program    {program}" + (", just installed" if target.installed else ""))
+    print(f"speaks     exec-server {info.executor_version or 'of a version not told'}")
+    print(f"system     {info.platform_os or 'not told'}, {info.shell.path}")
+    print(f"folder     {folder_of_server(info).native}")
+    print(f"connected  in {connected * 1000:.0f} ms, answers in {median(times) * 1000:.1f} ms")
+    return program
+
+
+def _remove(place: _Place) -> int:
+    if place.ssh is None:
+        raise Ended(1, "there is nothing to remove but on a host behind ssh")
+    removed, folder = asyncio.run(remove(place.ssh.address))
+    print(f"removed {folder}" if removed else f"there is nothing in {folder}")
+    return 0
+
+
+def _ssh(command: str) -> list[str]:
+    words = split_command(command)
+    if not words:
+        raise Ended(1, "--ssh is empty")
+    return words

@@ -1,0 +1,322 @@
+"""`holdfast env`: the places to run by name, and what is known of each."""
+
+import argparse
+import asyncio
+import json
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import msgspec
+
+from holdfast.cli.answers import answer_time
+from holdfast.cli.place import split_command
+from holdfast.cli.status import Ended
+from holdfast.cli.table import aligned
+from holdfast.cli.token import read_token
+from holdfast.environments.config import edit
+from holdfast.environments.config import file as config
+from holdfast.environments.config.providers import FileProvider, holdfast_home, provider_from_env
+from holdfast.environments.config.snapshot import (
+    DEFAULT_TIMEOUT,
+    LOCAL,
+    Entry,
+    ServerUrl,
+    ServingProgram,
+    Snapshot,
+)
+from holdfast.environments.environment import Environment
+from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.remote import RemoteEnvironment
+from holdfast.errors import HoldfastError, InvalidConfig
+from holdfast.protocol.handshake import EnvironmentInfo
+
+__all__ = ["env"]
+
+_LIMIT = 60.0
+"""Seconds for one place to connect and answer; most fail by their own limits before."""
+
+_AT_ONCE = 16
+"""Places that are checked side by side."""
+
+
+def env(operation: str, options: argparse.Namespace) -> int:
+    """Do one operation: the exit status."""
+    try:
+        return {
+            "list": _list,
+            "show": _show,
+            "check": _check,
+            "add": _add,
+            "remove": _remove,
+        }[operation](options)
+    except Ended as end:
+        print(f"holdfast: {end.text}", file=sys.stderr)
+        return end.status
+    except InvalidConfig as error:
+        advice = f"; {error.advice}" if error.advice else ""
+        print(f"holdfast: {error}{advice}", file=sys.stderr)
+        return 1
+
+
+# -- the file
+
+
+def _path(options: argparse.Namespace) -> Path:
+    if options.file is not None:
+        return Path(options.file)
+    return holdfast_home(os.environ) / config.FILE_NAME
+
+
+def _snapshot(options: argparse.Namespace) -> Snapshot:
+    if options.file is not None:
+        return FileProvider(Path(options.file)).snapshot()
+    return provider_from_env(os.environ, holdfast_home(os.environ)).snapshot()
+
+
+def _add(options: argparse.Namespace) -> int:
+    transport: ServerUrl | ServingProgram
+    if options.url is not None:
+        if options.cwd is not None:
+            raise Ended(2, "--cwd is for a command; a server has its own folder")
+        token = None if options.token_file is None else read_token(options.token_file)
+        transport = ServerUrl(
+            url=options.url,
+            bearer_token=token,
+            connect_timeout=_seconds(options.connect_timeout),
+        )
+    else:
+        if options.token_file is not None or options.connect_timeout is not None:
+            raise Ended(2, "--token-file and --connect-timeout go with --url only")
+        program, *args = split_command(options.cmd) or [""]
+        transport = ServingProgram(program=program, args=tuple(args), cwd=options.cwd)
+    timeout = _seconds(options.initialize_timeout)
+    path = _path(options)
+    edit.add(
+        path,
+        Entry(id=options.id, transport=transport, initialize_timeout=timeout),
+        default=options.default,
+    )
+    print(f"added `{options.id}` to {path}")
+    return 0
+
+
+def _seconds(given: float | None) -> float:
+    return DEFAULT_TIMEOUT if given is None else given
+
+
+def _remove(options: argparse.Namespace) -> int:
+    path = _path(options)
+    edit.remove(path, options.id)
+    print(f"removed `{options.id}` from {path}")
+    return 0
+
+
+# -- what is written down
+
+
+def _list(options: argparse.Namespace) -> int:
+    snapshot = _snapshot(options)
+    places = [_Place(name, snapshot) for name in snapshot.ids]
+    if options.json:
+        print(json.dumps([place.facts() for place in places], indent=2))
+        return 0
+    if not places:
+        print("there are no environments", file=sys.stderr)
+        return 0
+    rows = [[place.name, place.kind, place.where, place.mark] for place in places]
+    print("\n".join(aligned(["NAME", "KIND", "WHERE", "DEFAULT"], rows)))
+    return 0
+
+
+class _Place:
+    """One name and how it is set up."""
+
+    def __init__(self, name: str, snapshot: Snapshot) -> None:
+        self.name = name
+        self.is_default = name == snapshot.default
+        self.entry = snapshot.entry(name)
+        if self.entry is None and name not in snapshot.ids:
+            known = ", ".join(f"`{there}`" for there in snapshot.ids) or "nothing"
+            raise InvalidConfig(f"unknown environment id `{name}`", f"configured: {known}")
+
+    @property
+    def mark(self) -> str:
+        return "default" if self.is_default else ""
+
+    @property
+    def kind(self) -> str:
+        match self.entry:
+            case None:
+                return LOCAL
+            case Entry(transport=ServerUrl()):
+                return "server"
+            case _:
+                return "command"
+
+    @property
+    def where(self) -> str:
+        if self.entry is None:
+            return "this machine"
+        match self.entry.transport:
+            case ServerUrl(url=url):
+                return url
+            case ServingProgram(program=program, args=args):
+                return shlex.join([program, *args])
+
+    def facts(self) -> dict[str, object]:
+        """All that is written down but the token, of which it says only whether there is one."""
+        facts: dict[str, object] = {
+            "id": self.name,
+            "kind": self.kind,
+            "default": self.is_default,
+        }
+        if self.entry is None:
+            return facts
+        match self.entry.transport:
+            case ServerUrl() as it:
+                facts |= {
+                    "url": it.url,
+                    "token": it.bearer_token is not None,
+                    "connectTimeout": it.connect_timeout,
+                }
+            case ServingProgram() as it:
+                facts |= {"command": [it.program, *it.args], "env": sorted(it.env), "cwd": it.cwd}
+        return facts | {"initializeTimeout": self.entry.initialize_timeout}
+
+    def open(self) -> Environment:
+        """The environment itself, which connects on first use."""
+        return LocalEnvironment() if self.entry is None else RemoteEnvironment.of(self.entry)
+
+
+# -- what is there
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What came of connecting to a place."""
+
+    place: _Place
+    error: str | None = None
+    info: EnvironmentInfo | None = None
+    connected: float = 0.0
+    answers: float = 0.0
+    """Seconds."""
+
+    def facts(self) -> dict[str, object]:
+        facts = self.place.facts() | {
+            "status": "ready" if self.error is None else "disconnected",
+            "error": self.error,
+        }
+        if self.info is not None:
+            facts |= {
+                "connectedMs": round(self.connected * 1000, 3),
+                "latencyMs": round(self.answers * 1000, 3),
+                "info": msgspec.to_builtins(self.info),
+            }
+        return facts
+
+    @property
+    def capabilities(self) -> list[str]:
+        """The names of those it has, as they are on the wire."""
+        if self.info is None:
+            return []
+        flags: dict[str, bool] = msgspec.to_builtins(self.info.capabilities)
+        return [name for name, has in flags.items() if has]
+
+
+async def _look(place: _Place) -> _Found:
+    environment = place.open()
+    began = perf_counter()
+    try:
+        async with asyncio.timeout(_LIMIT), environment:
+            info = await environment.info()
+            connected = perf_counter() - began
+            return _Found(
+                place,
+                info=info,
+                connected=connected,
+                answers=await answer_time(environment.status),
+            )
+    except TimeoutError:
+        return _Found(place, error=f"no answer within {_LIMIT:.0f} s")
+    except HoldfastError as error:
+        return _Found(place, error=str(error))
+
+
+async def _look_at_all(places: list[_Place]) -> list[_Found]:
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(place: _Place) -> _Found:
+        async with turns:
+            return await _look(place)
+
+    async with asyncio.TaskGroup() as tasks:
+        looks = [tasks.create_task(look(place)) for place in places]
+    return [task.result() for task in looks]
+
+
+def _check(options: argparse.Namespace) -> int:
+    snapshot = _snapshot(options)
+    places = [_Place(name, snapshot) for name in options.ids or snapshot.ids]
+    found = asyncio.run(_look_at_all(places))
+    if options.json:
+        print(json.dumps([one.facts() for one in found], indent=2))
+    else:
+        head = ["NAME", "STATUS", "VERSION", "SYSTEM", "CONNECTED", "LATENCY", "CAPABILITIES"]
+        print("\n".join(aligned(head, [_row(one) for one in found])))
+        for one in found:
+            if one.error is not None:
+                print(f"holdfast: {one.place.name}: {one.error}", file=sys.stderr)
+    return 1 if any(one.error is not None for one in found) else 0
+
+
+def _row(found: _Found) -> list[str]:
+    if found.info is None:
+        return [found.place.name, "disconnected", "", "", "", "", ""]
+    return [
+        found.place.name,
+        "ready",
+        found.info.executor_version or "",
+        found.info.platform_os or "",
+        _milliseconds(found.connected),
+        _milliseconds(found.answers),
+        str(len(found.capabilities)),
+    ]
+
+
+def _show(options: argparse.Namespace) -> int:
+    found = asyncio.run(_look(_Place(options.id, _snapshot(options))))
+    if options.json:
+        print(json.dumps(found.facts(), indent=2))
+        return 0 if found.error is None else 1
+    rows = [["name", found.place.name + (", the default" if found.place.is_default else "")]]
+    rows += [["kind", found.place.kind], ["where", found.place.where]]
+    match found.place.entry:
+        case Entry(transport=ServerUrl(bearer_token=str())):
+            rows.append(["token", "set"])
+        case Entry(transport=ServingProgram(cwd=str() as cwd)):
+            rows.append(["cwd", cwd])
+    rows.append(["status", "ready" if found.error is None else f"disconnected: {found.error}"])
+    if found.info is not None:
+        info = found.info
+        rows += [
+            ["version", info.executor_version or "not told"],
+            ["system", info.platform_os or "not told"],
+            ["shell", info.shell.path],
+            ["folder", info.cwd or "not told"],
+            ["connected", f"in {_milliseconds(found.connected)}"],
+            ["latency", _milliseconds(found.answers)],
+            ["can", " ".join(found.capabilities) or "nothing beyond the base"],
+        ]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name.ljust(width)}  {value}")
+    return 0 if found.error is None else 1
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"

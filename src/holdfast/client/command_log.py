@@ -1,0 +1,72 @@
+"""What a command says on its stderr: logged line by line, the last one kept."""
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+
+__all__ = ["CommandLog"]
+
+logger = logging.getLogger("holdfast.client.command")
+
+_READ = 4096
+"""Bytes read at once; also the longest line that is logged in one piece."""
+
+_LAST_WORDS_LIMIT = 0.5
+"""Seconds to wait for what a command says while it ends."""
+
+
+class CommandLog:
+    """Reads the stderr of a command, which belongs to it, until that ends or `close`."""
+
+    def __init__(self, stderr: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fd = stderr
+        self._ended = asyncio.Event()
+        self._partial = b""
+        self._last: str | None = None
+        self._loop.add_reader(stderr, self._read)
+
+    async def last_words(self) -> str | None:
+        """The last line, which may tell why the command is of no use; it is waited for a little."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_LIMIT):
+                await self._ended.wait()
+        return _readable(self._partial) or self._last
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._fd < 0:
+            return
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+        self._note(self._partial)
+        self._partial = b""
+        self._ended.set()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, _READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        for line in lines:
+            self._note(line)
+        if len(self._partial) >= _READ:
+            self._note(self._partial)
+            self._partial = b""
+
+    def _note(self, line: bytes) -> None:
+        if text := _readable(line):
+            self._last = text
+            logger.debug("exec-server stderr: %s", text)
+
+
+def _readable(line: bytes) -> str:
+    return line.decode("utf-8", "replace").strip()

@@ -1,0 +1,1 @@
+"""Places to run, local and remote, under one name and behind one interface."""

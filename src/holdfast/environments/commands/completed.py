@@ -1,0 +1,126 @@
+"""What came of a command that was run to its end."""
+
+from dataclasses import dataclass, field
+from shlex import join
+
+from holdfast.backends import ExecProcess
+from holdfast.environments.commands.capture import Captured
+from holdfast.errors import CommandFailed
+from holdfast.events import Reason, Verdict
+
+__all__ = ["Completed"]
+
+_SHOWN_COMMAND = 80
+"""Letters of a command in a text for people."""
+
+_SHOWN_OUTPUT = 2000
+"""Letters of a stream in a text for people, from its end: that is where errors are."""
+
+_NOTHING = Captured()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Completed:
+    """How a command ended and what it wrote."""
+
+    command: str | tuple[str, ...]
+    """As it was given: a text for the shell, or the arguments."""
+    verdict: Verdict
+    """How it ended, in full."""
+    captured_stdout: Captured = _NOTHING
+    """Beginning, end, and what is missing between them; `stdout` is its text."""
+    captured_stderr: Captured = _NOTHING
+    background: bool = False
+    """
+    Whether something it started still holds its output.
+
+    That goes on until the environment is closed. What it writes can be read with
+    `process.read(after_seq=last_seq)`.
+    """
+    duration: float = 0.0
+    """Seconds from its start to its end, as seen from here."""
+    last_seq: int = 0
+    """The number of the last event that was seen."""
+    process: ExecProcess = field(compare=False)
+    """The process itself; `read` has up to 1 MiB of what it wrote last."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its status, or 128 and the signal that killed it; `None` if it is not known."""
+        return self.verdict.exit_code
+
+    @property
+    def reason(self) -> Reason:
+        """Why it ended; `TIMED_OUT` if it took too long."""
+        return self.verdict.reason
+
+    @property
+    def ok(self) -> bool:
+        """It ended by itself with status 0."""
+        return self.verdict.ok
+
+    @property
+    def stdout(self) -> str:
+        """What it wrote to stdout, as text; what is no UTF-8 becomes `\\ufffd`."""
+        return self.captured_stdout.text
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to stderr, as text."""
+        return self.captured_stderr.text
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        """What it wrote to stdout, as it is."""
+        return bytes(self.captured_stdout)
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        """What it wrote to stderr, as it is."""
+        return bytes(self.captured_stderr)
+
+    @property
+    def omitted(self) -> int:
+        """Bytes of its output that were not kept, because they exceed the cap."""
+        return self.captured_stdout.omitted + self.captured_stderr.omitted
+
+    @property
+    def truncated(self) -> bool:
+        """Whether there are such bytes; a line in the text says where."""
+        return self.omitted > 0
+
+    def check(self) -> "Completed":
+        """
+        Return it, if it is `ok`.
+
+        Raises:
+            CommandFailed: It is not.
+        """
+        if not self.ok:
+            raise CommandFailed(str(self), self)
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"<Completed {self._headline()} after {self.duration:.2f} s,"
+            f" {self.captured_stdout.size} bytes of stdout,"
+            f" {self.captured_stderr.size} of stderr>"
+        )
+
+    def __str__(self) -> str:
+        """For people: the command, how it ended, and the end of what it wrote."""
+        parts = [self._headline()]
+        for name, text in (("stdout", self.stdout), ("stderr", self.stderr)):
+            if text.strip():
+                shown = text.rstrip()
+                if len(shown) > _SHOWN_OUTPUT:
+                    shown = f"[...] {shown[-_SHOWN_OUTPUT:]}"
+                parts.append(f"--- {name}\n{shown}")
+        return "\n".join(parts)
+
+    def _headline(self) -> str:
+        text = self.command if isinstance(self.command, str) else join(self.command)
+        if len(text) > _SHOWN_COMMAND:
+            text = f"{text[: _SHOWN_COMMAND - 4]} ..."
+        holds = ", and something it started still holds its output" if self.background else ""
+        return f"`{text}` {self.verdict}{holds}"

@@ -1,0 +1,170 @@
+"""
+The keys of `environments.toml` and the types of their values (environments spec 3).
+
+What does not fit is told in the words of the library that the real client reads the file with.
+"""
+
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Final, TypedDict, cast
+
+__all__ = ["EntryKeys", "FileKeys", "Unfit", "read_keys"]
+
+_LONGEST: Final = 2.0**64
+"""Seconds that a time-out may not reach."""
+
+
+class EntryKeys(TypedDict, total=False):
+    """What one environment may set; `id` is there."""
+
+    id: str
+    skills: object
+    """Read, so that all readers of a file agree, and not used here."""
+    url: str
+    auth_bearer_token: str
+    program: str
+    args: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    connect_timeout_sec: float
+    initialize_timeout_sec: float
+
+
+class FileKeys(TypedDict, total=False):
+    """What a file may set."""
+
+    default: str
+    include_local: bool
+    environments: list[EntryKeys]
+
+
+class Unfit(Exception):
+    """The text is no TOML, or a key of it is unknown, missing, or has a value of another type."""
+
+    def __init__(self, text: str, place: str = "") -> None:
+        super().__init__(f"{text} in `{place}`" if place else text)
+
+
+def read_keys(text: str) -> FileKeys:
+    """
+    Read the text of a file.
+
+    Raises:
+        Unfit: With the reason.
+    """
+    try:
+        table = tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError as error:
+        raise Unfit(str(error)) from error
+    except RecursionError as error:
+        raise Unfit("nested too deeply") from error
+    # What the readers below return is what the types above say.
+    return cast(FileKeys, _table(table, _FILE, ""))
+
+
+_Reader = Callable[[object, str], object]
+"""Takes a value and its place; returns it in the type that we use."""
+
+
+def _table(value: object, readers: Mapping[str, _Reader], place: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise _wrong(value, "a table", place)
+    read: dict[str, object] = {}
+    for key, inner in value.items():
+        if key not in readers:
+            known = ", ".join(f"`{name}`" for name in readers)
+            expected = f"one of {known}" if len(readers) > 1 else known
+            raise Unfit(f"unknown field `{key}`, expected {expected}", place)
+        read[key] = readers[key](inner, f"{place}.{key}" if place else key)
+    return read
+
+
+def _entries(value: object, place: str) -> list[object]:
+    return [_entry(item, place) for item in _list(value, place)]
+
+
+def _entry(value: object, place: str) -> dict[str, object]:
+    read = _table(value, _ENTRY, place)
+    if "id" not in read:
+        raise Unfit("missing field `id`", place)
+    return read
+
+
+def _text(value: object, place: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(value, "a string", place)
+    return value
+
+
+def _flag(value: object, place: str) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(value, "a boolean", place)
+    return value
+
+
+def _list(value: object, place: str) -> list[object]:
+    if not isinstance(value, list):
+        raise _wrong(value, "a sequence", place)
+    return value
+
+
+def _texts(value: object, place: str) -> tuple[str, ...]:
+    return tuple(_text(item, place) for item in _list(value, place))
+
+
+def _variables(value: object, place: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise _wrong(value, "a map", place)
+    return {name: _text(item, f"{place}.{name}") for name, item in value.items()}
+
+
+def _seconds(value: object, place: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(value, "f64", place)
+    fault = "cannot convert float seconds to Duration: value is"
+    if value < 0:
+        raise Unfit(f"{fault} negative", place)
+    if math.isnan(value) or value >= _LONGEST:
+        raise Unfit(f"{fault} either too big or NaN", place)
+    return float(value)
+
+
+def _skills(value: object, place: str) -> dict[str, object]:
+    return _table(value, {"required": _texts}, place)
+
+
+_ENTRY: Final[Mapping[str, _Reader]] = {
+    "id": _text,
+    "skills": _skills,
+    "url": _text,
+    "auth_bearer_token": _text,
+    "program": _text,
+    "args": _texts,
+    "env": _variables,
+    "cwd": _text,
+    "connect_timeout_sec": _seconds,
+    "initialize_timeout_sec": _seconds,
+}
+_FILE: Final[Mapping[str, _Reader]] = {
+    "default": _text,
+    "include_local": _flag,
+    "environments": _entries,
+}
+
+
+def _wrong(value: object, wanted: str, place: str) -> Unfit:
+    match value:
+        case bool():
+            got = f"boolean `{'true' if value else 'false'}`"
+        case int():
+            got = f"integer `{value}`"
+        case float():
+            got = f"floating point `{value}`"
+        case str():
+            got = f'string "{value}"'
+        case list():
+            got = "sequence"
+        case _:
+            got = "map"
+    return Unfit(f"invalid type: {got}, expected {wanted}", place)

@@ -1,0 +1,138 @@
+"""From what a person says to the place that is meant."""
+
+import os
+from collections.abc import Sequence
+from shlex import join
+from typing import TYPE_CHECKING
+
+from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, LOCAL
+from holdfast.environments.environment import Environment
+from holdfast.environments.folder import AnyPath
+from holdfast.errors import InvalidConfig, InvalidParams
+
+if TYPE_CHECKING:
+    from holdfast.environments.ssh.deploy import Consent
+
+__all__ = ["connect"]
+
+_TOKEN_ELSEWHERE = "a bearer token goes with a ws:// or wss:// URL only"  # noqa: S105 - a text
+
+
+def connect(
+    where: str | Sequence[str] | None = None,
+    *,
+    bearer_token: str | None = None,
+    cwd: AnyPath | None = None,
+    install: "Consent" = False,
+    connect_timeout: float | None = None,
+    initialize_timeout: float = DEFAULT_TIMEOUT,
+) -> Environment:
+    """
+    A place to run: use it as `async with holdfast.connect() as env`.
+
+    The block connects at its beginning; without a block the first use does. At its end
+    everything that was started there is ended.
+
+    Args:
+        where: Nothing or `local` for this machine; the URL of a server (`ws://`,
+            `wss://`, `unix:///`); `ssh://[user@]host[:port]`; a command, as a list,
+            that serves on its standard streams; or a name in `environments.toml`.
+        bearer_token: For a server with a `ws` URL that wants one.
+        cwd: What relative paths begin in; the folder of the server, or of this process,
+            unless given.
+        install: Whether Holdfast may be installed, in a folder of its own, on a host
+            behind `ssh://` that does not have it; or whom to ask, a function that gets
+            the `Offer`.
+        connect_timeout: Seconds, for a URL.
+        initialize_timeout: Seconds to wait for the server's first answer.
+
+    Raises:
+        InvalidParams: It is no place.
+        InvalidConfig: It is not in the file, or the file cannot be used; or a token would
+            cross a network in the clear.
+    """
+    if isinstance(where, str) and where.startswith("ssh://"):
+        environment = _host(where, bearer_token, install, connect_timeout, initialize_timeout)
+    elif install:
+        raise InvalidParams("Holdfast is installed on hosts behind ssh:// only")
+    else:
+        environment = _place(where, bearer_token, connect_timeout, initialize_timeout)
+    environment.cwd = cwd
+    return environment
+
+
+def _place(
+    where: str | Sequence[str] | None,
+    bearer_token: str | None,
+    connect_timeout: float | None,
+    initialize_timeout: float,
+) -> Environment:
+    # Each kind of place is loaded only by those who want it.
+    if bearer_token is not None and not _is_url(where, "ws://", "wss://"):
+        raise InvalidParams(_TOKEN_ELSEWHERE)
+    if bearer_token is not None:
+        from holdfast.environments.config.urls import check_token
+
+        check_token(str(where), bearer_token)
+    if where is None or where == LOCAL:
+        from holdfast.environments.local import LocalEnvironment
+
+        return LocalEnvironment()
+    if isinstance(where, str) and not _is_url(where, "ws://", "wss://", "unix:///"):
+        return _by_name(where)
+    if not where:
+        raise InvalidParams("the command to connect by is empty")
+
+    from holdfast.environments.remote import RemoteEnvironment
+
+    return RemoteEnvironment(
+        where if isinstance(where, str) else join(where),
+        where,
+        bearer_token=bearer_token,
+        connect_timeout=DEFAULT_TIMEOUT if connect_timeout is None else connect_timeout,
+        initialize_timeout=initialize_timeout,
+    )
+
+
+def _is_url(where: object, *schemes: str) -> bool:
+    return isinstance(where, str) and where.startswith(schemes)
+
+
+def _host(
+    url: str,
+    bearer_token: str | None,
+    install: "Consent",
+    connect_timeout: float | None,
+    initialize_timeout: float,
+) -> Environment:
+    if bearer_token is not None:
+        raise InvalidParams(_TOKEN_ELSEWHERE)
+    from holdfast.environments.ssh.target import CONNECT_TIMEOUT, ssh_environment
+
+    return ssh_environment(
+        url,
+        install=install,
+        connect_timeout=CONNECT_TIMEOUT if connect_timeout is None else connect_timeout,
+        initialize_timeout=initialize_timeout,
+    )
+
+
+def _by_name(name: str) -> Environment:
+    if not name.strip() or "://" in name:
+        raise InvalidParams(
+            f"`{name}` is no place to run: expected `local`, ws://HOST:PORT, wss://HOST,"
+            " unix:///PATH, ssh://HOST, the name of an environment, or a command as a list"
+        )
+    from holdfast.environments.config.providers import holdfast_home, provider_from_env
+    from holdfast.environments.remote import RemoteEnvironment
+
+    home = holdfast_home(os.environ)
+    snapshot = provider_from_env(os.environ, home).snapshot()
+    entry = snapshot.entry(name)
+    if entry is None:
+        known = ", ".join(f"`{known}`" for known in snapshot.ids) or "nothing"
+        raise InvalidConfig(
+            f"unknown environment id `{name}`",
+            f"configured in `{home}` or by a variable: {known}; a command is given as a list",
+        )
+    return RemoteEnvironment.of(entry)

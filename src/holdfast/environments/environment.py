@@ -1,0 +1,254 @@
+"""
+One place to run: its processes, files and HTTP calls, and what is known of it.
+
+What a place is made of is the three seams of `holdfast.backends`; everything a
+person calls for convenience stands on those and is the same for every place.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Self
+
+from holdfast.backends import ExecBackend, FileSystem, HttpClient
+from holdfast.environments.commands.commands import Command, Commands
+from holdfast.environments.commands.completed import Completed
+from holdfast.environments.commands.run import DRAIN
+from holdfast.environments.commands.running import Running, Starting
+from holdfast.environments.files import Files
+from holdfast.environments.folder import AnyPath, below, folder_of_server
+from holdfast.errors import EnvironmentClosed, NotFound
+from holdfast.protocol.handshake import Capabilities, EnvironmentInfo
+from holdfast.protocol.paths import PathUri
+
+__all__ = ["CAP", "Environment", "Status"]
+
+CAP = 1 << 20
+"""Bytes kept of each stream of a command, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Whether a place can be used, found out without connecting to it."""
+
+    state: Literal["ready", "pending", "disconnected"]
+    error: str | None = None
+    """Why it is disconnected."""
+
+
+class Environment(ABC):
+    """A place to run. Use it as a context manager, or close it with `aclose`."""
+
+    id: str
+    """Its name in the manager; `local` for this machine."""
+    is_remote: bool
+    backend: ExecBackend
+    """Its processes."""
+    filesystem: FileSystem
+    """Its files, by URI."""
+    http: HttpClient
+    """HTTP calls from there."""
+    cwd: AnyPath | None = None
+    """
+    What relative paths begin in.
+
+    It is relative itself to the folder of the server or, here, to that of this process,
+    which is also what holds if it is not given.
+    """
+    closed: bool = False
+    """Whether `aclose` was called: nothing can be done here any more."""
+    _told: EnvironmentInfo | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.wait_ready()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        try:
+            if "_commands" in vars(self):  # otherwise nothing was started
+                await self._commands.aclose()
+        finally:
+            self.closed = True
+            await self.aclose()
+
+    # -- what people call
+
+    async def run(
+        self,
+        command: Command,
+        *,
+        cwd: AnyPath | None = None,
+        env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,  # noqa: A002 - as `subprocess.run` names it
+        timeout: float | None = None,
+        cap: int = CAP,
+        drain: float = DRAIN,
+        check: bool = False,
+    ) -> Completed:
+        """
+        Run a command and return what came of it when it has exited.
+
+        Whatever it writes, no more than the cap is kept of each stream: its beginning
+        and its end. When it takes too long, or the calling task is cancelled, it is
+        killed with all that it started, but for daemons, which are nobody's children.
+        A Codex server kills the process group, and so misses what left that.
+
+        Args:
+            command: A text for `/bin/sh`, or a program and its arguments.
+            cwd: Its folder, relative to the environment's.
+            env: Variables beside those of the place, or instead of them.
+            input: What it can read; without, it reads the end at once.
+            timeout: Seconds it may take. What it wrote until then is in the result, and
+                `reason` is `TIMED_OUT`.
+            cap: Bytes to keep of each stream.
+            drain: Seconds to wait, after its exit, for others that hold its output;
+                `background` tells that there are any.
+            check: Raise if it did not succeed.
+
+        Raises:
+            CommandFailed: With `check`, if it did not succeed.
+            InvalidParams: The command is empty, or an argument makes no sense.
+            SpawnFailed: It could not be started; the text says why.
+            ConnectionLost: The place cannot be reached any more.
+        """
+        completed = await self._open_commands().run(
+            command, cwd=cwd, env=env, given=input or b"", timeout=timeout, cap=cap, drain=drain
+        )
+        return completed.check() if check else completed
+
+    def start(
+        self,
+        command: Command,
+        *,
+        cwd: AnyPath | None = None,
+        env: Mapping[str, str] | None = None,
+        tty: bool = False,
+        size: tuple[int, int] | None = None,
+        stdin: bool = True,
+        detach: str | None = None,
+    ) -> Starting:
+        """
+        Start a command that goes on: `async with env.start(…) as process`, or `await` it.
+
+        The block ends the process, as a timeout of `run` does, unless it is detached.
+        A process that was awaited ends with the environment at the latest.
+
+        Args:
+            command: As for `run`.
+            cwd: As for `run`.
+            env: As for `run`.
+            tty: Give it a terminal instead of pipes.
+            size: Rows and columns of that; 24 by 80 unless given.
+            stdin: Whether it can be written to; a terminal always can.
+            detach: A name by which `attach` finds it. It then outlives the block and the
+                task, and ends with the environment.
+
+        Raises:
+            DuplicateProcess: A process of that name is running.
+            InvalidParams: As for `run`.
+            SpawnFailed: As for `run`.
+            ConnectionLost: As for `run`.
+        """
+        return Starting(
+            self._open_commands().start(
+                command, cwd=cwd, env=env, tty=tty, size=size, stdin=stdin, detach=detach
+            )
+        )
+
+    def attach(self, name: str) -> Running:
+        """
+        Find a process that was detached by a name, also after its end.
+
+        Raises:
+            UnknownProcess: There was none in this environment.
+        """
+        return self._open_commands().attach(name)
+
+    @property
+    def files(self) -> Files:
+        """Its files, by plain paths."""
+        self._check_open()
+        return self._files
+
+    async def uri(self, path: AnyPath | None = None) -> PathUri:
+        """The URI of a path as this environment means it; without one, that of its folder."""
+        if isinstance(path, PathUri):
+            return path
+        if path is not None and os.path.isabs(path):
+            return PathUri.from_path(path)
+        folder = await self._folder()
+        return folder if path is None else below(folder, path)
+
+    async def capabilities(self) -> Capabilities:
+        """What can be done there beyond the base; asked once."""
+        return (await self._told_info()).capabilities
+
+    async def _folder(self) -> PathUri:
+        cwd = self.cwd
+        if isinstance(cwd, PathUri):
+            return cwd
+        if cwd is not None and os.path.isabs(cwd):
+            return PathUri.from_path(cwd)
+        if self.is_remote:
+            base = folder_of_server(await self._told_info())
+        else:
+            try:
+                base = PathUri.from_path(os.getcwd())
+            except FileNotFoundError:
+                raise NotFound("the folder of this process was removed: give a cwd") from None
+        return base if cwd is None else below(base, cwd)
+
+    async def _told_info(self) -> EnvironmentInfo:
+        if self._told is None:
+            self._told = await self.info()
+        return self._told
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise EnvironmentClosed(self.id)
+
+    def _open_commands(self) -> Commands:
+        self._check_open()
+        return self._commands
+
+    @cached_property
+    def _commands(self) -> Commands:
+        return Commands(self)
+
+    @cached_property
+    def _files(self) -> Files:
+        return Files(self)
+
+    # -- what each kind of place does in its own way
+
+    @abstractmethod
+    def start_connecting(self) -> None:
+        """Begin to connect in the background, if that has not begun."""
+
+    @abstractmethod
+    async def wait_ready(self) -> None:
+        """
+        Connect, or wait for the connection that is being made.
+
+        Raises:
+            ConnectFailed: With the reason.
+            RemoteError: The server refused.
+        """
+
+    @abstractmethod
+    async def info(self) -> EnvironmentInfo:
+        """What is there: shell, folder, system; connects if need be."""
+
+    @abstractmethod
+    async def status(self) -> Status:
+        """Whether it can be used; never connects, and probes a live connection."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Let go of it; what was started there ends."""

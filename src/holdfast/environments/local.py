@@ -1,0 +1,90 @@
+"""This machine as a place to run: the seams are in this process, and nothing is connected."""
+
+from contextlib import AsyncExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from holdfast.environments.config.snapshot import LOCAL
+from holdfast.environments.environment import Environment, Status
+from holdfast.errors import EnvironmentClosed
+from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.server.info import environment_info, login_shell
+
+if TYPE_CHECKING:
+    from holdfast.filesystem.local import LocalFileSystem
+    from holdfast.http.local import LocalHttpClient
+    from holdfast.process.backend import LocalBackend
+
+__all__ = ["LocalEnvironment"]
+
+
+class LocalEnvironment(Environment):
+    """
+    This machine.
+
+    Each seam is made when it is first used, in the event loop that runs then, and
+    belongs to that loop. Closing it kills what was started.
+    """
+
+    is_remote = False
+
+    def __init__(self, id: str = LOCAL) -> None:  # noqa: A002 - what the attribute is called
+        self.id = id
+        self._stack = AsyncExitStack()
+
+    @cached_property
+    def backend(self) -> "LocalBackend":  # type: ignore[override]
+        """Its processes."""
+        from holdfast.process.backend import LocalBackend
+        from holdfast.process.table import LocalProcesses
+
+        self._check_open()
+        # Whoever started a process has it, so none has to be kept to be found by its id.
+        backend = LocalBackend(LocalProcesses(shell=login_shell(), retention=0.0))
+        self._stack.push_async_exit(backend)
+        return backend
+
+    @cached_property
+    def filesystem(self) -> "LocalFileSystem":  # type: ignore[override]
+        """Its files, by URI."""
+        from holdfast.filesystem.local import LocalFileSystem
+
+        self._check_open()
+        files = LocalFileSystem()
+        self._stack.push_async_exit(files)
+        return files
+
+    @cached_property
+    def http(self) -> "LocalHttpClient":  # type: ignore[override]
+        """HTTP calls from here."""
+        from holdfast.http.local import LocalHttpClient
+
+        self._check_open()
+        http = LocalHttpClient()
+        self._stack.push_async_exit(http)
+        return http
+
+    @property
+    def fail_fast_filesystem(self) -> "LocalFileSystem":
+        """The same as `filesystem`: nobody waits for a connection here."""
+        return self.filesystem
+
+    def start_connecting(self) -> None:
+        """There is nothing to connect to."""
+
+    async def wait_ready(self) -> None:
+        self._check_open()
+
+    async def info(self) -> EnvironmentInfo:
+        self._check_open()
+        return environment_info()
+
+    async def status(self) -> Status:
+        if self.closed:
+            return Status("disconnected", str(EnvironmentClosed(self.id)))
+        return Status("ready")
+
+    async def aclose(self) -> None:
+        """Kill what was started here, and let the threads and connections end."""
+        self.closed = True
+        await self._stack.aclose()

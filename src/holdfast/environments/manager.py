@@ -1,0 +1,210 @@
+"""All places by name, and the one that is meant when none is named (environments spec 1, 2, 4)."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from holdfast.environments.config.providers import codex_home, holdfast_home, provider_from_env
+from holdfast.environments.config.snapshot import (
+    DEFAULT_TIMEOUT,
+    LOCAL,
+    Entry,
+    EnvironmentProvider,
+    ServerUrl,
+)
+from holdfast.environments.config.urls import check_token
+from holdfast.environments.environment import Environment, Status
+from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.remote import RemoteEnvironment
+from holdfast.errors import InvalidConfig, InvalidRequest
+from holdfast.tasks import OwnedTasks
+
+__all__ = ["EnvironmentManager"]
+
+_PREFIX: Final = "exec-server protocol error: "
+
+
+class EnvironmentManager:
+    """
+    The environments of a program. A context manager; at its end all of them are closed.
+
+    Servers with a URL are connected to in the background, from the start; commands are
+    started when they are used. It belongs to the event loop in which it is made.
+    """
+
+    def __init__(self, provider: EnvironmentProvider) -> None:
+        """
+        Take the environments of a provider.
+
+        Raises:
+            InvalidConfig: What is written down cannot be used.
+        """
+        snapshot = provider.snapshot()
+        if snapshot.default is not None and snapshot.default not in snapshot.ids:
+            raise InvalidConfig(
+                f"{_PREFIX}default environment `{snapshot.default}` is not configured"
+            )
+        self.default_id = snapshot.default
+        """The id of the default environment; the same for good, whatever is added."""
+        self._environments: dict[str, Environment] = {}
+        # Those that were replaced, as long as they are not closed.
+        self._replaced: set[Environment] = set()
+        self._tasks = OwnedTasks()
+        self._closed = False
+        if snapshot.include_local:
+            self._environments[LOCAL] = LocalEnvironment()
+        for entry in snapshot.entries:
+            self._add(entry)
+
+    @classmethod
+    def from_env(
+        cls, environ: Mapping[str, str] | None = None, *, home: Path | None = None
+    ) -> Self:
+        """
+        The environments that variables or the file of a home name, else this machine alone.
+
+        Args:
+            environ: The variables; by default this process's.
+            home: Where `environments.toml` is looked for; by default `$HOLDFAST_HOME`, or
+                `holdfast` in the user's folder for configuration.
+
+        Raises:
+            InvalidConfig: What is written down cannot be used.
+        """
+        environ = os.environ if environ is None else environ
+        return cls(provider_from_env(environ, home or holdfast_home(environ)))
+
+    @classmethod
+    def from_codex_home(
+        cls, home: Path | None = None, environ: Mapping[str, str] | None = None
+    ) -> Self:
+        """As `from_env`, with the file of a Codex home; by default of the user's own."""
+        environ = os.environ if environ is None else environ
+        return cls.from_env(environ, home=home or codex_home(environ))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    # -- looking
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all environments, in order."""
+        return list(self._environments)
+
+    @property
+    def default(self) -> Environment | None:
+        """The default environment, if there is one: no tools are offered without."""
+        return None if self.default_id is None else self._environments[self.default_id]
+
+    @property
+    def local(self) -> LocalEnvironment | None:
+        """This machine, if it is among them."""
+        local = self._environments.get(LOCAL)
+        return local if isinstance(local, LocalEnvironment) else None
+
+    def ids_for_new_thread(self) -> list[str]:
+        """The default first, then all others; none if there is no default."""
+        if self.default_id is None:
+            return []
+        return [self.default_id, *(name for name in self.ids if name != self.default_id)]
+
+    def get(self, environment_id: str) -> Environment | None:
+        """An environment by its id: the same object until it is replaced."""
+        return self._environments.get(environment_id)
+
+    def require(self, environment_id: str) -> Environment:
+        """
+        As `get`, for one that has to be there.
+
+        Raises:
+            InvalidConfig: It is not.
+        """
+        environment = self._environments.get(environment_id)
+        if environment is None:
+            known = ", ".join(f"`{name}`" for name in self.ids) or "nothing"
+            raise InvalidConfig(
+                f"unknown environment id `{environment_id}`", f"configured: {known}"
+            )
+        return environment
+
+    async def status(self, environment_id: str) -> Status | None:
+        """Whether an environment can be used, `None` if there is none; never connects."""
+        environment = self._environments.get(environment_id)
+        return None if environment is None else await environment.status()
+
+    # -- changing
+
+    def add_or_replace(
+        self,
+        environment_id: str,
+        url: str,
+        *,
+        bearer_token: str | None = None,
+        connect_timeout: float = DEFAULT_TIMEOUT,
+    ) -> Environment:
+        """
+        Add a server while the program runs, and begin to connect to it.
+
+        One that had this id is closed; the default stays the same id.
+
+        Args:
+            environment_id: Anything but `local`.
+            url: Not looked at before it is used.
+            bearer_token: If the server wants one.
+            connect_timeout: Seconds.
+
+        Raises:
+            InvalidConfig: The id, the URL or the token cannot be used.
+        """
+        if not environment_id:
+            raise InvalidConfig(f"{_PREFIX}environment id cannot be empty")
+        if environment_id == LOCAL:
+            raise InvalidConfig(
+                f"{_PREFIX}environment id `{LOCAL}` is reserved for EnvironmentManager",
+                "it is this machine; choose another id",
+            )
+        url = url.strip()
+        if not url:
+            raise InvalidConfig(f"{_PREFIX}remote environment requires an exec-server url")
+        if url.lower() == "none":
+            raise InvalidConfig(
+                f"{_PREFIX}remote environment cannot use disabled exec-server url",
+                "`none` says that there is no environment; give the URL of a server",
+            )
+        if bearer_token is not None:
+            check_token(url, bearer_token)
+        transport = ServerUrl(url=url, bearer_token=bearer_token, connect_timeout=connect_timeout)
+        return self._add(Entry(id=environment_id, transport=transport))
+
+    def _add(self, entry: Entry) -> Environment:
+        if self._closed:
+            raise InvalidRequest("the environment manager is closed")
+        environment = RemoteEnvironment.of(entry)
+        old = self._environments.get(entry.id)
+        self._environments[entry.id] = environment
+        if old is not None:
+            self._replaced.add(old)
+            self._tasks.start(self._let_go(old))
+        if isinstance(entry.transport, ServerUrl):
+            environment.start_connecting()
+        return environment
+
+    async def _let_go(self, environment: Environment) -> None:
+        await environment.aclose()
+        self._replaced.discard(environment)
+
+    async def aclose(self) -> None:
+        """Close all of them, those too that were replaced."""
+        self._closed = True
+        environments = [*self._environments.values(), *self._replaced]
+        closings = (environment.aclose() for environment in environments)
+        ends = await asyncio.gather(*closings, return_exceptions=True)
+        await self._tasks.aclose()
+        for error in filter(None, ends):
+            raise error  # not before all had their turn

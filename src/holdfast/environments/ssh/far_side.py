@@ -1,0 +1,173 @@
+"""
+Runs on a host that has no Holdfast yet, by the Python of that host, and installs one.
+
+Nothing but the standard library of Python 3.11 is used. The client sends this text
+itself, then a line of JSON about what follows, then that many bytes: either the files of
+the client's own installation, or a wheel that the host's own pip is to install. All of
+it is put together in a folder beside the final one and tried out there. One step makes
+it the final one, so it is there as a whole or not at all.
+"""
+
+import hashlib
+import io
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["Failed", "install"]
+
+_STALE = 3600.0
+"""Seconds after which an unfinished folder cannot be anybody's work in progress."""
+
+_TRIAL_LIMIT = 60.0
+"""Seconds the new program may take to start and to end."""
+
+_PIP_LIMIT = 600.0
+
+_RUN = """\
+import os, sys
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from holdfast.cli.__main__ import main
+sys.exit(main())
+"""
+
+
+class Failed(Exception):
+    """It cannot be installed, for a reason that a person can read."""
+
+
+def install(stream: BinaryIO, base: Path) -> Path:
+    """
+    Install what comes on the stream.
+
+    Args:
+        stream: The line of JSON, and the bytes it tells of.
+        base: The folder of all versions; made if it is not there.
+
+    Returns:
+        The program.
+
+    Raises:
+        Failed: Nothing was changed.
+    """
+    about = json.loads(stream.readline() or b"null")
+    if about is None:
+        raise Failed("the connection broke off before anything came")
+    data = stream.read(about["size"])
+    if len(data) < about["size"]:
+        raise Failed(f"the connection broke off after {len(data)} of {about['size']} bytes")
+    if hashlib.sha256(data).hexdigest() != about["sha256"]:
+        raise Failed("what arrived is not what was sent")
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _sweep(base)
+    final = base / str(about["version"])
+    staging = Path(tempfile.mkdtemp(prefix=".new-", dir=base))
+    try:
+        if about["how"] == "files":
+            _unpack(data, staging / "lib")
+        else:
+            _pip_install(data, about["name"], staging)
+        _add_programs(staging, final)
+        _try_out(staging, about["version"])
+        try:
+            staging.rename(final)
+        except OSError as error:
+            # Another client may have been quicker, with the same files.
+            if not (final / "bin" / "holdfast").exists():
+                raise Failed(f"cannot make the folder {final}: {error}") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return final / "bin" / "holdfast"
+
+
+def _sweep(base: Path) -> None:
+    """Take away what an interrupted attempt has left that could not do so itself."""
+    for left in base.glob(".new-*"):
+        if time.time() - left.stat().st_mtime > _STALE:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _unpack(data: bytes, lib: Path) -> None:
+    lib.mkdir()
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(lib, filter="data")
+        else:  # before 3.11.4
+            archive.extractall(lib)  # noqa: S202 - it came from our own client, unchanged
+    _run([sys.executable, "-I", "-m", "compileall", "-q", str(lib)], _TRIAL_LIMIT, lib)
+
+
+def _pip_install(data: bytes, name: str, staging: Path) -> None:
+    wheel = staging / name
+    wheel.write_bytes(data)
+    options = ["--disable-pip-version-check", "--no-input", "--quiet"]
+    target = ["--target", str(staging / "lib")]
+    status, said = _run(
+        [sys.executable, "-m", "pip", "install", *options, *target, str(wheel)],
+        _PIP_LIMIT,
+        staging,
+    )
+    wheel.unlink()
+    if status:
+        raise Failed(f"the pip of {sys.executable} could not install it: {said}")
+
+
+def _add_programs(staging: Path, final: Path) -> None:
+    (staging / "run.py").write_text(_RUN)
+    (staging / "bin").mkdir()
+    program = staging / "bin" / "holdfast"
+    command = shlex.join([sys.executable, "-I", str(final / "run.py")])
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    program.chmod(0o700)
+
+
+def _try_out(staging: Path, version: str) -> None:
+    """Start it and let it serve nobody, before anyone else can find it."""
+    run = [sys.executable, "-I", str(staging / "run.py")]
+    status, said = _run([*run, "--version"], _TRIAL_LIMIT, staging)
+    if status == 0 and said != f"holdfast {version}":
+        raise Failed(f"this is `{said}`, not `holdfast {version}`")
+    if status == 0:
+        status, said = _run([*run, "serve", "--listen", "stdio"], _TRIAL_LIMIT, staging)
+    if status:
+        raise Failed(f"it does not run with {sys.executable}: {said}")
+
+
+def _run(command: list[str], limit: float, cwd: Path) -> tuple[int, str]:
+    """The status of a command, and the last line it has written."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=limit,
+            cwd=cwd,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 1, f"it takes more than {limit:g} seconds"
+    lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    return done.returncode, lines[-1] if lines else ""
+
+
+def _main(folder: str, mark: str) -> None:
+    """Install below the home of this user, and tell how that went."""
+    os.umask(0o077)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    try:
+        program = install(sys.stdin.buffer, Path.home() / folder)
+    except (Failed, OSError, tarfile.TarError, ValueError, KeyError) as error:
+        print(f"\n{mark}failed\t{' '.join(str(error).split())}", flush=True)  # noqa: T201
+        sys.exit(1)
+    print(f"\n{mark}installed\t{program}", flush=True)  # noqa: T201

@@ -1,0 +1,289 @@
+"""
+The synchronous twin, for scripts: the same methods without `await`.
+
+There is no second implementation. Each environment has an event loop in a thread of its
+own, and every method runs its asynchronous namesake there and waits for it. Ctrl-C
+cancels what is being waited for, which ends the process of a `run`, and is raised then.
+"""
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from functools import wraps
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from holdfast.environments import connect as places
+from holdfast.environments.commands.run import DRAIN, END_LIMIT
+from holdfast.environments.commands.running import Chunk, Starting
+from holdfast.environments.commands.running import Running as AsyncRunning
+from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT
+from holdfast.environments.environment import Environment as AsyncEnvironment
+from holdfast.environments.files import Files as AsyncFiles
+from holdfast.environments.folder import AnyPath
+from holdfast.errors import EnvironmentClosed
+
+__all__ = ["Environment", "Files", "Running", "connect"]
+
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_CLOSE_LIMIT = 10.0
+"""Seconds for an environment to close, and for its thread to end."""
+
+
+class _LoopThread:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self.serves = ""
+        """The name of the environment it is for."""
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        # Not waited for when the interpreter ends: by then it was asked to end in order.
+        self._thread = threading.Thread(target=self._run, name="holdfast", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ready.set()
+        await self._stop.wait()
+
+    def call(self, work: Callable[[], Coroutine[object, object, R]]) -> R:
+        """Run something there and wait for it; an interruption of the wait cancels it."""
+        loop = self._loop
+        assert loop is not None  # known before anybody has this object
+        outcome: Future[R] = Future()
+        task: asyncio.Task[R] | None = None
+
+        def begin() -> None:
+            nonlocal task
+            task = loop.create_task(work())
+            task.add_done_callback(settle)
+
+        def settle(task: asyncio.Task[R]) -> None:
+            if task.cancelled():
+                outcome.cancel()
+            elif (error := task.exception()) is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(task.result())
+
+        def cancel() -> None:
+            if task is not None:
+                task.cancel()
+
+        try:
+            loop.call_soon_threadsafe(begin)
+        except RuntimeError:
+            raise EnvironmentClosed(self.serves) from None
+        try:
+            return outcome.result()
+        except BaseException:
+            if not outcome.done():  # it is the wait that was interrupted
+                loop.call_soon_threadsafe(cancel)
+                # By the same signal a second time, if need be.
+                with suppress(CancelledError, TimeoutError, Exception):
+                    outcome.result(END_LIMIT + 1)
+            raise
+
+    def stop(self) -> None:
+        """End the loop and its thread; what still runs there is cancelled."""
+        if self._thread.is_alive() and self._loop is not None:
+            with suppress(RuntimeError):  # it has ended just now
+                self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(_CLOSE_LIMIT)
+
+
+class _Twin(Generic[A]):
+    """The synchronous side of an asynchronous object."""
+
+    def __init__(self, other: A, thread: _LoopThread) -> None:
+        self._other = other
+        self._thread = thread
+
+
+def _twin(
+    method: Callable[Concatenate[A, P], Coroutine[object, object, R]],
+) -> Callable[Concatenate[_Twin[A], P], R]:
+    """The same method, waited for."""
+
+    @wraps(method)
+    def call(self: _Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        # Of its class, not of the base.
+        own: Callable[P, Coroutine[object, object, R]] = getattr(self._other, method.__name__)
+        return self._thread.call(lambda: own(*args, **kwargs))
+
+    return call
+
+
+class Files(_Twin[AsyncFiles]):
+    """The files of one environment; see `holdfast.environments.files.Files`."""
+
+    read_text = _twin(AsyncFiles.read_text)
+    read_bytes = _twin(AsyncFiles.read_bytes)
+    write = _twin(AsyncFiles.write)
+    list = _twin(AsyncFiles.list)
+    walk = _twin(AsyncFiles.walk)
+    exists = _twin(AsyncFiles.exists)
+    stat = _twin(AsyncFiles.stat)
+    mkdir = _twin(AsyncFiles.mkdir)
+    remove = _twin(AsyncFiles.remove)
+    copy = _twin(AsyncFiles.copy)
+    upload = _twin(AsyncFiles.upload)
+    download = _twin(AsyncFiles.download)
+
+
+class Running(_Twin[AsyncRunning]):
+    """A process that was started; see `holdfast.environments.commands.running.Running`."""
+
+    write = _twin(AsyncRunning.write)
+    close_stdin = _twin(AsyncRunning.close_stdin)
+    read = _twin(AsyncRunning.read)
+    wait = _twin(AsyncRunning.wait)
+    exited = _twin(AsyncRunning.exited)
+    signal = _twin(AsyncRunning.signal)
+    resize = _twin(AsyncRunning.resize)
+    terminate = _twin(AsyncRunning.terminate)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._thread.call(lambda: self._other.__aexit__(*exc))
+
+    def close(self) -> None:
+        """Kill it and all that is below it, if it runs, and wait for its end; at most 5 s."""
+        self._thread.call(self._other.aclose)
+
+    @property
+    def process_id(self) -> str:
+        """The id it was started with."""
+        return self._other.process_id
+
+    def output(self, *, drain: float | None = DRAIN) -> Iterator[Chunk]:
+        """
+        What it writes, as it comes; goes on where the last call stopped.
+
+        While another thread is in `wait`, the last 1 MiB of what is not read is kept.
+        """
+        while True:
+            chunk = self._thread.call(lambda: self._other.next_chunk(drain))
+            if chunk is None:
+                return
+            yield chunk
+
+    def __repr__(self) -> str:
+        return repr(self._other)
+
+
+def _twin_of_start(
+    method: Callable[Concatenate[AsyncEnvironment, P], Starting],
+) -> Callable[Concatenate["Environment", P], Running]:
+    @wraps(method)
+    def start(self: "Environment", /, *args: P.args, **kwargs: P.kwargs) -> Running:
+        async def started() -> AsyncRunning:
+            return await method(self._other, *args, **kwargs)
+
+        return Running(self._thread.call(started), self._thread)
+
+    return start
+
+
+class Environment(_Twin[AsyncEnvironment]):
+    """A place to run; see `holdfast.environments.environment.Environment`."""
+
+    run = _twin(AsyncEnvironment.run)
+    start = _twin_of_start(AsyncEnvironment.start)
+    uri = _twin(AsyncEnvironment.uri)
+    info = _twin(AsyncEnvironment.info)
+    status = _twin(AsyncEnvironment.status)
+    wait_ready = _twin(AsyncEnvironment.wait_ready)
+    capabilities = _twin(AsyncEnvironment.capabilities)
+
+    def __init__(self, other: AsyncEnvironment, thread: _LoopThread) -> None:
+        super().__init__(other, thread)
+        thread.serves = other.id
+        self._closed = False
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self._other.id
+
+    def attach(self, name: str) -> Running:
+        """Find a process that was detached by a name, also after its end."""
+        return Running(self._other.attach(name), self._thread)
+
+    @property
+    def files(self) -> Files:
+        """Its files, by plain paths."""
+        return Files(self._other.files, self._thread)
+
+    def close(self) -> None:
+        """Let go of it; what was started there ends. Harmless a second time."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        try:
+            self._thread.call(lambda: self._other.__aexit__(None, None, None))
+        finally:
+            self._thread.stop()
+
+    def __repr__(self) -> str:
+        return repr(self._other)
+
+
+def connect(
+    where: str | Sequence[str] | None = None,
+    *,
+    bearer_token: str | None = None,
+    cwd: AnyPath | None = None,
+    install: bool = False,
+    connect_timeout: float | None = None,
+    initialize_timeout: float = DEFAULT_TIMEOUT,
+) -> Environment:
+    """
+    A place to run; as `holdfast.connect`, for scripts without an event loop.
+
+    Use it with `with`, or close it with `close`.
+    """
+    thread = _LoopThread()
+
+    async def made() -> AsyncEnvironment:
+        return places.connect(
+            where,
+            bearer_token=bearer_token,
+            cwd=cwd,
+            install=install,
+            connect_timeout=connect_timeout,
+            initialize_timeout=initialize_timeout,
+        )
+
+    try:
+        return Environment(thread.call(made), thread)
+    except BaseException:
+        thread.stop()
+        raise

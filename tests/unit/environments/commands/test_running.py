@@ -1,0 +1,139 @@
+"""Readers and waiters of one process, and what they do when it cannot be reached."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.environments.commands.running import Running
+from holdfast.environments.environment import Environment
+from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.remote import RemoteEnvironment
+from holdfast.errors import ConnectionLost, InvalidRequest
+from holdfast.protocol.envelope import Request
+from holdfast.testing import ScriptedPeer, ScriptedServer
+from tests.e2e.wire import LIMIT
+
+FLOOD = 6_000_000
+
+
+@pytest.fixture
+async def env(tmp_path: Path) -> AsyncIterator[Environment]:
+    async with LocalEnvironment() as environment:
+        environment.cwd = tmp_path
+        yield environment
+
+
+async def read_all(process: Running) -> int:
+    size = 0
+    async for chunk in process.output():
+        size += len(chunk.data)
+        await asyncio.sleep(0)  # slower than the process
+    return size
+
+
+async def test_one_who_waits_takes_nothing_from_one_who_reads(env: Environment) -> None:
+    async with env.start(f"head -c {FLOOD} /dev/zero") as process:
+        output = process.output()
+        first = await anext(output)
+        async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(process.wait())
+            reading = tasks.create_task(read_all(process))
+        assert waiting.result().ok
+    assert len(first.data) + reading.result() == FLOOD
+
+
+async def test_several_readers_get_every_chunk_once(env: Environment) -> None:
+    async with env.start(f"head -c {FLOOD} /dev/zero") as process:
+        async with asyncio.timeout(LIMIT):
+            sizes = await asyncio.gather(*(read_all(process) for _ in range(3)))
+        assert await read_all(process) == 0  # there is no more
+    assert sum(sizes) == FLOOD
+
+
+async def test_a_reader_that_gave_up_loses_nothing(env: Environment) -> None:
+    async with env.start("read x; echo late") as process:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await anext(process.output())
+        await process.write("\n")
+        assert (await anext(process.output())).text == "late\n"
+
+
+async def test_a_block_ends_while_somebody_reads(env: Environment) -> None:
+    async with (
+        asyncio.timeout(LIMIT),
+        asyncio.TaskGroup() as tasks,
+        env.start("cat /dev/zero") as process,
+    ):
+        output = process.output()
+        await anext(output)
+        reading = tasks.create_task(process.wait())
+        await asyncio.sleep(0)
+    assert not reading.result().ok
+    output.close()
+    assert [chunk async for chunk in output] == []
+
+
+async def test_the_input_of_a_terminal_has_no_end(env: Environment) -> None:
+    async with env.start("cat", tty=True) as process:
+        with pytest.raises(InvalidRequest, match="Ctrl-D"):
+            await process.close_stdin()
+        await process.write("\x04")
+        async with asyncio.timeout(LIMIT):
+            assert (await process.wait()).ok
+
+
+async def test_a_signal_goes_by_its_name_or_number(env: Environment) -> None:
+    for which in ("SIGTERM", 15):
+        async with env.start("sleep 600") as process:
+            await process.signal(which)
+            async with asyncio.timeout(LIMIT):
+                assert (await process.wait()).signal == 15
+
+
+# -- on servers that do not do what they should
+
+
+def start_quietly(peer: ScriptedPeer, request: Request) -> None:
+    assert isinstance(request.params, dict)
+    peer.reply(request, {"processId": request.params["processId"]})
+    peer.output(request.params["processId"], 1, b"partial")
+
+
+async def test_a_process_that_is_lost_says_so_every_time() -> None:
+    server = ScriptedServer()
+    server.can_reconnect = False
+    server.answers["process/start"] = start_quietly
+    async with RemoteEnvironment("far", server) as env:
+        process = await env.start("anything")
+        (await server.peer(0)).cut()
+        output = process.output()
+        async with asyncio.timeout(LIMIT):
+            assert (await anext(output)).text == "partial"
+            for _ in range(2):
+                with pytest.raises(ConnectionLost):
+                    await anext(output)
+                with pytest.raises(ConnectionLost):
+                    await process.wait()
+
+
+async def test_a_process_that_a_server_has_forgotten_has_exited() -> None:
+    server = ScriptedServer()
+    server.answers["process/start"] = start_quietly
+    server.answers["process/terminate"] = lambda peer, request: peer.reply(
+        request, {"running": False}
+    )
+    server.answers["process/read"] = lambda peer, request: peer.fail(
+        request, -32600, "unknown process id"
+    )
+    async with RemoteEnvironment("far", server) as env:
+        async with env.start("anything", detach="job") as process:
+            assert await process.exited()
+        again = await env.start("anything", detach="job")  # the name is free
+        peer = await server.peer(0)
+        for number, one in enumerate((process, again)):
+            peer.exited(one.process_id, 2, number)
+            peer.closed(one.process_id, 3)
+            assert (await one.wait()).exit_code == number

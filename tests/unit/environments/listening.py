@@ -1,0 +1,49 @@
+"""A scripted server that listens: what the manager connects to by itself."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.protocol.envelope import Request
+from holdfast.testing import ScriptedPeer, ScriptedServer
+from holdfast.transports.base import Transport
+from holdfast.transports.http_head import RequestHead, Response
+from holdfast.transports.websocket import listen_websocket
+
+
+class ListeningServer(ScriptedServer):
+    """A scripted server on a port."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.url = ""
+        self.heads: list[RequestHead] = []
+        """What each connection asked for, before it was one."""
+        self.answers["environment/status"] = _ready
+
+    def gate(self, head: RequestHead) -> Response | None:
+        self.heads.append(head)
+        return None
+
+    def accept(self, transport: Transport) -> ScriptedPeer:
+        peer = ScriptedPeer(transport, self.answers)
+        self.peers.append(peer)
+        self._connected.set()
+        return peer
+
+
+def _ready(peer: ScriptedPeer, request: Request) -> None:
+    peer.reply(request, {"status": "ready"})
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[ListeningServer]:
+    """Listen on a free port of this machine."""
+    server = ListeningServer()
+    listener = await listen_websocket("127.0.0.1", 0, gate=server.gate, accept=server.accept)
+    server.url = f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    try:
+        yield server
+    finally:
+        listener.close()
+        for peer in server.peers:
+            peer.cut()

@@ -1,0 +1,118 @@
+"""Files of a place that do not come, or not as a whole."""
+
+import os
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.environments.environment import Environment
+from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.remote import RemoteEnvironment
+from holdfast.errors import ConnectionLost, InvalidParams, NotFound
+from holdfast.filesystem.handle import LocalFileHandle
+from holdfast.protocol.envelope import Request
+from holdfast.protocol.paths import PathUri
+from holdfast.testing import ScriptedPeer, ScriptedServer
+
+
+@pytest.fixture
+async def env(tmp_path: Path) -> AsyncIterator[Environment]:
+    async with LocalEnvironment() as environment:
+        environment.cwd = tmp_path
+        yield environment
+
+
+async def test_a_download_that_fails_leaves_the_old_file_and_nothing_else(
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "here").write_text("old")
+    read_block = LocalFileHandle.read_block
+
+    async def fail_later(self: LocalFileHandle, offset: int, size: int) -> tuple[bytes, bool]:
+        if offset:
+            raise ConnectionLost("cut")
+        return await read_block(self, offset, size)
+
+    monkeypatch.setattr(LocalFileHandle, "read_block", fail_later)
+    with pytest.raises(ConnectionLost, match="cut"):
+        await env.files.download("there", tmp_path / "here")
+    assert (tmp_path / "here").read_text() == "old"
+    assert sorted(os.listdir(tmp_path)) == ["here", "there"]
+
+
+async def test_an_upload_that_fails_leaves_the_old_file_and_nothing_else(
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "there").write_text("old")
+
+    async def fail(self: LocalFileHandle, offset: int, data: bytes) -> None:
+        raise ConnectionLost("cut")
+
+    monkeypatch.setattr(LocalFileHandle, "write_block", fail)
+    with pytest.raises(ConnectionLost, match="cut"):
+        await env.files.upload(tmp_path / "here", "there")
+    assert (tmp_path / "there").read_text() == "old"
+
+
+async def test_a_downloaded_file_has_the_usual_mode(env: Environment, tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    old = os.umask(0o027)
+    try:
+        await env.files.download("there", tmp_path / "here")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "here").stat().st_mode) == 0o640
+
+
+async def test_a_server_that_takes_no_blocks_is_sent_a_file_at_once(tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(b"hello")
+    written: list[object] = []
+
+    def take(peer: ScriptedPeer, request: Request) -> None:
+        assert isinstance(request.params, dict)
+        written.append((request.params["path"], request.params["dataBase64"]))
+        peer.reply(request, {})
+
+    server = ScriptedServer()
+    server.answers["fs/writeFile"] = take
+    async with RemoteEnvironment("far", server) as far:
+        await far.files.upload(tmp_path / "here", "there")
+    assert written == [("file:///there", "aGVsbG8=")]
+
+
+async def test_paths_that_make_no_sense_are_refused(env: Environment) -> None:
+    with pytest.raises(InvalidParams, match="the path is empty"):
+        await env.files.read_text("")
+    foreign = PathUri.parse("file:///C:/work/x")
+    with pytest.raises(InvalidParams, match="make it with mkdir"):
+        await env.files.write(foreign, "", parents=True)
+
+
+async def test_a_folder_of_this_process_that_is_gone_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    async with LocalEnvironment() as env:
+        with pytest.raises(NotFound, match="give a cwd"):
+            await env.run("true")
+        assert (await env.run("pwd", cwd="/")).stdout == "/\n"
+        env.cwd = "/"
+        assert (await env.run("pwd")).stdout == "/\n"
+
+
+async def test_folders_whose_names_begin_with_a_dot_can_be_left_out(env: Environment) -> None:
+    await env.files.write(".git/x", "", parents=True)
+    await env.files.write("src/y", "", parents=True)
+    everything = {entry.path.native for entry in (await env.files.walk()).entries}
+    usual = {entry.path.native for entry in (await env.files.walk(hidden=False)).entries}
+    here = (await env.uri()).native
+    assert f"{here}/.git/x" in everything
+    assert f"{here}/.git/x" not in usual
+    assert f"{here}/src/y" in usual
+    assert (await env.files.walk(max_entries=1)).truncated

@@ -1,0 +1,87 @@
+"""This machine as a place: always ready, and made of what is in this process."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.environments.environment import Status
+from holdfast.environments.local import LocalEnvironment
+from holdfast.errors import EnvironmentClosed
+from holdfast.events import Reason
+from holdfast.filesystem.local import LocalFileSystem
+from holdfast.http.local import LocalHttpClient
+from holdfast.process.backend import LocalBackend
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import StartParams
+
+
+def test_nothing_is_made_before_it_is_used() -> None:
+    environment = LocalEnvironment()  # there is not even an event loop
+    assert (environment.id, environment.is_remote) == ("local", False)
+    assert not {"backend", "filesystem", "http"} & vars(environment).keys()
+
+
+async def test_each_seam_is_made_once() -> None:
+    async with LocalEnvironment() as environment:
+        assert isinstance(environment.backend, LocalBackend)
+        assert isinstance(environment.filesystem, LocalFileSystem)
+        assert isinstance(environment.http, LocalHttpClient)
+        assert environment.backend is environment.backend
+        assert environment.fail_fast_filesystem is environment.filesystem
+
+
+@pytest.mark.requirement("environments.status")
+async def test_it_is_always_ready() -> None:
+    environment = LocalEnvironment()
+    environment.start_connecting()
+    assert await environment.status() == Status("ready")
+    await environment.wait_ready()
+    assert not {"backend", "filesystem", "http"} & vars(environment).keys()
+    await environment.aclose()
+
+
+async def test_it_tells_what_a_server_here_would_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with LocalEnvironment() as environment:
+        monkeypatch.chdir(tmp_path)
+        info = await environment.info()
+    assert info.cwd == f"file://{tmp_path}"
+    assert info.platform_os == "linux"
+    assert os.access(info.shell.path, os.X_OK)
+    assert info.capabilities.process_resize
+
+
+async def test_closing_it_kills_what_was_started() -> None:
+    async with LocalEnvironment() as environment:
+        process = await environment.backend.start(
+            StartParams(
+                process_id="p",
+                argv=["/bin/sleep", "1000"],
+                cwd=PathUri.parse("file:///"),
+                env={},
+                tty=False,
+            )
+        )
+        await environment.filesystem.get_metadata(PathUri.parse("file:///"))
+    assert (await process.wait()).reason is Reason.SERVER_STOPPING
+
+
+async def test_nothing_can_be_done_after_the_close() -> None:
+    environment = LocalEnvironment("here")
+    await environment.aclose()
+    await environment.aclose()
+    for use in (
+        lambda: environment.backend,
+        lambda: environment.filesystem,
+        lambda: environment.http,
+    ):
+        with pytest.raises(EnvironmentClosed, match="environment `here` is closed"):
+            use()
+    with pytest.raises(EnvironmentClosed):
+        await environment.wait_ready()
+    with pytest.raises(EnvironmentClosed):
+        await environment.info()
+    status = await environment.status()
+    assert (status.state, status.error) == ("disconnected", str(EnvironmentClosed("here")))
