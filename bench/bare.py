@@ -10,7 +10,7 @@ import errno
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pybase64
@@ -28,13 +28,22 @@ __all__ = [
 _READ_SIZE = 65536
 
 
-def start_with_pipes(argv: Sequence[str]) -> None:
+def start_with_pipes(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    pass_fds: Sequence[int] = (),
+) -> None:
     """Start a command with pipes, read both to their end, and wait for it."""
     with subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env=env,
+        cwd=cwd,
+        pass_fds=pass_fds,
         start_new_session=True,
     ) as child:
         assert child.stdout is not None, "it was started with pipes"

@@ -141,6 +141,15 @@ class Sizes:
     delay_requests: int
     """Walks and reads in flight."""
 
+    sandboxed_starts: int
+    """The real server takes a tenth of a second for each."""
+
+    sandboxed_reads: int
+    """Of those for which the real server starts a helper."""
+
+    direct_reads: int
+    """Of those for which it does not."""
+
     runs: int
     run_bytes: int
     """Output of the one command that writes much."""
@@ -168,6 +177,9 @@ FULL = Sizes(
     walks=5,
     delay_echoes=25,
     delay_requests=100,
+    sandboxed_starts=50,
+    sandboxed_reads=25,
+    direct_reads=2000,
     runs=200,
     run_bytes=100_000_000,
 )
@@ -193,6 +205,9 @@ QUICK = Sizes(
     walks=2,
     delay_echoes=3,
     delay_requests=10,
+    sandboxed_starts=5,
+    sandboxed_reads=5,
+    direct_reads=100,
     runs=5,
     run_bytes=8_000_000,
 )

@@ -57,6 +57,9 @@ def running(command: ServerCommand) -> Iterator[RunningServer]:
         BenchError: It printed no URL in time.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as home, tempfile.TemporaryFile() as errors:
+        # The real server has no sandbox if its home is in the folder for temporary files.
+        temporary = os.path.join(home, "tmp")
+        os.mkdir(temporary)
         begun = time.perf_counter()
         process = subprocess.Popen(
             command.argv,
@@ -64,7 +67,7 @@ def running(command: ServerCommand) -> Iterator[RunningServer]:
             stdout=subprocess.PIPE,
             stderr=errors,
             # A home of its own, so that neither reads or leaves settings in the user's.
-            env={**os.environ, "CODEX_HOME": home},
+            env={**os.environ, "CODEX_HOME": home, "TMPDIR": temporary},
             start_new_session=True,
         )
         try:

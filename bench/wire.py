@@ -15,6 +15,7 @@ import msgspec
 from bench.errors import BenchError
 
 __all__ = [
+    "ENVIRONMENT",
     "Event",
     "Incoming",
     "decode",
@@ -74,6 +75,10 @@ def notification(method: str) -> bytes:
     return _encode({"method": method})
 
 
+ENVIRONMENT: Mapping[str, str] = {"PATH": "/usr/bin:/bin"}
+"""Of every process."""
+
+
 def start(
     request_id: int,
     process_id: str,
@@ -81,16 +86,20 @@ def start(
     *,
     tty: bool = False,
     pipe_stdin: bool = False,
+    cwd: str = "file:///",
+    sandbox: Mapping[str, object] | None = None,
 ) -> bytes:
     """Encode a `process/start` with a minimal environment."""
-    params = {
+    params: dict[str, object] = {
         "processId": process_id,
         "argv": argv,
-        "cwd": "file:///",
-        "env": {"PATH": "/usr/bin:/bin"},
+        "cwd": cwd,
+        "env": ENVIRONMENT,
         "tty": tty,
         "pipeStdin": pipe_stdin,
     }
+    if sandbox is not None:
+        params["sandbox"] = sandbox
     return request(request_id, "process/start", params)
 
 

@@ -1,7 +1,19 @@
 """Every benchmark, in the order of the table."""
 
 from bench.figures import Benchmark
-from bench.measures import delay, echo, files, http, launch, memory, rpc, run, starts, streams
+from bench.measures import (
+    delay,
+    echo,
+    files,
+    http,
+    launch,
+    memory,
+    rpc,
+    run,
+    sandbox,
+    starts,
+    streams,
+)
 
 __all__ = ["ALL"]
 
@@ -20,6 +32,8 @@ ALL: tuple[Benchmark, ...] = (
     files.WALK,
     http.REQUESTS,
     delay.DELAY,
+    sandbox.STARTS,
+    sandbox.FILES,
     memory.IDLE,
     launch.SERVER,
     launch.IMPORT,

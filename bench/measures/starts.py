@@ -22,20 +22,22 @@ from bench.figures import (
 )
 from bench.servers import talking
 
-__all__ = ["BURST", "PIPES", "TERMINAL"]
+__all__ = ["ARGV", "BURST", "PIPES", "TERMINAL", "WARM_UP", "Starts"]
 
-_ARGV = ("/bin/true",)
-_WARM_UP = 3
+ARGV = ("/bin/true",)
+"""What is started."""
+
+WARM_UP = 3
+"""Starts before those that are measured."""
 
 
-class _InTurn:
+class Starts:
     """Starts each process when the one before it is closed and its start answered."""
 
-    def __init__(self, client: RawClient, name: str, count: int, *, tty: bool) -> None:
+    def __init__(self, client: RawClient, requests: Sequence[bytes]) -> None:
+        """The ids of the requests count from 0, and each process is to end well."""
         self._client = client
-        self._requests = [
-            wire.start(number, f"{name}{number}", _ARGV, tty=tty) for number in range(count)
-        ]
+        self._requests = requests
         self._next = 0
         self._owed = 0
         self._begun = 0.0
@@ -69,6 +71,10 @@ class _InTurn:
         return False
 
 
+def _requests(name: str, count: int, *, tty: bool = False) -> list[bytes]:
+    return [wire.start(number, f"{name}{number}", ARGV, tty=tty) for number in range(count)]
+
+
 class _AtOnce:
     """Asks for many processes in one write and waits until each is closed."""
 
@@ -77,7 +83,7 @@ class _AtOnce:
         self._open = {f"{name}{number}" for number in range(count)}
         self._unanswered = set(range(count))
         self._frames = b"".join(
-            wire.frame(wire.start(number, f"{name}{number}", _ARGV)) for number in range(count)
+            wire.frame(wire.start(number, f"{name}{number}", ARGV)) for number in range(count)
         )
 
     async def run(self) -> float:
@@ -100,7 +106,7 @@ class _AtOnce:
 
 def _check_exit(message: wire.Incoming) -> None:
     if message.method == "process/exited" and message.params.exit_code != 0:
-        raise BenchError(f"{_ARGV} ended with {message.params.exit_code}")
+        raise BenchError(f"{ARGV} ended with {message.params.exit_code}")
 
 
 def _benchmark(
@@ -108,16 +114,17 @@ def _benchmark(
 ) -> Benchmark:
     async def server(context: Context, acks: Acks) -> Mapping[str, float]:
         async with talking(context.command, acks) as (_, client):
-            await _InTurn(client, "warm-up-", _WARM_UP, tty=tty).run()
-            seconds = await _InTurn(client, "p", context.sizes.starts, tty=tty).run()
+            await Starts(client, _requests("warm-up-", WARM_UP, tty=tty)).run()
+            requests = _requests("p", context.sizes.starts, tty=tty)
+            seconds = await Starts(client, requests).run()
         return {name: seconds * 1e3}
 
     async def bare_calls(context: Context) -> Mapping[str, float]:
-        for _ in range(_WARM_UP):
-            start(_ARGV)
+        for _ in range(WARM_UP):
+            start(ARGV)
         begun = time.perf_counter()
         for _ in range(context.sizes.starts):
-            start(_ARGV)
+            start(ARGV)
         return for_both({name: (time.perf_counter() - begun) / context.sizes.starts * 1e3})
 
     return Benchmark(
@@ -140,7 +147,7 @@ def _benchmark(
 async def _burst(context: Context, acks: Acks) -> Mapping[str, float]:
     count = context.sizes.burst
     async with talking(context.command, acks) as (_, client):
-        await _InTurn(client, "warm-up-", _WARM_UP, tty=False).run()
+        await Starts(client, _requests("warm-up-", WARM_UP)).run()
         seconds = await _AtOnce(client, "p", count).run()
     return {"burst": count / seconds}
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.environments.connect import connect
     from holdfast.environments.environment import Environment
     from holdfast.environments.files import Files
+    from holdfast.environments.limits import Limits
+    from holdfast.environments.sandbox import SandboxProfile
     from holdfast.errors import (
         CommandFailed,
         ConnectFailed,
@@ -42,7 +44,15 @@ if TYPE_CHECKING:
         UnknownProcess,
         Unsupported,
     )
-    from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+    from holdfast.events import (
+        Closed,
+        Denial,
+        DenialKind,
+        Exited,
+        ProcessEvent,
+        Reason,
+        Verdict,
+    )
     from holdfast.filesystem.local import LocalFileSystem
     from holdfast.http.local import LocalHttpClient
     from holdfast.process.backend import LocalBackend
@@ -68,6 +78,8 @@ __all__ = [
     "Completed",
     "ConnectFailed",
     "ConnectionLost",
+    "Denial",
+    "DenialKind",
     "DirectoryEntry",
     "DuplicateProcess",
     "EnvPolicy",
@@ -88,6 +100,7 @@ __all__ = [
     "InvalidConfig",
     "InvalidParams",
     "InvalidRequest",
+    "Limits",
     "LocalBackend",
     "LocalFileSystem",
     "LocalHttpClient",
@@ -102,6 +115,7 @@ __all__ = [
     "Refused",
     "RemoteError",
     "Running",
+    "SandboxProfile",
     "Server",
     "SpawnFailed",
     "StartParams",
@@ -126,6 +140,8 @@ _HOMES = {
     "holdfast.environments.connect": ("connect",),
     "holdfast.environments.environment": ("Environment",),
     "holdfast.environments.files": ("Files",),
+    "holdfast.environments.limits": ("Limits",),
+    "holdfast.environments.sandbox": ("SandboxProfile",),
     "holdfast.environments.commands.running": ("Chunk", "Running"),
     "holdfast.errors": (
         "CommandFailed",
@@ -147,7 +163,15 @@ _HOMES = {
         "UnknownProcess",
         "Unsupported",
     ),
-    "holdfast.events": ("Closed", "Exited", "ProcessEvent", "Reason", "Verdict"),
+    "holdfast.events": (
+        "Closed",
+        "Denial",
+        "DenialKind",
+        "Exited",
+        "ProcessEvent",
+        "Reason",
+        "Verdict",
+    ),
     "holdfast.filesystem.local": ("LocalFileSystem",),
     "holdfast.http.local": ("LocalHttpClient",),
     "holdfast.process.backend": ("LocalBackend",),

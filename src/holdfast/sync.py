@@ -23,6 +23,7 @@ from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT
 from holdfast.environments.environment import Environment as AsyncEnvironment
 from holdfast.environments.files import Files as AsyncFiles
 from holdfast.environments.folder import AnyPath
+from holdfast.environments.sandbox import AnySandbox
 from holdfast.errors import EnvironmentClosed
 
 __all__ = ["Environment", "Files", "Running", "connect"]
@@ -205,6 +206,7 @@ class Environment(_Twin[AsyncEnvironment]):
     run = _twin(AsyncEnvironment.run)
     start = _twin_of_start(AsyncEnvironment.start)
     uri = _twin(AsyncEnvironment.uri)
+    sandbox_context = _twin(AsyncEnvironment.sandbox_context)
     info = _twin(AsyncEnvironment.info)
     status = _twin(AsyncEnvironment.status)
     wait_ready = _twin(AsyncEnvironment.wait_ready)
@@ -261,6 +263,7 @@ def connect(
     *,
     bearer_token: str | None = None,
     cwd: AnyPath | None = None,
+    sandbox: AnySandbox | None = None,
     install: bool = False,
     connect_timeout: float | None = None,
     initialize_timeout: float = DEFAULT_TIMEOUT,
@@ -277,6 +280,7 @@ def connect(
             where,
             bearer_token=bearer_token,
             cwd=cwd,
+            sandbox=sandbox,
             install=install,
             connect_timeout=connect_timeout,
             initialize_timeout=initialize_timeout,

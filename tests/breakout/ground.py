@@ -237,6 +237,13 @@ PROFILES: Mapping[str, Callable[[Prepared], SandboxContext]] = {
         _at(ground.path("work") / "deep", "deny"),
         _at(ground.path("work") / "deep/open", "write"),
     ),
+    # A workspace inside of another.
+    "nested": lambda ground: _context(
+        ground,
+        _special("root", "read"),
+        _special("project_roots", "write"),
+        _at(ground.path("work") / "sub", "write"),
+    ),
     # What it denies lies behind a link that a command could change: it cannot be kept.
     "crossing": lambda ground: _context(
         ground,
@@ -244,7 +251,7 @@ PROFILES: Mapping[str, Callable[[Prepared], SandboxContext]] = {
         _special("project_roots", "write"),
         _at(ground.path("work") / "crossing/secrets", "deny"),
     ),
-    # Grants the temporary directory, which the request may not choose.
+    # Grants the temporary directory, of which the request names the place.
     "temporary": lambda ground: _context(
         ground,
         _special("root", "read"),

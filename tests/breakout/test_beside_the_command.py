@@ -161,6 +161,28 @@ async def test_a_profile_of_the_shell_is_read_in_the_sandbox(
     assert mine.exists() is not sandboxed, said
 
 
+# -- what an earlier command has prepared
+
+
+@WAYS
+async def test_a_workspace_that_a_command_has_closed_is_protected_all_the_same(
+    backend: LocalBackend, ground: Prepared, sandboxed: bool
+) -> None:
+    """Where its owner may not write, nobody can keep a name from being made by making it."""
+    work = ground.path("work")
+    sandbox = profile(ground, "workspace", sandboxed)
+    await printed(backend, params(ground, "chmod", "555", ".", sandbox=sandbox))
+    try:
+        said = await printed(
+            backend,
+            params(ground, "sh", "-c", "chmod 755 . && mkdir .codex && echo x", sandbox=sandbox),
+        )
+        assert ("x" in said.splitlines()) is not sandboxed, said
+        assert (work / ".codex").exists() is not sandboxed
+    finally:
+        work.chmod(0o755)
+
+
 # -- what was there before
 
 OLDER = pytest.mark.parametrize(

@@ -20,9 +20,6 @@ from tests.breakout.harness import LIMIT, THROUGH, outcome, params, settled
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
-WAYS = pytest.mark.parametrize("sandboxed", [False, True], ids=["freely", "sandboxed"])
-"""Each of these gets through without a sandbox, and must not in one."""
-
 STARTS = 20
 """Of the first race, every other start got through when nothing was done against it."""
 
@@ -95,29 +92,34 @@ async def running(
 
 
 async def all_outcomes(
-    backend: LocalBackend, ground: Prepared, program: str, path: Path, *, sandboxed: bool
+    backend: LocalBackend, ground: Prepared, program: str, path: Path, *, profile: str | None
 ) -> set[str]:
     """What became of many starts; those that were not built are no way out."""
     seen = set()
-    for _ in range(STARTS if sandboxed else 1):
-        sandbox = PROFILES["guarded"](ground) if sandboxed else None
+    for _ in range(1 if profile is None else STARTS):
+        sandbox = None if profile is None else PROFILES[profile](ground)
         start = params(ground, PYTHON, "-I", "-S", "-c", program, str(path), sandbox=sandbox)
         seen.add(await outcome(backend, start))
     return seen
 
 
-@WAYS
+@pytest.mark.requirement("sandbox.verified")
+@pytest.mark.parametrize("profile", [None, "guarded", "nested"], ids=str)
 async def test_a_directory_is_not_mounted_in_place_of_another(
-    backend: LocalBackend, ground: Prepared, sandboxed: bool
+    backend: LocalBackend, ground: Prepared, profile: str | None
 ) -> None:
-    """A directory on the way to a denied file is mounted writable, to keep it where it is."""
+    """
+    Some are mounted writable inside of others, to keep them where they are.
+
+    That is so on the way to a denied file, and for a workspace inside of another.
+    """
     work = ground.path("work")
     (work / "swap").symlink_to("../outside")
     before = ground.path("file").read_text()
     async with running(backend, ground, EXCHANGE, str(work / "sub"), str(work / "swap")):
-        seen = await all_outcomes(backend, ground, APPEND, ground.path("file"), sandboxed=sandboxed)
-    assert (THROUGH in seen) is not sandboxed, seen
-    assert (ground.path("file").read_text() == before) is sandboxed
+        seen = await all_outcomes(backend, ground, APPEND, ground.path("file"), profile=profile)
+    assert (THROUGH in seen) is (profile is None), seen
+    assert (ground.path("file").read_text() == before) is (profile is not None)
 
 
 async def test_a_protected_name_is_not_made_while_others_start_and_end(

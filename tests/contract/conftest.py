@@ -11,9 +11,12 @@ import pytest
 from holdfast.backends import ExecBackend
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
+from holdfast.environments.environment import Environment, Status
+from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.ssh.address import SshAddress, SshCommand
 from holdfast.environments.ssh.target import SshTarget
 from holdfast.process.backend import LocalBackend
+from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.app import Server
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.memory import connect_memory
@@ -130,3 +133,46 @@ async def place(
                 target = ["/usr/bin/env", *home, codex(), "exec-server", "--listen", "stdio"]
         client = await stack.enter_async_context(await ExecServerClient.connect(target))
         yield Place(client, remote=True, real=name.startswith("real"))
+
+
+class ClientEnvironment(Environment):
+    """A client that is connected already, as an environment."""
+
+    id = "client"
+    is_remote = True
+
+    def __init__(self, client: ExecServerClient) -> None:
+        self._client = client
+        self.backend: ExecBackend = client
+        self.filesystem = client.files
+        self.http = client.http
+
+    def start_connecting(self) -> None:
+        pass
+
+    async def wait_ready(self) -> None:
+        pass
+
+    async def info(self) -> EnvironmentInfo:
+        assert self._client.environment is not None  # it is connected
+        return self._client.environment
+
+    async def status(self) -> Status:
+        return Status("ready")
+
+    async def aclose(self) -> None:
+        self.closed = True  # whoever connected it closes it
+
+
+@pytest.fixture
+async def env(place: Place, tmp_path: Path) -> AsyncIterator[Environment]:
+    """Each place in turn, with a folder of its own."""
+    environment: Environment
+    if place.remote:
+        assert isinstance(place.backend, ExecServerClient)
+        environment = ClientEnvironment(place.backend)
+    else:
+        environment = LocalEnvironment()
+    environment.cwd = tmp_path
+    async with environment:
+        yield environment

@@ -8,17 +8,13 @@ Codex server behind our client.
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Self
 
 import pytest
 
-from holdfast.backends import ExecBackend
-from holdfast.client.client import ExecServerClient
 from holdfast.environments.commands.running import Running
-from holdfast.environments.environment import Environment, Status
-from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.environment import Environment
 from holdfast.errors import (
     CommandFailed,
     DuplicateProcess,
@@ -30,52 +26,8 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.events import Reason
-from holdfast.protocol.handshake import EnvironmentInfo
 from tests.contract.conftest import Place
 from tests.e2e.wire import LIMIT, Fifo, readable
-
-
-class ClientEnvironment(Environment):
-    """A client that is connected already, as an environment."""
-
-    id = "client"
-    is_remote = True
-
-    def __init__(self, client: ExecServerClient) -> None:
-        self._client = client
-        self.backend: ExecBackend = client
-        self.filesystem = client.files
-        self.http = client.http
-
-    def start_connecting(self) -> None:
-        pass
-
-    async def wait_ready(self) -> None:
-        pass
-
-    async def info(self) -> EnvironmentInfo:
-        assert self._client.environment is not None  # it is connected
-        return self._client.environment
-
-    async def status(self) -> Status:
-        return Status("ready")
-
-    async def aclose(self) -> None:
-        self.closed = True  # whoever connected it closes it
-
-
-@pytest.fixture
-async def env(place: Place, tmp_path: Path) -> AsyncIterator[Environment]:
-    """Each place in turn, with a folder of its own."""
-    environment: Environment
-    if place.remote:
-        assert isinstance(place.backend, ExecServerClient)
-        environment = ClientEnvironment(place.backend)
-    else:
-        environment = LocalEnvironment()
-    environment.cwd = tmp_path
-    async with environment:
-        yield environment
 
 
 class Lifeline:

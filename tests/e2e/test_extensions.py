@@ -28,8 +28,28 @@ async def _listed(client: Client) -> dict[str, dict[str, object]]:
 
 async def test_extensions_are_advertised(client: Client) -> None:
     capabilities = (await client.call("environment/info"))["capabilities"]
-    for name in ("processResize", "processCloseStdin", "processList", "processSignalNames"):
+    for name in (
+        "processResize",
+        "processCloseStdin",
+        "processList",
+        "processSignalNames",
+        "processLimits",
+    ):
         assert capabilities[name] is True
+
+
+# -- limits
+
+
+async def test_an_exit_tells_the_limit_that_caused_it_and_nothing_otherwise(
+    client: Client,
+) -> None:
+    told = []
+    for argv, limit in ((["sleep", "600"], 100), (["true"], 60_000)):
+        await client.start(argv[0], argv, limits={"wallTimeMs": limit})
+        events = await client.events(argv[0])
+        told += [event.params.get("limit") for event in events if event.kind == "exited"]
+    assert told == ["ran for more than 0.1 seconds", None]
 
 
 # -- process/list

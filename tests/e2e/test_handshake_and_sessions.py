@@ -442,6 +442,7 @@ async def test_capabilities_are_what_is_really_there(client: Client) -> None:
         "processCloseStdin",
         "processList",
         "processSignalNames",
+        "processLimits",
     }
     assert {"networkProxyLaunch", "windowsMxc"} < set(capabilities)
 

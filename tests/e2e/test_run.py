@@ -472,3 +472,49 @@ def _tree(pid: int) -> list[int]:
     """All descendants of a process."""
     found = children(pid)
     return found + [below for child in found for below in _tree(child)]
+
+
+# -- sandboxes and limits
+
+
+@pytest.mark.slow
+def test_what_a_sandbox_denies_is_told_after_the_command_s_own_words(
+    place: list[str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "file"
+    profile = tmp_path / "ci.toml"
+    profile.write_text(
+        "[file_system]\nentries = [\n"
+        '  { path = ":root", access = "read" },\n'
+        '  { path = ":project_roots", access = "write" },\n]\n'
+    )
+    options = [*place, "--cwd", str(tmp_path), "--sandbox", str(profile)]
+    done = run(*options, "--", "sh", "-c", f"touch inside && touch {outside} || exit 7")
+    assert done.returncode == 7
+    *said, told = done.stderr.decode().splitlines()
+    assert len(said) == 1
+    assert told == f"holdfast: denied by the sandbox: write to {outside}"
+    assert (tmp_path / "inside").exists()
+    assert not outside.exists()
+
+
+@pytest.mark.slow
+def test_a_sandbox_that_denied_nothing_says_nothing(place: list[str], tmp_path: Path) -> None:
+    options = [*place, "--cwd", str(tmp_path), "--sandbox", "workspace-write"]
+    done = run(*options, "--", "sh", "-c", "echo x > file; cat file; exit 3")
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"x\n", b"")
+
+
+@pytest.mark.slow
+def test_the_limit_that_ended_a_command_is_told(place: list[str]) -> None:
+    done = run(*place, "--limit-time", "0.2", "--", "sleep", "600")
+    assert done.returncode == 128 + signal.SIGKILL
+    told = b"holdfast: ended by a limit: it ran for more than 0.2 seconds\n"
+    assert done.stderr == told
+
+
+def test_a_sandbox_that_is_none_runs_nothing(tmp_path: Path) -> None:
+    done = run("--sandbox", "none", "--", "touch", str(tmp_path / "file"))
+    assert done.returncode == 125
+    assert done.stderr.startswith(b"holdfast: unknown sandbox profile `none`")
+    assert not (tmp_path / "file").exists()

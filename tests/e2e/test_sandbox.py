@@ -224,6 +224,44 @@ async def test_a_rule_that_cannot_be_kept_fails_the_command(
     assert exit_of(client, "p") == {"exitCode": 1, "sandboxDenied": False}
 
 
+@pytest.mark.requirement("sandbox.tmpdir")
+async def test_the_temporary_directory_of_a_request_is_granted_where_it_is_one(
+    client: Client, ws: Path
+) -> None:
+    own = ws.parent / "own"
+    own.mkdir()
+    profile = context(ws, special("root", "read"), special("tmpdir", "write"))
+    start = ["/bin/sh", "-c", 'echo x > "$TMPDIR/file"']
+
+    await client.start("p", start, sandbox=profile, env={"TMPDIR": str(own)})
+    run = await client.finish("p")
+    params = start_params("q", start, sandbox=profile, env={"TMPDIR": "/usr"})
+    code, text = await client.refusal("process/start", params)
+
+    assert run.exit_code == 0
+    assert (own / "file").read_text() == "x\n"
+    assert code == -32602
+    assert text.startswith("sandbox entry `tmpdir` cannot make `/usr` writable: TMPDIR has to be")
+
+
+async def test_a_workspace_that_cannot_be_written_to_is_no_reason_to_fail(
+    client: Client, ws: Path
+) -> None:
+    """Its owner may have closed it, and the server cannot make what it covers names with."""
+    os.chmod(ws, 0o555)
+    profile = context(ws, special("root", "read"), special("project_roots", "write"))
+    try:
+        start = ["/bin/sh", "-c", "chmod 755 . && mkdir .git"]
+        await client.start("p", start, cwd=file_uri(ws), sandbox=profile)
+        run = await client.finish("p")
+
+        assert run.exit_code == 1
+        assert b"File exists" in run.stderr
+        assert os.listdir(ws) == []
+    finally:
+        os.chmod(ws, 0o755)
+
+
 async def test_managed_networking_in_a_sandbox_is_refused(
     client: Client, read_only: dict[str, Any]
 ) -> None:

@@ -4,8 +4,10 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +24,7 @@ from tests.e2e.wire import (
     ServerProcess,
     connect,
     connect_slowly,
+    file_uri,
     first_line,
     frame,
     frames,
@@ -45,6 +48,7 @@ class Measured:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
+        self.pid = process.pid
         self.url = first_line(process)
         self._ask = process.stdin.fileno()
         self._told = process.stdout.fileno()
@@ -69,10 +73,11 @@ class Measured:
 
 
 @contextmanager
-def measured(retention: float) -> Iterator[Measured]:
+def measured(retention: float, **env: str) -> Iterator[Measured]:
     script = Path(__file__).with_name("measured_server.py")
     with subprocess.Popen(
         [sys.executable, str(script), str(retention)],
+        env={**os.environ, **env},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -133,6 +138,175 @@ async def _short_processes(client: Client, count: int, *, at_once: int = 50) -> 
         message = await client.receive()
         if message.get("method") == "process/closed" or "error" in message:
             finished += 1
+
+
+# -- in sandboxes
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.requirement("sandbox.end")
+async def test_two_thousand_sandboxed_processes_leave_nothing_behind(tmp_path: Path) -> None:
+    commands = _Sandboxed(tmp_path)
+    files = commands.files()
+    with measured(0.1, TMPDIR=commands.temporary) as server:
+        async with connect(server.url, max_queue=None) as client:
+            await commands.run(client, 100)
+            before, traces = await server.settled(), commands.traces(server)
+            commands.seen.clear()
+            await commands.run(client, 2_000)
+            after = await server.settled()
+            # All kinds of ends have been among them.
+            assert set(commands.seen) == {"0", "1", "3", "127", "137", "denied", "refused"}
+            assert after["children"] == 0
+            assert after["descriptors"] == before["descriptors"]
+            assert after["tasks"] == before["tasks"]
+            assert after["kilobytes"] - before["kilobytes"] < 8 * 1024
+            assert commands.traces(server) == traces
+            assert traces["processes"] == []
+            assert traces["namespaces"] == []
+            assert commands.files() == files
+
+
+class _Sandboxed:
+    """Short commands in sandboxes, of all kinds, and what they may leave behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self._here = here = folder.resolve()
+        self._workspace = here / "ws"
+        self.temporary = str(here / "tmp")
+        for name in ("tmp", "ws/.git", "ws/real", "ws/secret"):
+            (here / name).mkdir(parents=True)
+        (self._workspace / "link").symlink_to("real")
+        # In the environment of whatever runs inside, so that it is found wherever it is.
+        self._mark = f"{here}/soak"
+        self.seen: Counter[str] = Counter()
+        """How often each exit code came, a denial and a refusal."""
+        self._kinds = self._all_kinds()
+
+    def _all_kinds(self) -> list[dict[str, object]]:
+        root, project = _special("root", "read"), _special("project_roots", "write")
+        reading = self._context(root)
+        writing = self._context(root, project, _special("tmpdir", "write"))
+        denying = self._context(root, project, self._entry("secret", "deny"))
+        narrow = self._context(_special("minimal", "read"), project)
+        impossible = self._context(root, project, self._entry("link/key", "deny"))
+
+        def shell(script: str, sandbox: object, **more: object) -> dict[str, object]:
+            return {"argv": ["/bin/sh", "-c", script], "sandbox": sandbox, **more}
+
+        return [
+            {"argv": ["/bin/true"], "sandbox": reading},
+            {"argv": ["/bin/true"], "sandbox": writing, "tty": True},
+            shell("echo made >made-$$ && rm made-$$", writing),
+            shell("exit 3", narrow),
+            shell("echo no >.git/config", writing),
+            shell("cat secret/key", denying),
+            {"argv": ["/no/such/program"], "sandbox": reading},
+            # What is still running is ended with the sandbox.
+            shell("sleep 600 & setsid sleep 600 & exit 0", writing),
+            shell("trap '' HUP; sleep 600 & exit 0", denying, tty=True),
+            {"argv": ["/bin/cat"], "sandbox": writing, "pipeStdin": True},
+            {"argv": ["/bin/cat"], "sandbox": denying, "tty": True},
+            shell("kill -9 $$", writing),
+            # Refused before anything is started, and by a rule that cannot be kept.
+            {"argv": ["/bin/true"], "sandbox": writing, "cwd": "file:///no/such/folder"},
+            {"argv": ["/bin/true"], "sandbox": writing, "enforceManagedNetwork": True},
+            {"argv": ["/bin/true"], "sandbox": impossible},
+        ]
+
+    def _context(self, *entries: object) -> dict[str, object]:
+        files = {"type": "restricted", "entries": entries}
+        return {
+            "permissions": {"type": "managed", "file_system": files, "network": "restricted"},
+            "cwd": file_uri(self._workspace),
+            "workspaceRoots": [file_uri(self._workspace)],
+            "windowsSandboxLevel": "disabled",
+        }
+
+    def _entry(self, name: str, access: str) -> object:
+        path = {"type": "path", "path": file_uri(self._workspace / name)}
+        return {"path": path, "access": access}
+
+    async def run(self, client: Client, count: int, *, at_once: int = 12) -> None:
+        """Start so many, some at a time, and wait for their ends."""
+        ended = started = 0
+        while ended < count:
+            while started < count and started - ended < at_once:
+                await self._start(client, started)
+                started += 1
+            message = await client.receive()
+            if message.get("method") == "process/closed":
+                ended += 1
+            elif message.get("method") == "process/exited":
+                params = message["params"]
+                self.seen["denied" if params["sandboxDenied"] else str(params["exitCode"])] += 1
+            elif "error" in message and message["id"] != "t":
+                ended += 1
+                self.seen["refused"] += 1
+
+    async def _start(self, client: Client, number: int) -> None:
+        kind = self._kinds[number % len(self._kinds)]
+        env = {"PATH": "/usr/bin:/bin", "TMPDIR": self.temporary, "MARK": self._mark}
+        params = start_params(str(number), [], cwd=file_uri(self._workspace), env=env)
+        await client.request("process/start", {**params, **kind}, request_id=number)
+        if kind["argv"] == ["/bin/cat"]:
+            await client.request("process/terminate", {"processId": str(number)}, request_id="t")
+
+    def traces(self, server: Measured) -> dict[str, object]:
+        """What is there of sandboxes that have ended."""
+        process = Path(f"/proc/{server.pid}")
+        own = {os.readlink(entry) for entry in (process / "ns").iterdir()}
+        held = [_link(entry) for entry in (process / "fd").iterdir()]
+        running = self._processes()
+        inside = {link for pid in running for link in _namespaces(pid)}
+        return {
+            "mounts": (process / "mountinfo").read_text(),
+            "processes": running,
+            "namespaces": sorted((inside - own) | set(filter(_NAMESPACE.match, held))),
+        }
+
+    def files(self) -> list[str]:
+        """Everything in the workspace and beside it."""
+        return sorted(str(path) for path in self._here.rglob("*"))
+
+    def _processes(self) -> list[int]:
+        """All that carry the mark, whoever their parent is by now."""
+        return [
+            int(entry.name)
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit() and self._mark.encode() in _environment(entry)
+        ]
+
+
+_NAMESPACE = re.compile(r"(cgroup|ipc|mnt|net|pid|uts|user):\[")
+
+
+def _special(kind: str, access: str) -> object:
+    return {"path": {"type": "special", "value": {"kind": kind}}, "access": access}
+
+
+def _environment(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""  # gone, or not ours
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""  # gone: the descriptor that listed it
+
+
+def _namespaces(pid: int) -> Iterator[str]:
+    try:
+        yield from map(_link, Path(f"/proc/{pid}/ns").iterdir())
+    except OSError:
+        return
+
+
+# -- connections
 
 
 @pytest.mark.timeout(60)

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
 import re
 import shlex
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cutting import cutting
-from tests.e2e.wire import HOLDFAST, LIMIT, Fifo, ServerProcess, gone, serving
+from tests.e2e.wire import HOLDFAST, LIMIT, Fifo, ServerProcess, gone, readable, serving
 from tests.real import mcp
 from tests.real.codex import codex, codex_env
 from tests.real.model import Item, Model, Turn, patch, playing, run, type_in, use
@@ -25,7 +26,7 @@ CONFIG = """\
 model = "gpt-5.5"
 model_provider = "scripted"
 approval_policy = "never"
-sandbox_mode = "danger-full-access"
+sandbox_mode = "{sandbox}"
 check_for_update_on_startup = false
 [analytics]
 enabled = false
@@ -58,7 +59,13 @@ STDIO = environment(program=HOLDFAST[0], args=[*HOLDFAST[1:], "serve", "--listen
 
 
 async def play(
-    folder: Path, turns: Sequence[Turn], *, url: str = "", toml: str = "", config: str = ""
+    folder: Path,
+    turns: Sequence[Turn],
+    *,
+    url: str = "",
+    toml: str = "",
+    sandbox: str = "danger-full-access",
+    config: str = "",
 ) -> Model:
     """Let Codex follow a script to its end, on the server of a URL or of an `environments.toml`."""
     home, workspace = folder / "home", folder / "workspace"
@@ -69,7 +76,7 @@ async def play(
     else:
         env["CODEX_EXEC_SERVER_URL"] = url
     async with playing(turns) as model:
-        (home / "config.toml").write_text(CONFIG.format(url=model.url) + config)
+        (home / "config.toml").write_text(CONFIG.format(url=model.url, sandbox=sandbox) + config)
         argv = ["exec", "--json", "--skip-git-repo-check", "-C", str(workspace), "go"]
         process = await asyncio.create_subprocess_exec(
             codex(),
@@ -219,6 +226,164 @@ async def test_a_lost_session_costs_its_process_and_no_more(
         go.write()  # nobody hears the end of it
     assert "unknown session id" in model.outputs["c2"]
     assert model.body("c3") == "anew\n"
+
+
+# -- sandboxes
+
+NOWHERE_ELSE = """\
+[sandbox_workspace_write]
+exclude_slash_tmp = true
+exclude_tmpdir_env_var = true
+"""
+"""The workspace of a test is in the temporary directory, and so is all that is beside it."""
+
+CONNECT = f"{sys.executable} -c 'import socket; socket.create_connection((\"127.0.0.1\", %d))'"
+
+
+async def test_a_sandboxed_command_writes_to_the_workspace_and_nowhere_else(
+    where: dict[str, str], tmp_path: Path
+) -> None:
+    turns = [
+        [run("in", "echo mine > mine; cat mine")],
+        [run("out", "echo theirs > ../theirs")],
+        [run("git", "mkdir .git/hooks")],
+    ]
+    model = await play(tmp_path, turns, **where, sandbox="workspace-write", config=NOWHERE_ELSE)
+    # A shell that cannot ask about its input reads the user's profile, which may say something.
+    assert model.body("in").endswith("mine\n")
+    assert model.exit_code("in") == 0
+    assert "Read-only file system" in model.body("out")
+    assert "Read-only file system" in model.body("git")
+    assert model.exit_code("out") != 0
+    assert model.exit_code("git") != 0
+    assert contents(tmp_path / "workspace") == {"mine": "mine\n"}
+    assert not (tmp_path / "theirs").exists()
+    # What was only there to be mounted on is gone.
+    assert [path.name for path in (tmp_path / "workspace").iterdir()] == ["mine"]
+
+
+async def test_a_read_only_command_writes_nothing(where: dict[str, str], tmp_path: Path) -> None:
+    turns = [[run("c1", "echo x > x"), run("c2", "cat /etc/passwd; exit 4")]]
+    model = await play(tmp_path, turns, **where, sandbox="read-only")
+    assert "Read-only file system" in model.body("c1")
+    assert "root:" in model.body("c2")
+    assert model.exit_code("c2") == 4
+    assert contents(tmp_path / "workspace") == {}
+
+
+@pytest.mark.parametrize("access", [False, True], ids=["without", "with"])
+async def test_a_sandboxed_command_has_a_network_if_it_may(
+    server: ServerProcess, tmp_path: Path, *, access: bool
+) -> None:
+    connected = asyncio.Event()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        writer.close()
+
+    listening = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        config = NOWHERE_ELSE + table({"network_access": access})
+        turns = [[run("c", CONNECT % port)]]
+        model = await play(
+            tmp_path, turns, url=server.url, sandbox="workspace-write", config=config
+        )
+    assert connected.is_set() == access
+    assert model.exit_code("c") == (0 if access else 1)
+    assert ("Operation not permitted" in model.body("c")) is not access
+
+
+async def test_a_sandboxed_terminal_is_typed_into_and_interrupted(
+    where: dict[str, str], tmp_path: Path
+) -> None:
+    script = (
+        "trap 'echo caught; exit 42' INT; read -r x; echo \"=$x=\"; while :; do sleep 0.05; done"
+    )
+    turns: list[Turn] = [
+        [run("c1", script, tty=True, yield_time_ms=500)],
+        lambda model: [type_in("c2", model.session("c1"), "first\n", yield_time_ms=500)],
+        lambda model: [type_in("c3", model.session("c1"), "\u0003", yield_time_ms=5000)],
+    ]
+    model = await play(tmp_path, turns, **where, sandbox="workspace-write", config=NOWHERE_ELSE)
+    assert "=first=" in model.body("c2")
+    assert "caught" in model.body("c3")
+    assert model.exit_code("c3") == 42
+
+
+async def test_sandboxed_calls_of_one_answer_run_side_by_side(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    calls = [run(f"c{number}", f"echo {number} > f{number}; exit {number}") for number in range(12)]
+    model = await play(
+        tmp_path, [calls], url=server.url, sandbox="workspace-write", config=NOWHERE_ELSE
+    )
+    assert [model.exit_code(f"c{number}") for number in range(12)] == list(range(12))
+    wanted = {f"f{number}": f"{number}\n" for number in range(12)}
+    assert contents(tmp_path / "workspace") == wanted
+
+
+async def test_a_sandboxed_command_that_is_left_running_ends_with_all_it_started(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "workspace").mkdir()
+    up = tmp_path / "workspace" / "up"
+    os.mkfifo(up)
+    reading = os.open(up, os.O_RDONLY | os.O_NONBLOCK)
+    script = "setsid sh -c 'echo up; exec sleep 300' > up & exec sleep 300"
+    try:
+        model = await play(
+            tmp_path,
+            [[run("c", script, yield_time_ms=500)]],
+            url=server.url,
+            sandbox="workspace-write",
+            config=NOWHERE_ELSE,
+        )
+        assert model.session("c")
+        async with asyncio.timeout(LIMIT):
+            await readable(reading)
+            assert os.read(reading, 100) == b"up\n"
+            await readable(reading)
+            assert os.read(reading, 1) == b""  # nobody has it open any more
+    finally:
+        os.close(reading)
+
+
+async def test_a_sandboxed_patch_changes_the_workspace_and_nothing_else(
+    where: dict[str, str], workspace: Path
+) -> None:
+    turns = [
+        [patch("in", "*** Add File: new/file.txt\n+first", "*** Delete File: gone.txt")],
+        [patch("out", "*** Add File: ../outside.txt\n+x")],
+        [patch("git", "*** Add File: .git/hooks/pre-commit\n+x")],
+    ]
+    options = {**where, "sandbox": "workspace-write", "config": NOWHERE_ELSE}
+    model = await play(workspace.parent, turns, **options)
+    assert "Success." in model.outputs["in"]
+    assert "Success." not in model.outputs["out"]
+    assert "Success." not in model.outputs["git"]
+    assert contents(workspace) == {
+        "old.txt": "alpha\nbeta\ngamma\n",
+        "here.txt": "one\ntwo\n",
+        "new/file.txt": "first\n",
+    }
+    assert not (workspace.parent / "outside.txt").exists()
+    assert not (workspace / ".git").exists()
+
+
+async def test_a_managed_network_is_refused_and_nothing_runs_without(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    config = NOWHERE_ELSE + "network_access = true\n[features]\nnetwork_proxy = true\n"
+    model = await play(
+        tmp_path,
+        [[run("c", "echo ran > ran")]],
+        url=server.url,
+        sandbox="workspace-write",
+        config=config,
+    )
+    assert "does not support executor-local network proxy launches" in model.outputs["c"]
+    assert contents(tmp_path / "workspace") == {}
 
 
 # -- files

@@ -9,16 +9,21 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.wire import HOLDFAST, serving
+from tests.real.stranger import stranger
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = "exec_server_conformance"
 FILES = "fs_http_conformance"
+SANDBOXES = "sandbox_conformance"
+STRICTER = "sandbox_conformance, stricter"
+CODEX = "real_client"
 NAME = re.compile(r"`([\w.-]+)`")
 SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
 
@@ -47,14 +52,17 @@ def deliberate(cases: str) -> set[str]:
 
 def output(cases: str, *options: str, limit: float) -> str:
     """What a set of cases prints."""
-    script = Path(os.environ["HOLDFAST_CONFORMANCE"], f"{cases}.py")
-    done = subprocess.run(
-        [sys.executable, script, *options],
-        env=without_proxies(),
-        capture_output=True,
-        text=True,
-        timeout=limit,
-        check=False,
+    script = recorded(f"{cases}.py")
+    return printed([sys.executable, str(script), *options], limit=limit, env=without_proxies())
+
+
+def recorded(name: str) -> Path:
+    return Path(os.environ["HOLDFAST_CONFORMANCE"], name)
+
+
+def printed(command: Sequence[str], *, limit: float, **popen: Any) -> str:
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        command, **popen, capture_output=True, text=True, timeout=limit, check=False
     )
     assert done.stdout, done.stderr
     return done.stdout
@@ -90,6 +98,25 @@ def play_files(url: str, *, limit: float) -> tuple[set[str], set[str]]:
     names = {line.split()[1] for line in listed[:-1]}
     assert int(summary[1]) == len(names - failed)
     return names, failed
+
+
+def check_sandboxes(listed: str, text: str) -> None:
+    """
+    Compare what the cases on sandboxes printed with the page.
+
+    One that is stricter than the real server, where the cases know that to be weak, has passed.
+    """
+    lines = text.splitlines()
+    names = {line.split()[0] for line in listed.splitlines()[:-1]}
+    failed, stricter = starting(lines, "FAIL"), starting(lines, "STRICTER")
+    passed = starting(lines, "PASS") | stricter
+    summary = SUMMARY.search(text)
+    assert summary, text[-500:]
+    assert (int(summary[1]), int(summary[2])) == (len(passed), len(failed))
+    assert names == passed | failed | starting(lines, "SKIP")
+    check(SANDBOXES, passed | failed, failed)
+    assert stricter <= deliberate(STRICTER)
+    assert deliberate(SANDBOXES) | deliberate(STRICTER) <= names, "a case on the page is none"
 
 
 def server(*options: str) -> str:
@@ -128,3 +155,48 @@ def test_files_and_http(options: tuple[str, ...]) -> None:
         ran, failed = play_files(listening.url, limit=110)
     check(FILES, ran, failed)
     assert deliberate(FILES) <= ran, "a case on the page is none"
+
+
+@pytest.mark.timeout(60)
+def test_sandboxes() -> None:
+    with serving(env=without_proxies(), umask=0o022) as listening:
+        text = output(SANDBOXES, "--url", listening.url, limit=50)
+    check_sandboxes(output(SANDBOXES, "--list", limit=10), text)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(os.geteuid() != 0, reason="the one before is played by an ordinary user here")
+def test_sandboxes_of_an_ordinary_user() -> None:
+    with stranger() as user:
+        user.copy(recorded(f"{SANDBOXES}.py"), recorded(f"{SANDBOXES}.golden.json"))
+        script = [user.python, str(user.folder / f"{SANDBOXES}.py")]
+        serve = [user.python, "-m", "holdfast.cli", "serve"]
+        with serving(command=serve, **user.popen) as listening:
+            text = printed([*script, "--url", listening.url], limit=50, **user.popen)
+    check_sandboxes(output(SANDBOXES, "--list", limit=10), text)
+
+
+def play_codex(chosen: Callable[[str], bool], *, limit: float) -> None:
+    """Let the real Codex play those of its recorded scenarios on our server that are chosen."""
+    script = [sys.executable, str(recorded(CODEX) / "run_real_client.py")]
+    listed = printed([*script, "--list"], limit=10).splitlines()
+    names = [name for name in (line.split()[0] for line in listed if line) if chosen(name)]
+    options = [option for name in names for option in ("--scenario", name)]
+    serve = ["--serve", " ".join([*HOLDFAST, "serve"])]
+    text = printed([*script, *serve, *options], limit=limit, env=without_proxies())
+    failed = starting(text.splitlines(), "FAIL")
+    assert failed | starting(text.splitlines(), "pass") == set(names)
+    check(CODEX, set(names), failed)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(60)
+def test_codex_in_a_sandbox() -> None:
+    play_codex(lambda name: name.startswith(("sandbox", "apply_patch")), limit=50)
+
+
+@pytest.mark.real
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_codex() -> None:
+    play_codex(lambda name: True, limit=290)

@@ -17,7 +17,7 @@ from holdfast.cli.status import FAILED, Ended, of_signal, of_verdict
 from holdfast.cli.streams import OutputWriter, is_null, read_chunks
 from holdfast.cli.terminal import RawTerminal, terminal_size
 from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError
-from holdfast.events import Exited, Verdict
+from holdfast.events import Exited, Reason, Verdict
 from holdfast.process.guardian import stop_this_process
 from holdfast.protocol.process import OutputChunk, WriteStatus
 
@@ -129,6 +129,10 @@ class Foreground:
             out.close()
             err.close()
         assert self._verdict is not None  # it exits before it is closed
+        if self._verdict.denial is not None or self._verdict.reason is Reason.LIMIT:
+            from holdfast.cli.confine import told  # most commands run without
+
+            self._say(str(told(self._verdict)))
         return of_verdict(self._verdict)
 
     def _give_input(self, process: ExecProcess, input_given: ExitStack) -> None:

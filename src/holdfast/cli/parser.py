@@ -3,10 +3,12 @@
 import argparse
 
 from holdfast._version import __version__
+from holdfast.cli.confine_parser import add_confining_options
 from holdfast.cli.connect_parser import add_connect
 from holdfast.cli.env_parser import add_env
 from holdfast.cli.fs_parser import add_fs
 from holdfast.cli.place_parser import add_place_options
+from holdfast.cli.sandbox_parser import add_doctor, add_sandbox
 
 __all__ = ["make_parser"]
 
@@ -27,6 +29,7 @@ examples:
   holdfast run -- make test
   holdfast run --url ws://127.0.0.1:4500 --cwd /srv/app -e CI=1 -- make test
   holdfast run --on build -- make test
+  holdfast run --sandbox workspace-write --limit-time 600 -- make test
   holdfast run --cmd "ssh build holdfast serve --listen stdio" --tty -- vim notes.txt
   tar c . | holdfast run --url unix:///run/user/1000/holdfast.sock -- tar x -C /tmp/copy
 
@@ -56,6 +59,8 @@ def make_parser() -> argparse.ArgumentParser:
     add_fs(commands)
     add_connect(commands)
     add_env(commands)
+    add_sandbox(commands)
+    add_doctor(commands)
     _add_completion(commands)
     return parser
 
@@ -136,6 +141,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         default=[],
         help="a variable for the command; may be repeated",
     )
+    add_confining_options(run)
     run.add_argument("argv", metavar="ARGV", nargs=argparse.REMAINDER, help="the command")
 
     def start(options: argparse.Namespace) -> int:

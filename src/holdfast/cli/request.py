@@ -4,6 +4,9 @@ import argparse
 import errno
 import os
 
+import msgspec
+
+from holdfast.cli.confine_parser import CONFINING
 from holdfast.cli.status import FAILED, Ended
 from holdfast.cli.streams import is_null
 from holdfast.cli.terminal import terminal_size
@@ -32,7 +35,8 @@ def local_request(options: argparse.Namespace) -> StartParams:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     except OSError as error:
         raise Ended(FAILED, f"cannot run in {options.cwd or '.'}: {error.strerror}") from error
-    return _request(options, PathUri.from_path(cwd), {**os.environ, **dict(options.env)})
+    folder = PathUri.from_path(cwd)
+    return _confined(_request(options, folder, {**os.environ, **dict(options.env)}), options)
 
 
 def remote_request(options: argparse.Namespace, info: EnvironmentInfo | None) -> StartParams:
@@ -54,13 +58,14 @@ def remote_request(options: argparse.Namespace, info: EnvironmentInfo | None) ->
     if options.tty and "TERM" in os.environ:
         env.setdefault("TERM", os.environ["TERM"])
     knows_sizes = info is not None and info.capabilities.process_resize
-    return _request(
+    request = _request(
         options,
         _remote_folder(options.cwd, info),
         env,
         env_policy=_ALL_OF_THE_SERVERS,
         sized=knows_sizes,
     )
+    return _confined(request, options, remote=True, info=info)
 
 
 def _request(
@@ -80,6 +85,25 @@ def _request(
         tty=options.tty,
         pipe_stdin=not options.tty and not is_null(0),
         terminal_size=terminal_size() if options.tty and sized else None,
+    )
+
+
+def _confined(
+    request: StartParams,
+    options: argparse.Namespace,
+    *,
+    remote: bool = False,
+    info: EnvironmentInfo | None = None,
+) -> StartParams:
+    """With the sandbox and the limits of the options."""
+    if not any(getattr(options, name) is not None for name in CONFINING):
+        return request
+    from holdfast.cli.confine import limits_of, sandbox_of  # most commands run without
+
+    return msgspec.structs.replace(
+        request,
+        sandbox=sandbox_of(options, request.cwd, remote=remote, info=info),
+        limits=limits_of(options),
     )
 
 

@@ -182,7 +182,8 @@ class ExecServerClient:
 
         Raises:
             RemoteError: The server refused.
-            Unsupported: It cannot give a terminal the size that was asked for.
+            Unsupported: It cannot give a terminal the size that was asked for, or limit
+                what a process uses.
             DuplicateProcess: This client uses the id already.
             TooManyCalls: It waits for too many answers already.
             ConnectionLost: There is no connection, or it broke.
@@ -197,6 +198,8 @@ class ExecServerClient:
         if params.terminal_size is not None and not self._capabilities.process_resize:
             # It would ignore the size without a word.
             raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot size a terminal")
+        if params.limits is not None and not self._capabilities.process_limits:
+            raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot limit a process")
         # Its first events may come before the answer.
         process = self._processes[process_id] = RemoteProcess(self, process_id)
         self._starts += 1

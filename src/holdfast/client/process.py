@@ -4,6 +4,9 @@ import asyncio
 from bisect import insort
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec import UNSET
+
 from holdfast.client.reorder import Reorder
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed, Unsupported
 from holdfast.events import UNKNOWN_DENIAL, Closed, Exited, ProcessEvent, Reason, Verdict
@@ -32,6 +35,7 @@ from holdfast.protocol.process import (
     WriteResponse,
     WriteStatus,
 )
+from holdfast.sandbox.denial import find_denial
 
 if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient
@@ -187,9 +191,11 @@ class RemoteProcess:
 
     def exited(self, event: ExitedEvent) -> None:
         """Take the exit from the wire."""
+        limit = None if event.limit is UNSET else event.limit
         verdict = Verdict(
-            reason=self._reason(),
+            reason=self._reason() if limit is None else Reason.LIMIT,
             exit_code=event.exit_code,
+            detail=limit,
             denial=UNKNOWN_DENIAL if event.sandbox_denied else None,
         )
         self.deliver(Exited(event.seq, verdict))
@@ -225,12 +231,19 @@ class RemoteProcess:
             if type(event) is OutputChunk:
                 self._log.append(event.stream, event.chunk)
             elif type(event) is Exited:
-                self._log.exit(event.verdict)
+                self._log.exit(self._explained(event.verdict))
             else:
                 assert type(event) is Closed  # the only other kind
                 self._log.close()
                 self._client.forget(self)
                 self._end()
+
+    def _explained(self, verdict: Verdict) -> Verdict:
+        """With what was denied: the wire tells no more than that something was."""
+        if verdict.denial is None or verdict.exit_code is None:
+            return verdict
+        found = find_denial(verdict.exit_code, self._log.retained())
+        return verdict if found is None else msgspec.structs.replace(verdict, denial=found)
 
     def _end(self) -> None:
         if not self._ended.done():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, LOCAL
 from holdfast.environments.environment import Environment
 from holdfast.environments.folder import AnyPath
+from holdfast.environments.sandbox import AnySandbox, as_profile
 from holdfast.errors import InvalidConfig, InvalidParams
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def connect(
     *,
     bearer_token: str | None = None,
     cwd: AnyPath | None = None,
+    sandbox: AnySandbox | None = None,
     install: "Consent" = False,
     connect_timeout: float | None = None,
     initialize_timeout: float = DEFAULT_TIMEOUT,
@@ -40,6 +42,8 @@ def connect(
         bearer_token: For a server with a `ws` URL that wants one.
         cwd: What relative paths begin in; the folder of the server, or of this process,
             unless given.
+        sandbox: What commands and `files` are confined by: the name of a profile, a
+            profile, or the path of a file with one. A command may have another.
         install: Whether Holdfast may be installed, in a folder of its own, on a host
             behind `ssh://` that does not have it; or whom to ask, a function that gets
             the `Offer`.
@@ -47,10 +51,11 @@ def connect(
         initialize_timeout: Seconds to wait for the server's first answer.
 
     Raises:
-        InvalidParams: It is no place.
+        InvalidParams: It is no place, or there is no such sandbox.
         InvalidConfig: It is not in the file, or the file cannot be used; or a token would
             cross a network in the clear.
     """
+    confined = None if sandbox is None else as_profile(sandbox)
     if isinstance(where, str) and where.startswith("ssh://"):
         environment = _host(where, bearer_token, install, connect_timeout, initialize_timeout)
     elif install:
@@ -58,6 +63,7 @@ def connect(
     else:
         environment = _place(where, bearer_token, connect_timeout, initialize_timeout)
     environment.cwd = cwd
+    environment.sandbox = confined
     return environment
 
 

@@ -13,15 +13,18 @@ from functools import cached_property
 from typing import Literal, Self
 
 from holdfast.backends import ExecBackend, FileSystem, HttpClient
-from holdfast.environments.commands.commands import Command, Commands
+from holdfast.environments.commands.commands import Command, Commands, Confined
 from holdfast.environments.commands.completed import Completed
 from holdfast.environments.commands.run import DRAIN
 from holdfast.environments.commands.running import Running, Starting
 from holdfast.environments.files import Files
 from holdfast.environments.folder import AnyPath, below, folder_of_server
+from holdfast.environments.limits import Limits
+from holdfast.environments.sandbox import AnySandbox, Ground, home_here, place_sandbox
 from holdfast.errors import EnvironmentClosed, NotFound
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo
-from holdfast.protocol.paths import PathUri
+from holdfast.protocol.paths import InvalidPathUri, PathUri
+from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["CAP", "Environment", "Status"]
 
@@ -57,6 +60,12 @@ class Environment(ABC):
     It is relative itself to the folder of the server or, here, to that of this process,
     which is also what holds if it is not given.
     """
+    sandbox: AnySandbox | None = None
+    """
+    What commands and `files` are confined by unless one says otherwise; by nothing if not given.
+
+    The seams themselves, and `http`, are not.
+    """
     closed: bool = False
     """Whether `aclose` was called: nothing can be done here any more."""
     _told: EnvironmentInfo | None = None
@@ -90,6 +99,8 @@ class Environment(ABC):
         cap: int = CAP,
         drain: float = DRAIN,
         check: bool = False,
+        sandbox: AnySandbox | None = None,
+        limits: Limits | None = None,
     ) -> Completed:
         """
         Run a command and return what came of it when it has exited.
@@ -110,15 +121,28 @@ class Environment(ABC):
             drain: Seconds to wait, after its exit, for others that hold its output;
                 `background` tells that there are any.
             check: Raise if it did not succeed.
+            sandbox: What it may touch and reach: `read-only`, `workspace-write` (the folder
+                of the environment), `disabled`, a profile, or the path of a file with one.
+                Unless given, that of the environment.
+            limits: What it may use; `reason` is `LIMIT` if it was ended by one.
 
         Raises:
             CommandFailed: With `check`, if it did not succeed.
-            InvalidParams: The command is empty, or an argument makes no sense.
+            InvalidParams: The command is empty, an argument makes no sense, or the sandbox
+                cannot be enforced there; the text says why and what to change.
+            Unsupported: It is to be limited, and the server cannot.
             SpawnFailed: It could not be started; the text says why.
             ConnectionLost: The place cannot be reached any more.
         """
         completed = await self._open_commands().run(
-            command, cwd=cwd, env=env, given=input or b"", timeout=timeout, cap=cap, drain=drain
+            command,
+            cwd=cwd,
+            env=env,
+            given=input or b"",
+            timeout=timeout,
+            cap=cap,
+            drain=drain,
+            confined=Confined(sandbox, limits),
         )
         return completed.check() if check else completed
 
@@ -132,6 +156,8 @@ class Environment(ABC):
         size: tuple[int, int] | None = None,
         stdin: bool = True,
         detach: str | None = None,
+        sandbox: AnySandbox | None = None,
+        limits: Limits | None = None,
     ) -> Starting:
         """
         Start a command that goes on: `async with env.start(…) as process`, or `await` it.
@@ -148,16 +174,26 @@ class Environment(ABC):
             stdin: Whether it can be written to; a terminal always can.
             detach: A name by which `attach` finds it. It then outlives the block and the
                 task, and ends with the environment.
+            sandbox: As for `run`.
+            limits: As for `run`.
 
         Raises:
             DuplicateProcess: A process of that name is running.
             InvalidParams: As for `run`.
+            Unsupported: As for `run`.
             SpawnFailed: As for `run`.
             ConnectionLost: As for `run`.
         """
         return Starting(
             self._open_commands().start(
-                command, cwd=cwd, env=env, tty=tty, size=size, stdin=stdin, detach=detach
+                command,
+                cwd=cwd,
+                env=env,
+                tty=tty,
+                size=size,
+                stdin=stdin,
+                detach=detach,
+                confined=Confined(sandbox, limits),
             )
         )
 
@@ -188,6 +224,32 @@ class Environment(ABC):
     async def capabilities(self) -> Capabilities:
         """What can be done there beyond the base; asked once."""
         return (await self._told_info()).capabilities
+
+    async def sandbox_context(self, sandbox: AnySandbox | None = None) -> SandboxContext | None:
+        """
+        What a sandbox, by default that of the environment, is on the wire of this place.
+
+        For the seams `backend` and `filesystem`, which take nothing else.
+
+        Raises:
+            InvalidParams: It makes no sense, or not at this place.
+        """
+        wanted = self.sandbox if sandbox is None else sandbox
+        if wanted is None or isinstance(wanted, SandboxContext):
+            return wanted
+        ground = Ground(
+            folder=await self._folder(), home=await self._home(), here=not self.is_remote
+        )
+        return place_sandbox(wanted, ground)
+
+    async def _home(self) -> PathUri | None:
+        if not self.is_remote:
+            return home_here()
+        told = (await self._told_info()).user_home_dir
+        try:
+            return None if told is None else PathUri.parse(told)
+        except InvalidPathUri:
+            return None
 
     async def _folder(self) -> PathUri:
         cwd = self.cwd

@@ -10,11 +10,13 @@ import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
+from holdfast.backends import FileSystem
 from holdfast.environments.folder import AnyPath
 from holdfast.errors import InvalidParams, NotFound
 from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
 from holdfast.protocol.fs import DirectoryEntry, FileMetadata, WalkOptions, WalkResponse
 from holdfast.protocol.paths import ForeignPathUri, PathUri
+from holdfast.protocol.sandbox import SandboxContext
 
 if TYPE_CHECKING:
     from holdfast.environments.environment import Environment
@@ -28,7 +30,8 @@ class Files:
     """
     The files of one environment.
 
-    A path is absolute or relative to the environment's folder.
+    A path is absolute or relative to the environment's folder. If the environment has a
+    sandbox, what that does not allow is refused, or not there.
 
     Raises (all methods):
         NotFound: There is no such file.
@@ -52,7 +55,9 @@ class Files:
 
     async def read_bytes(self, path: AnyPath) -> bytes:
         """All of a file, up to 512 MiB."""
-        return await self._environment.filesystem.read_file(await self._uri(path))
+        return await self._filesystem.read_file(
+            await self._uri(path), sandbox=await self._sandbox()
+        )
 
     async def write(self, path: AnyPath, data: str | bytes, *, parents: bool = False) -> None:
         """
@@ -65,13 +70,16 @@ class Files:
         """
         uri = await self._uri(path)
         raw = data.encode() if isinstance(data, str) else data
+        sandbox = await self._sandbox()
         if parents:
-            await self._environment.filesystem.create_directory(_parent(uri))
-        await self._environment.filesystem.write_file(uri, raw)
+            await self._filesystem.create_directory(_parent(uri), sandbox=sandbox)
+        await self._filesystem.write_file(uri, raw, sandbox=sandbox)
 
     async def list(self, path: AnyPath = ".") -> list[DirectoryEntry]:
         """What is in a folder, by name."""
-        found = await self._environment.filesystem.read_directory(await self._uri(path))
+        found = await self._filesystem.read_directory(
+            await self._uri(path), sandbox=await self._sandbox()
+        )
         return sorted(found, key=lambda entry: entry.file_name)
 
     async def walk(
@@ -98,7 +106,9 @@ class Files:
             follow_directory_symlinks=False,
             prune_hidden_directories=not hidden,
         )
-        return await self._environment.filesystem.walk(await self._uri(path), options)
+        return await self._filesystem.walk(
+            await self._uri(path), options, sandbox=await self._sandbox()
+        )
 
     async def exists(self, path: AnyPath) -> bool:
         """Whether there is something, links followed."""
@@ -110,24 +120,34 @@ class Files:
 
     async def stat(self, path: AnyPath) -> FileMetadata:
         """What kind of file it is, its size and its times."""
-        return await self._environment.filesystem.get_metadata(await self._uri(path))
+        return await self._filesystem.get_metadata(
+            await self._uri(path), sandbox=await self._sandbox()
+        )
 
     async def mkdir(self, path: AnyPath) -> None:
         """Make a folder and those above it; one that is there is fine."""
-        await self._environment.filesystem.create_directory(await self._uri(path))
+        await self._filesystem.create_directory(
+            await self._uri(path), sandbox=await self._sandbox()
+        )
 
     async def remove(
         self, path: AnyPath, *, recursive: bool = False, missing_ok: bool = False
     ) -> None:
         """Remove a file or an empty folder; with `recursive` also a folder that is not empty."""
-        await self._environment.filesystem.remove(
-            await self._uri(path), recursive=recursive, force=missing_ok
+        await self._filesystem.remove(
+            await self._uri(path),
+            recursive=recursive,
+            force=missing_ok,
+            sandbox=await self._sandbox(),
         )
 
     async def copy(self, source: AnyPath, destination: AnyPath, *, recursive: bool = False) -> None:
         """Copy within the environment; a folder with `recursive`."""
-        await self._environment.filesystem.copy(
-            await self._uri(source), await self._uri(destination), recursive=recursive
+        await self._filesystem.copy(
+            await self._uri(source),
+            await self._uri(destination),
+            recursive=recursive,
+            sandbox=await self._sandbox(),
         )
 
     async def upload(self, source: LocalPath, path: AnyPath) -> None:
@@ -137,13 +157,15 @@ class Files:
         Raises:
             OSError: The file cannot be read here.
         """
-        filesystem = self._environment.filesystem
+        filesystem = self._filesystem
         uri = await self._uri(path)
+        sandbox = await self._sandbox()
         with await asyncio.to_thread(open, source, "rb") as file:
-            if not (await self._environment.capabilities()).file_write_streaming:
-                await filesystem.write_file(uri, await asyncio.to_thread(file.read))
+            if not await self._streams(sandbox, writing=True):
+                data = await asyncio.to_thread(file.read)
+                await filesystem.write_file(uri, data, sandbox=sandbox)
                 return
-            handle = await filesystem.open(uri, "replace")
+            handle = await filesystem.open(uri, "replace", sandbox=sandbox)
             try:
                 await write_blocks(handle, lambda: file.read(BLOCK))
             except BaseException:
@@ -158,7 +180,13 @@ class Files:
         Raises:
             OSError: The file cannot be written here.
         """
-        handle = await self._environment.filesystem.open(await self._uri(path))
+        uri = await self._uri(path)
+        sandbox = await self._sandbox()
+        if not await self._streams(sandbox):
+            data = await self._filesystem.read_file(uri, sandbox=sandbox)
+            await asyncio.to_thread(_arrive, target, data)
+            return
+        handle = await self._filesystem.open(uri, sandbox=sandbox)
         try:
             arriving = await asyncio.to_thread(_Arriving, target)
 
@@ -173,6 +201,20 @@ class Files:
                 raise
         finally:
             await handle.aclose()
+
+    @property
+    def _filesystem(self) -> FileSystem:
+        return self._environment.filesystem
+
+    async def _sandbox(self) -> SandboxContext | None:
+        return await self._environment.sandbox_context()
+
+    async def _streams(self, sandbox: SandboxContext | None, *, writing: bool = False) -> bool:
+        """Whether a file can go in blocks."""
+        can = await self._environment.capabilities()
+        return (sandbox is None or can.sandboxed_file_streaming) and (
+            not writing or can.file_write_streaming
+        )
 
     async def _uri(self, path: AnyPath) -> PathUri:
         return await self._environment.uri(path)
@@ -201,6 +243,16 @@ class _Arriving:
         self._file.close()
         with suppress(FileNotFoundError):
             os.unlink(self._part)
+
+
+def _arrive(target: LocalPath, data: bytes) -> None:
+    arriving = _Arriving(target)
+    try:
+        arriving.write(data)
+        arriving.complete()
+    except BaseException:
+        arriving.give_up()
+        raise
 
 
 def _umask() -> int:

@@ -2,21 +2,27 @@
 Which operations a sandbox context leaves (filesystem spec 4).
 
 Asking about the profile alone costs nothing and can be done anywhere. To make its
-policy looks at the disk, so that is for threads, and happens anew for each operation:
-links and missing paths are judged as they are by then.
+policy looks at the disk, so that is for threads. Each operation asks the disk anew:
+links and missing paths are judged as they are by then, and only if every answer is
+still the same, the policy that was made from it is used again. Only whoever reads, and
+may read everything, need not ask: what is on the disk decides what can be written then,
+and nothing else.
 """
 
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 
 from holdfast.errors import CannotEnforce, InvalidPermissionPath, InvalidRequest, OperationFailed
 from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.sandboxed_trees import SandboxedFiles
 from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
 from holdfast.sandbox.disk import HostDisk, Seen
+from holdfast.sandbox.entries import read_entries
+from holdfast.sandbox.policy import Policy
 from holdfast.sandbox.resolve import Facts, resolve
 
-__all__ = ["operations", "restricts_files"]
+__all__ = ["operations", "reading_operations", "restricts_files"]
 
 
 class _Unsearched(HostDisk):
@@ -58,22 +64,73 @@ def operations(sandbox: SandboxContext | None) -> Operations:
     """
     if sandbox is None or not restricts_files(sandbox):
         return DIRECT
+    return _within(_policy(sandbox))
+
+
+def reading_operations(sandbox: SandboxContext | None) -> Operations:
+    """
+    The same, for whoever only reads.
+
+    Raises:
+        InvalidParams: As for `operations`.
+        InvalidRequest: Likewise.
+        OperationFailed: Likewise.
+    """
+    if sandbox is None or not restricts_files(sandbox):
+        return DIRECT
+    known = _reading_all.get(sandbox)
+    if known is not None:
+        return known
+    policy = _policy(sandbox)
+    found = _within(policy)
+    if _reads_all(sandbox, policy):
+        if len(_reading_all) >= _KEPT_AT_MOST:
+            _reading_all.clear()
+        _reading_all[sandbox] = found
+    return found
+
+
+_KEPT_AT_MOST = 128
+
+_reading_all: dict[SandboxContext, Operations] = {}
+"""For contexts that may read everything: these are right for reading, whatever changes."""
+
+
+def _reads_all(sandbox: SandboxContext, policy: Policy) -> bool:
+    """Whether everything may be read by the entries alone, without a look at the disk."""
+    wishes = read_entries(sandbox, None).wishes
+    # With a network, sockets of the machine are hidden as they appear.
+    return (
+        policy.full_read
+        and policy.network == "restricted"
+        and any(wish.path == "/" for wish in wishes)
+    )
+
+
+def _policy(sandbox: SandboxContext) -> Policy:
     try:
-        policy = resolve(sandbox, _facts())
+        return resolve(sandbox, _facts())
     except InvalidPermissionPath as error:
         raise InvalidRequest(str(error)) from None
     except CannotEnforce as error:
         # The real server's helper fails to start.
         raise OperationFailed(str(error)) from None
-    # As in the real server: nothing is narrowed, so nothing is protected either.
+
+
+@lru_cache(maxsize=_KEPT_AT_MOST)
+def _within(policy: Policy) -> Operations:
+    # `resolve` hands out the same policy as long as the disk says the same. As in the
+    # real server: where nothing is narrowed, nothing is protected either.
     return DIRECT if policy.full_write else SandboxedFiles(policy)
 
 
 def _facts() -> Facts:
     # Of the server: what a client says about these would decide what it may write.
+    tmpdir = os.environ.get("TMPDIR")
     return Facts(
         cwd=None,
-        tmpdir=os.environ.get("TMPDIR"),
+        tmpdir=tmpdir,
+        own_tmpdir=tmpdir,
         home=os.environ.get("HOME"),
         uid=os.getuid(),
         disk=_DISK,

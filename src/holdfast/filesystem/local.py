@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.cached import cached_metadata
-from holdfast.filesystem.confine import operations, restricts_files
+from holdfast.filesystem.confine import operations, reading_operations, restricts_files
 from holdfast.filesystem.failure import native_path
 from holdfast.filesystem.handle import LocalFileHandle
 from holdfast.filesystem.threads import FileThreads
@@ -64,7 +64,7 @@ class LocalFileSystem:
         """All of a regular file, up to 512 MiB."""
         native = native_path(path)
         return await self.run(
-            lambda: operations(sandbox).read_file(native, follow_symlinks=follow_symlinks)
+            lambda: reading_operations(sandbox).read_file(native, follow_symlinks=follow_symlinks)
         )
 
     async def open(
@@ -84,7 +84,8 @@ class LocalFileSystem:
     ) -> LocalFileHandle:
         """As `open`, but returns a handle that is yet to open; see its `opened`."""
         native = native_path(path)
-        return LocalFileHandle(self._threads, lambda: operations(sandbox).open_file(native, mode))
+        find = reading_operations if mode == "read" else operations
+        return LocalFileHandle(self._threads, lambda: find(sandbox).open_file(native, mode))
 
     async def write_file(
         self,
@@ -149,7 +150,9 @@ class LocalFileSystem:
             return found
         native = native_path(path)
         return await self.run(
-            lambda: operations(sandbox).get_metadata(native, follow_symlinks=follow_symlinks)
+            lambda: reading_operations(sandbox).get_metadata(
+                native, follow_symlinks=follow_symlinks
+            )
         )
 
     async def canonicalize(
@@ -157,14 +160,16 @@ class LocalFileSystem:
     ) -> PathUri:
         """The path with all links resolved; it must exist."""
         native = native_path(path)
-        return PathUri.from_path(await self.run(lambda: operations(sandbox).canonicalize(native)))
+        return PathUri.from_path(
+            await self.run(lambda: reading_operations(sandbox).canonicalize(native))
+        )
 
     async def read_directory(
         self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> list[DirectoryEntry]:
         """What is in a folder, in no order."""
         native = native_path(path)
-        return await self.run(lambda: operations(sandbox).read_directory(native))
+        return await self.run(lambda: reading_operations(sandbox).read_directory(native))
 
     async def walk(
         self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
@@ -183,7 +188,9 @@ class LocalFileSystem:
         """As `walk`; what is found is turned into something else in the same thread."""
         check_limits(options)
         native = native_path(path)
-        return await self.run(lambda: finish(operations(sandbox).walk(native, path, options)))
+        return await self.run(
+            lambda: finish(reading_operations(sandbox).walk(native, path, options))
+        )
 
     async def remove(
         self,

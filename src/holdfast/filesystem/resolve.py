@@ -16,6 +16,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 from holdfast.filesystem.sight import Sight, View
 
@@ -43,7 +44,14 @@ class _OpenHow(ctypes.Structure):
     )
 
 
-_openat2 = ctypes.CDLL(None, use_errno=True).syscall
+_HOW_BYTES = ctypes.sizeof(_OpenHow)
+_openat2 = ctypes.CDLL(None).syscall
+
+
+@lru_cache(maxsize=8)
+def _how(flags: int) -> object:
+    """How to open without links. The kernel only reads it, so all threads share one."""
+    return ctypes.byref(_OpenHow(flags | os.O_CLOEXEC, 0, _NO_LINKS))
 
 
 def failure(number: int) -> OSError:
@@ -106,10 +114,7 @@ class Place:
 def _open_without_links(view: View, path: str, flags: int) -> int:
     if view.sight(path, folder=bool(flags & os.O_DIRECTORY)) not in _READABLE:
         return -1
-    how = _OpenHow(flags | os.O_CLOEXEC, 0, _NO_LINKS)
-    result: int = _openat2(
-        _OPENAT2, _AT_FDCWD, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
-    )
+    result: int = _openat2(_OPENAT2, _AT_FDCWD, os.fsencode(path), _how(flags), _HOW_BYTES)
     # Old kernels and strict containers do not have it, and end here too.
     return result
 

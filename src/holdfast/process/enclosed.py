@@ -9,9 +9,14 @@ The launcher is given a socket to wait on before it executes the command, with a
 byte in it. If it gets there, it takes the byte and closes the socket. If it fails
 before, the socket is closed with the byte still in it, which the kernel tells us:
 so a sandbox that cannot be built is an error of the start, not of the command.
+
+The byte is kept back where something has to be done first: limits are set on the process
+that waits there, and mounts that others could have interfered with are compared with the
+plan.
 """
 
 import asyncio
+import errno
 import os
 import select
 import signal
@@ -27,6 +32,7 @@ from holdfast.process.child import Child
 from holdfast.process.limits import apply_limits
 from holdfast.process.program import Launch
 from holdfast.protocol.process import OutputStream, ProcessLimits
+from holdfast.sandbox.verify import Planned, fault, is_built, read_table
 
 __all__ = ["EMPTY_FD", "EnclosedChild", "Enclosure", "start_enclosed"]
 
@@ -42,8 +48,14 @@ _COMMAND_LIMIT = 0.01
 _LOOK_AGAIN = 0.0005
 """Seconds until it is looked again whether a process is there; about what it takes."""
 
+_LOOKS = 3
+"""How often a sandbox may be found built otherwise than planned before it is given up."""
+
 _MAX_COMPLAINT = 4096
 """Bytes of what a launcher says that become the text of an error."""
+
+_GONE = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
+"""What the kernel says of the mounts of a process that has ended."""
 
 _FIRST_FD = 3
 _ARGS_FD, _FILTER_FD, _GATE_FD = range(_FIRST_FD, _FIRST_FD + 3)
@@ -166,6 +178,7 @@ async def start_enclosed(
     pipe_stdin: bool = False,
     pipe_stderr: bool = True,
     limits: ProcessLimits | None = None,
+    to_verify: Sequence[Planned] = (),
 ) -> EnclosedChild:
     """
     Start a command in a sandbox and wait until that is built.
@@ -179,6 +192,8 @@ async def start_enclosed(
         pipe_stdin: Whether its input is a pipe.
         pipe_stderr: Whether its error output is one.
         limits: What each of its processes may use.
+        to_verify: All mounts, if others may interfere with them: the command runs only
+            once they are found to be as planned.
 
     Raises:
         SpawnFailed: It could not be built; nothing is left of it.
@@ -189,7 +204,8 @@ async def start_enclosed(
         ours.callback(gate.close)
         theirs.callback(their_gate.close)
         gate.setblocking(False)
-        if limits is None:
+        held = limits is not None or bool(to_verify)
+        if not held:
             gate.send(b"\0")
         plain, moved = _split_environment(env, launch.cwd)
         options = [
@@ -230,8 +246,12 @@ async def start_enclosed(
         theirs.close()
         try:
             async with asyncio.timeout(_BUILD_LIMIT):
-                if limits is not None:
-                    await _limit_first_process(child, limits)
+                if held:
+                    first = await _wait_for_first(child)
+                    if first is not None and limits is not None:
+                        _limit_first_process(first, limits)
+                    if first is not None and to_verify:
+                        await _verify(child, first, to_verify)
                     gate.send(b"\0")
                 built = await _built(gate)
         except BrokenPipeError:
@@ -257,7 +277,13 @@ async def start_enclosed(
 _EMPTY = -1
 """Stands for `/dev/null` among descriptors."""
 
-_LOADER_VARIABLES = ("LD_", "GLIBC_", "MALLOC_", "GCONV_PATH", "LOCPATH", "NLSPATH", "BASH_FUNC_")
+_LAUNCHER_VARIABLES = (
+    # Of the loader and the C library.
+    *("LD_", "GLIBC_", "MALLOC_", "MUSL_", "GCONV_PATH", "LOCPATH", "NLSPATH", "TZ"),
+    # Of what a compiler may have put into it: these name files to be written.
+    *("ASAN_", "LSAN_", "MSAN_", "TSAN_", "UBSAN_", "GCOV_", "GMON_", "LLVM_PROFILE_"),
+    "BASH_FUNC_",
+)
 """
 Variables, by how they begin, that change what the launcher itself would do.
 
@@ -273,8 +299,11 @@ def _split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str]
     plain = {"PWD": cwd, **env}
     moved: list[str] = []
     for name in env:
-        if name.startswith(_LOADER_VARIABLES):
-            moved += ["--setenv", name, plain.pop(name)]
+        if name.startswith(_LAUNCHER_VARIABLES):
+            value = plain.pop(name)
+            # A name with this in it is a shorter one, to whoever looks at what is set.
+            real, equals, rest = name.partition("=")
+            moved += ("--setenv", real, f"{rest}={value}" if equals else value)
     return plain, moved
 
 
@@ -311,14 +340,52 @@ async def _built(gate: socket.socket) -> bool:
         loop.remove_reader(gate.fileno())
 
 
-async def _limit_first_process(child: EnclosedChild, limits: ProcessLimits) -> None:
-    """Set limits on the process that everything inside comes from; it waits at the gate."""
+async def _wait_for_first(child: EnclosedChild) -> int | None:
+    """The process that everything inside comes from; `None` if the launcher has failed."""
     while (first := _first_child(child.pid)) is None:
         if child.exit_status() is not None:
-            return
+            return None
         await asyncio.sleep(_LOOK_AGAIN)
+    return first
+
+
+def _limit_first_process(first: int, limits: ProcessLimits) -> None:
+    """Set limits on a process that waits at the gate, or will."""
     with suppress(ProcessLookupError):  # it has failed
         apply_limits(first, limits, extra_processes=1)
+
+
+async def _verify(child: EnclosedChild, first: int, planned: Sequence[Planned]) -> None:
+    """
+    Wait until all is mounted, and see that it is as planned.
+
+    Raises:
+        SpawnFailed: Something was changed meanwhile.
+    """
+    host = read_table(_mounts("self"))
+    looks = _LOOKS
+    while child.exit_status() is None:  # or it has failed, and will say why
+        inside = read_table(_mounts(first))
+        if is_built(inside, host):
+            path = fault(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
+            if path is None:
+                return
+            # The launcher may be about to let go of what it built upon.
+            looks -= 1
+            if not looks:
+                raise SpawnFailed(f"{path} was changed while the sandbox was built: try again")
+        await asyncio.sleep(_LOOK_AGAIN)
+
+
+def _mounts(process: int | str) -> str:
+    """The mounts that a process sees; nothing if it has ended."""
+    try:
+        with open(f"/proc/{process}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError as error:
+        if error.errno in _GONE:
+            return ""
+        raise
 
 
 async def _complaint(child: EnclosedChild) -> str:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from functools import cache
 
-from holdfast.errors import CannotEnforce, InvalidParams
+from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
 from holdfast.process.enclosed import (
     EMPTY_FD,
     EnclosedChild,
@@ -68,6 +68,7 @@ class Sandbox:
         self._policy = policy
         self._can_name = "--argv0" in launcher.options
         self._targets = targets
+        self._to_verify = made.to_verify
         self._places = [(target.path, target.kind) for target in made.targets]
         self._paths = [path for path, _ in self._places]
         options = made.argv(range(EMPTY_FD, EMPTY_FD + made.blanks))
@@ -84,7 +85,7 @@ class Sandbox:
                 "restricted" if policy.network == "restricted" else "open", _MACHINE
             ),
         )
-        targets.reserve(self._places)
+        self._reserve()
 
     def close(self) -> None:
         """One of those who need its places does not any more."""
@@ -112,7 +113,7 @@ class Sandbox:
             launch = self._with_name(launch)
         if terminal is not None:
             launch = self._with_terminal(launch)
-        self._targets.reserve(self._places)
+        self._reserve()
         try:
             child = await start_enclosed(
                 self._enclosure,
@@ -122,12 +123,22 @@ class Sandbox:
                 pipe_stdin=pipe_stdin,
                 pipe_stderr=pipe_stderr,
                 limits=limits if limits is not None and has_kernel_limits(limits) else None,
+                to_verify=self._to_verify,
             )
         except BaseException:
-            self._targets.release(self._paths)
+            self.close()
             raise
         child.ended = self.close
         return child
+
+    def _reserve(self) -> None:
+        """Be one of those who need its places."""
+        try:
+            self._targets.reserve(self._places)
+        except OSError as error:
+            raise SpawnFailed(
+                f"the sandbox's places cannot be made: {error}", errno=error.errno
+            ) from error
 
     def outcome(self, program: str) -> SandboxedOutcome:
         """What to make of the end of a command that was started in it."""
@@ -208,7 +219,13 @@ class Sandboxes:
         Raises:
             InvalidParams: The profile is wrong in itself, or nothing here can enforce it.
         """
-        facts = Facts(cwd=cwd, tmpdir=env.get("TMPDIR"), home=self._home, uid=os.getuid())
+        facts = Facts(
+            cwd=cwd,
+            tmpdir=env.get("TMPDIR"),
+            own_tmpdir=self._environ.get("TMPDIR"),
+            home=self._home,
+            uid=os.getuid(),
+        )
         with self.targets.planning():
             try:
                 if _has_patterns(context):

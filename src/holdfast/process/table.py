@@ -231,7 +231,8 @@ class LocalProcesses:
             if isinstance(sandbox, CannotEnforce):
                 # The real server starts its launcher, which fails (sandbox spec 2.4).
                 complaining = msgspec.structs.replace(params, arg0=None, limits=None)
-                return self._launch(params, complaint(str(sandbox)), env, complaining)
+                # Not with the request's variables: this shell is in no sandbox.
+                return self._launch(params, complaint(str(sandbox)), {}, complaining)
             if sandbox is None:
                 return self._launch(params, argv, env)
             return await self._launch_enclosed(params, argv, env, sandbox, start)

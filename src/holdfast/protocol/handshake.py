@@ -56,6 +56,8 @@ class Capabilities(Wire, frozen=True, kw_only=True):
     process_list: bool = False
     process_signal_names: bool = False
     """`process/signal` takes any signal by its name, such as `SIGTERM`."""
+    process_limits: bool = False
+    """`limits` at the start of a process."""
 
 
 class EnvironmentInfo(Wire, frozen=True, kw_only=True):

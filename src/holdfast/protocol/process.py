@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import Any, Literal
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.protocol.base import U64, U64_MAX, Base64, Wire
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
@@ -235,6 +237,8 @@ class ExitedEvent(Wire, frozen=True, kw_only=True):
     exit_code: int
     sandbox_denied: bool | None = None
     """Absent only on a server older than the field."""
+    limit: str | UnsetType = UNSET
+    """Which of its limits ended it, in words, if one did. An extension of Holdfast."""
 
 
 class ClosedEvent(Wire, frozen=True, kw_only=True):

@@ -55,6 +55,7 @@ _MAX_DIGITS = 4300
 """Digits of an integer that Python reads by default."""
 
 _decode_json = msgspec.json.Decoder().decode
+_encode_json = msgspec.json.Encoder().encode
 # A quote, then a colon: the end of every key, and now and then of something else.
 _KEY_END = re.compile(rb'"[ \t\r\n]*:')
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -87,9 +88,19 @@ def decode_message(data: bytes) -> Message:
         len(data) > _SMALL
         or (keys != data.count(b":") and (keys != data.count(b'":') or _has_blank_colon(data)))
         or (len(data) > _SURELY_SHALLOW and data.count(b"[") >= _SUSPICIOUS)
-    ):
+    ) and not _is_plainly_sound(data, message):
         _check_nesting_and_keys(data, message)
     return _classify(message, params)
+
+
+def _is_plainly_sound(data: bytes, message: dict[str, object]) -> bool:
+    """Whether a small message is not too deep and, encoded again, the same: no key was doubled."""
+    if len(data) > _SMALL or data.count(b"{") + data.count(b"[") > MAX_DEPTH:
+        return False
+    try:
+        return _encode_json(message) == data
+    except (OverflowError, ValueError, msgspec.MsgspecError):
+        return False  # a number or a text that only the standard library reads
 
 
 def _has_blank_colon(data: bytes) -> bool:

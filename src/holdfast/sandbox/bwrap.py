@@ -18,6 +18,7 @@ from typing import Final
 from holdfast.errors import CannotEnforce
 from holdfast.sandbox.mounts import Blank, Target, mounts
 from holdfast.sandbox.policy import Policy
+from holdfast.sandbox.verify import Planned
 
 __all__ = ["Plan", "plan"]
 
@@ -34,6 +35,7 @@ _ALWAYS: Final = (
 )
 _DEVICES: Final = ("--dev", "/dev")
 _SHARED_MEMORY: Final = ("--bind-try", "/dev/shm", "/dev/shm")  # noqa: S108 (a mount, no file)
+_SYSTEM: Final = ("--ro-bind-try", "/sys", "/sys")
 _PROCESSES: Final = ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
 _NO_PROCESSES: Final = ("--perms", "555", "--tmpfs", "/proc", "--remount-ro", "/proc")
 
@@ -48,6 +50,11 @@ class Plan:
     """What has to be removed from disk after the last command that has it."""
     blanks: int
     """How many descriptors that read as empty it needs; each is used up by one mount."""
+    to_verify: tuple[Planned, ...] = ()
+    """
+    What has to be found mounted before the command may run (`sandbox.verify`). Empty
+    if no other command with the same roots can have changed it.
+    """
 
     def argv(self, blanks: Sequence[int]) -> list[str]:
         """
@@ -90,7 +97,7 @@ def plan(policy: Policy, *, cwd: str | None = None, proc: bool = True) -> Plan:
         made.append("--unshare-net")
     root = policy.rules.get("/")
     if policy.full_write or (root is not None and root.access == "write"):
-        made += ("--bind", "/", "/", *_DEVICES, *_SHARED_MEMORY)
+        made += ("--bind", "/", "/", *_DEVICES, *_SHARED_MEMORY, *_SYSTEM)
     else:
         made += ("--tmpfs", "/") if root is None else ("--ro-bind", "/", "/")
         made += _DEVICES
@@ -100,4 +107,7 @@ def plan(policy: Policy, *, cwd: str | None = None, proc: bool = True) -> Plan:
     if cwd is not None:
         made += ("--chdir", cwd)
     blanks = sum(isinstance(argument, Blank) for argument in tree.arguments)
-    return Plan(tuple(made), tuple(tree.targets), blanks)
+    to_verify = tree.planned if tree.movable else []
+    if tree.movable and root is not None and root.access == "write":
+        to_verify = [Planned("/", "write"), *to_verify]
+    return Plan(tuple(made), tuple(tree.targets), blanks, tuple(to_verify))

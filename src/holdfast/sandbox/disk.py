@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast
+
+from holdfast.sandbox.recheck import Recheck
 
 __all__ = ["HOST", "Disk", "HostDisk", "Remembering", "Seen", "Traced", "trace"]
 
@@ -85,7 +87,13 @@ class HostDisk:
 
     def can_create(self, folder: str) -> bool:
         try:
-            return os.access(folder, os.W_OK | os.X_OK) or os.stat(folder).st_uid == os.getuid()
+            if os.access(folder, os.W_OK | os.X_OK):
+                return True
+            found = os.stat(folder)
+            # Its owner can open it up, unless it is not the mode that is in the way.
+            closed = found.st_mode & _OWNER_MAKES != _OWNER_MAKES
+            read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+            return found.st_uid == os.getuid() and closed and not read_only
         except OSError:
             return False
 
@@ -108,25 +116,38 @@ class Remembering:
     whatever was made from its answers is still right as long as they `hold`.
     """
 
-    __slots__ = ("_disk", "_kinds", "_others")
+    __slots__ = ("_again", "_disk", "_kinds", "_others")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._kinds: dict[str, Seen | None] = {}
         self._others: dict[tuple[Callable[[str], object], str], object] = {}
+        self._again: Recheck | None = None
 
     def hold(self) -> bool:
         """Whether the disk would give the same answers now."""
         kind = self._disk.kind
-        return all(kind(path) == answer for path, answer in self._kinds.items()) and all(
-            ask(path) == answer for (ask, path), answer in self._others.items()
-        )
+        kinds: Mapping[str, str | None] = self._kinds
+        if isinstance(self._disk, HostDisk):
+            if self._again is None:
+                self._again = Recheck(kinds, self._links())
+            if self._again.holds():
+                kinds = self._again.rest
+        for path, seen in kinds.items():
+            if kind(path) != seen:
+                return False
+        return all(ask(path) == answer for (ask, path), answer in self._others.items())
+
+    def _links(self) -> dict[str, str]:
+        target = self._disk.target
+        return {path: str(said) for (ask, path), said in self._others.items() if ask == target}
 
     def kind(self, path: str) -> Seen | None:
         try:
             return self._kinds[path]
         except KeyError:
             found = self._kinds[path] = self._disk.kind(path)
+            self._again = None
             return found
 
     def target(self, path: str) -> str:
@@ -151,11 +172,15 @@ class Remembering:
         key = (ask, path)
         if key not in self._others:
             self._others[key] = ask(path)
+            self._again = None
         return cast("T", self._others[key])
 
 
 _KIND: Final = 0o170000
 """The bits of a mode that say what it belongs to."""
+
+_OWNER_MAKES: Final = stat.S_IWUSR | stat.S_IXUSR
+"""What an owner needs to make something in a directory."""
 
 _KINDS: Final[dict[int, Seen]] = {
     stat.S_IFDIR: "directory",

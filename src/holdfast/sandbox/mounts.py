@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from holdfast.sandbox.policy import PROTECTED_NAMES, Policy, Rule, Standing
+from holdfast.sandbox.policy import PROTECTED_NAMES, Policy, Rule, Standing, parent_of
+from holdfast.sandbox.verify import Planned
 
 __all__ = ["BLANK", "BLANKS_AT_MOST", "Blank", "Mounts", "Target", "mounts"]
 
@@ -52,6 +53,14 @@ class Mounts(NamedTuple):
 
     arguments: list[str | Blank]
     targets: list[Target]
+    planned: list[Planned]
+    """What is where in the end."""
+    movable: bool
+    """
+    Whether some of it is below something writable, so that a command in another sandbox
+    could move it away while this one is built. A protected name right below a writable
+    root does not count: every sandbox that has the root keeps it where it is.
+    """
 
 
 def mounts(policy: Policy) -> Mounts:
@@ -60,7 +69,7 @@ def mounts(policy: Policy) -> Mounts:
     for path in sorted(policy.rules, key=_by_component):
         walk.visit(policy.rules[path])
     walk.leave_for("")
-    return Mounts(walk.arguments, walk.targets)
+    return Mounts(walk.arguments, walk.targets, walk.planned, walk.movable)
 
 
 def _by_component(path: str) -> str:
@@ -88,6 +97,8 @@ class _Walk:
     def __init__(self, policy: Policy) -> None:
         self.arguments: list[str | Blank] = []
         self.targets: list[Target] = []
+        self.planned: list[Planned] = []
+        self.movable = False
         self._policy = policy
         self._denied_files = 0
         self._above = [_Above("", "hidden")]
@@ -110,10 +121,19 @@ class _Walk:
         elif rule.kind is None or rule.blank:
             if above == "write":
                 self._cover(rule)
-        elif above != rule.access or rule.why == "pin":
+        elif above != rule.access or (rule.access == "write" and rule.kind == "directory"):
+            # A writable directory in another one, too: it has to keep its name, or what is
+            # protected in it could be had under a new one (13, rule 2).
             bind = "--bind" if rule.access == "write" else "--ro-bind"
             self.arguments += (bind, rule.path, rule.path)
+            self._plan(rule, rule.access)
         self._above.append(_Above(rule.path, rule.access, opened))
+
+    def _plan(self, rule: Rule, what: Literal["write", "read", "mask"]) -> None:
+        self.planned.append(Planned(rule.path, what))
+        inside = any(above.standing == "write" for above in self._above)
+        kept = rule.why == "protected" and parent_of(rule.path) == self._above[-1].path
+        self.movable |= inside and not kept
 
     def leave_for(self, path: str) -> None:
         """Finish with the rules that are not above this path."""
@@ -132,6 +152,7 @@ class _Walk:
             if above == "write":
                 self._cover(rule)
             return False
+        self._plan(rule, "mask")
         if rule.kind == "directory":
             if self._policy.opens(path):
                 self.arguments += ("--perms", "111", "--tmpfs", path)
@@ -153,6 +174,7 @@ class _Walk:
     def _cover(self, rule: Rule) -> None:
         """Keep a path from being made: something empty and read-only is there."""
         existed = rule.kind is not None
+        self._plan(rule, "mask")
         if rule.kind == "directory" or rule.path.rpartition("/")[2] in PROTECTED_NAMES:
             self._hide(rule.path, "000" if rule.access == "deny" else "555")
             self.targets.append(Target(rule.path, "directory", existed))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from holdfast.errors import CannotEnforce, InvalidParams
@@ -62,6 +63,8 @@ can connect to a socket; with it, these are hidden unless an entry names them.
 _STRENGTH: Final = {"read": 0, "write": 1, "deny": 2}
 """Of two entries for one path the stronger one holds."""
 
+_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 (where a TMPDIR may be)
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -71,6 +74,8 @@ class Facts:
     """The directory of the command; `None` for an operation on files, which has none."""
     tmpdir: str | None = None
     """What `tmpdir` stands for; nothing if it is empty or not absolute."""
+    own_tmpdir: str | None = None
+    """The server's own: what a request names may be in there."""
     home: str | None = None
     """Not to be had through `tmpdir`."""
     uid: int = 0
@@ -151,7 +156,7 @@ class _Making:
 
     def take_entries(self) -> None:
         """Look up every entry; of two for one path the stronger holds."""
-        for wish in (*self._wanted.wishes, *self._tmpdir()):
+        for wish in chain(self._wanted.wishes, self._tmpdir()):
             found = trace(wish.path, self._disk)
             if wish.access == "deny":
                 self.denies = True
@@ -199,26 +204,63 @@ class _Making:
         path = self._facts.tmpdir
         if not self._wanted.tmpdir or not path or not path.startswith("/"):
             return
-        real = trace(path, self._disk).path
+        found = trace(path, self._disk)
         for access in self._wanted.tmpdir:
-            if access == "write":
-                self._refuse_wide(real)
+            over = self.rules.get(found.path) or self._above(found.path)
+            given = over is not None and access == "read" and over.access != "deny"
+            if access != "deny" and not given and found.kind is not None:
+                fault = self._tmpdir_fault(found.path)
+                if fault is not None:
+                    word = "writable" if access == "write" else "readable"
+                    raise InvalidParams(
+                        f"sandbox entry `tmpdir` cannot make `{found.path}` {word}: {fault}"
+                    )
             yield Wish(path, access)
 
-    def _refuse_wide(self, tmpdir: str) -> None:
-        """A variable must not hand out what no entry names (13, rule 5)."""
-        home = self._facts.home
-        homes = [trace(home, self._disk).path] if home and home != "/" else []
+    def _tmpdir_fault(self, path: str) -> str | None:
+        """
+        Why a directory is not taken for a temporary one, if so.
+
+        A variable must not hand out what no entry names (13, rule 5), and less so what
+        an entry keeps from the command. The entries have been looked up by now.
+        """
         roots = [trace(root, self._disk).path for root in self._wanted.roots]
-        if (
-            tmpdir == "/"
-            or any(_covers(tmpdir, path) for path in homes)
-            or any(_covers(tmpdir, path) and tmpdir != path for path in roots)
-        ):
-            raise InvalidParams(
-                f"sandbox entry `tmpdir` cannot make `{tmpdir}` writable: "
-                "TMPDIR has to be a directory of its own"
+        if self._is_wide(path, roots):
+            return "TMPDIR has to be a directory of its own"
+        own = [
+            place for place in self._real(self._facts.own_tmpdir) if not self._is_wide(place, roots)
+        ]
+        shared = [place for name in _TEMPORARY for place in self._real(name)]
+        if not any(_covers(place, path) for place in (*own, *shared, *roots)):
+            return (
+                "TMPDIR has to be in the server's own temporary directory, in /tmp, in "
+                "/var/tmp or in a workspace root"
             )
+        over = self.rules.get(path) or self._above(path)
+        if over is None:
+            return None
+        if over.access == "write":
+            name = path.removeprefix(over.path).lstrip("/").partition("/")[0]
+            kept = name in PROTECTED_NAMES
+        else:
+            around = self._above(over.path)
+            kept = over.access == "deny" or (around is not None and around.access == "write")
+        return "TMPDIR must not be in what the profile protects or denies" if kept else None
+
+    def _is_wide(self, path: str, roots: list[str]) -> bool:
+        """Whether a directory holds more than temporary files."""
+        return (
+            path == "/"
+            or any(_covers(path, home) for home in self._real(self._facts.home))
+            or any(_covers(path, root) and path != root for root in roots)
+        )
+
+    def _real(self, path: str | None) -> list[str]:
+        """Where a directory really is; nowhere if it is not given, or `/`."""
+        if not path or not path.startswith("/"):
+            return []
+        real = trace(path, self._disk).path
+        return [] if real == "/" else [real]
 
     # -- links
 
@@ -322,9 +364,10 @@ class _Making:
         path = path if path.startswith("/") else f"{root}/{path}"
         found = trace(path, self._disk)
         over = self._above(found.path)
-        if found.kind is None or over is None or over.access != "write":
+        if over is None or over.access != "write":
             return
         self._refuse_links(path, "read", found)
+        # If it is missing, nobody may make it: git would take it for the repository.
         self.rules.setdefault(found.path, Rule(found.path, "read", found.kind, "gitdir"))
 
     def _cover_or_pin(self, rule: Rule) -> None:
@@ -342,7 +385,7 @@ class _Making:
                 return
             blank = kind is not None and self._disk.is_blank(path)
             self.rules.setdefault(path, Rule(path, "read", kind, "cover", blank))
-        elif rule.why == "entry" and self._disk.is_blank(path):
+        elif rule.why in ("entry", "gitdir") and self._disk.is_blank(path):
             self.rules[path] = rule._replace(blank=True)
         path = parent_of(path)
         while path != over.path:

@@ -186,7 +186,10 @@ _TIOCLINUX = 0x541C
 """Pastes into a console."""
 
 _AF_UNIX = 1
-_AF_VSOCK = 40
+_AF_INET = 2
+_AF_INET6 = 10
+_AF_NETLINK = 16
+_NETLINK_ROUTE = 0
 _SOCK_STREAM = 1
 _SOCK_SEQPACKET = 5
 _SOCK_TYPE_MASK = 0xF
@@ -238,7 +241,7 @@ def filter_program(kind: FilterKind, machine: str) -> bytes:
     code += _when(number["clone"], _refuse_flags(_NEW_NAMESPACES))
     code += _when(number["unshare"], _refuse_flags(_NEW_NAMESPACES | _NEW_TIME_NAMESPACE))
     code += _when(number["ioctl"], _refuse_values(1, _TIOCSTI, _TIOCLINUX))
-    sockets = _only_connected_unix() if kind == "restricted" else _refuse_values(0, _AF_VSOCK)
+    sockets = _only_connected_unix() if kind == "restricted" else _only_common_families()
     code += _when(number["socket"], sockets)
     code += _when(number["socketpair"], sockets)
     code.append(_op(_RETURN, _ALLOW))
@@ -277,6 +280,26 @@ def _refuse_values(index: int, *values: int) -> list[bytes]:
     for value in values:
         block += [_op(_JUMP_EQUAL, value, 0, 1), _op(_RETURN, _REFUSE)]
     return [*block, _op(_RETURN, _ALLOW)]
+
+
+def _only_common_families() -> list[bytes]:
+    """
+    Sockets that the network needs, and of those to the kernel only the one about routes.
+
+    The C library asks there for addresses when it looks up a name. Other families are
+    parts of the kernel, or of the machine around it, that a command has no business with.
+    """
+    return [
+        _argument(0),
+        _op(_JUMP_EQUAL, _AF_UNIX, 6, 0),
+        _op(_JUMP_EQUAL, _AF_INET, 5, 0),
+        _op(_JUMP_EQUAL, _AF_INET6, 4, 0),
+        _op(_JUMP_EQUAL, _AF_NETLINK, 0, 2),
+        _argument(2),
+        _op(_JUMP_EQUAL, _NETLINK_ROUTE, 1, 0),
+        _op(_RETURN, _REFUSE),
+        _op(_RETURN, _ALLOW),
+    ]
 
 
 def _only_connected_unix() -> list[bytes]:

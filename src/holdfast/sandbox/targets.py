@@ -12,10 +12,12 @@ lock on it. So a place is recognised that another server uses, or that was left 
 that was killed: the last user removes it.
 """
 
+import errno
 import fcntl
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
@@ -25,49 +27,88 @@ _MARK = "user.holdfast.mount-target"
 """An attribute of a file."""
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-_TRIES = 8
+_TRIES = 20
 """How often a place may be removed by others while we make sure of it."""
+
+_PAUSE = 0.0005
+"""Seconds that somebody who is about to remove a place is given to do so."""
 
 
 class _Place:
     """One place, for as long as somebody here uses it."""
 
-    __slots__ = ("_ours", "_path", "fd", "users")
+    __slots__ = ("_folder", "_name", "_ours", "fd", "users")
 
-    def __init__(self, path: str, kind: Literal["directory", "file"]) -> None:
+    def __init__(self, path: str, kind: Literal["directory", "file"], folder: int) -> None:
+        """
+        Args:
+            path: Where it is.
+            kind: What it is.
+            folder: A descriptor of what it is in, which stays the caller's.
+
+        Raises:
+            OSError: It can neither be made nor made sure of.
+        """
         self.users = 0
         self.fd: int | None = None
-        """Open, with a lock that all its users share; `None` if it cannot be had."""
-        self._path = path
+        """Open, with a lock that all its users share; `None` if it may not be opened."""
         self._ours = False
-        for _ in range(_TRIES):
-            with suppress(OSError):  # the launcher will say what is wrong with it
-                self._ours |= _make(path, kind)
-                self.fd = os.open(path, _OPEN)
+        self._name = os.path.basename(path)
+        # Where its folder is called otherwise by now, it is removed all the same, and
+        # where a link has come to be, nothing is made behind it.
+        self._folder = os.dup(folder)
+        try:
+            self._make_sure(kind)
+        except OSError as error:
+            self._close()
+            raise OSError(error.errno, error.strerror, path) from error
+        self._mark()
+
+    def _make_sure(self, kind: Literal["directory", "file"]) -> None:
+        """Have it, and a lock on it."""
+        for last in [False] * (_TRIES - 1) + [True]:
+            self._ours |= _make(self._folder, self._name, kind)
+            try:
+                self.fd = os.open(self._name, _OPEN, dir_fd=self._folder)
                 fcntl.flock(self.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 if os.fstat(self.fd).st_nlink:
-                    break
+                    return
+            except PermissionError:
+                if not self._ours:
+                    return  # it was there, and not for us to remove
+                raise
+            except (FileNotFoundError, BlockingIOError):
+                if last:
+                    raise
+                time.sleep(_PAUSE)
             # Somebody removed it, or is about to.
-            self._close()
-        else:
-            return
-        with suppress(OSError):
-            if self._ours:
-                os.setxattr(self.fd, _MARK, b"")
-            else:
-                os.getxattr(self.fd, _MARK)
-                self._ours = True
+            if self.fd is not None:
+                os.close(self.fd)
+                self.fd = None
+        raise FileNotFoundError(errno.ENOENT, "it is removed again and again")
+
+    def _mark(self) -> None:
+        """Leave a mark on one that is ours, or find that of another server."""
+        if self.fd is not None:
+            with suppress(OSError):
+                if self._ours:
+                    os.setxattr(self.fd, _MARK, b"")
+                else:
+                    os.getxattr(self.fd, _MARK)
+                    self._ours = True
 
     def let_go(self) -> None:
         """Remove it, if a sandbox made it, nobody else uses it and it is still empty."""
         if self.fd is not None and self._ours:
             with suppress(OSError):  # in use, not empty, or gone
                 fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(self._path, os.fstat(self.fd))
+                _remove(self._folder, self._name, os.fstat(self.fd))
         self._close()
 
     def _close(self) -> None:
+        os.close(self._folder)
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
@@ -104,12 +145,31 @@ class MountTargets:
                 self._forget(unused)
 
     def reserve(self, targets: Iterable[tuple[str, Literal["directory", "file"]]]) -> None:
-        """Make sure of the places that a sandbox needs; each is missing, or empty."""
-        for path, kind in targets:
-            place = self._places.get(path)
-            if place is None:
-                place = self._places[path] = _Place(path, kind)
-            place.users += 1
+        """
+        Make sure of the places that a sandbox needs; each is missing, or empty.
+
+        Raises:
+            OSError: One cannot be had, and none of them is in use now.
+        """
+        had: list[str] = []
+        # Most are in the same folder, which takes several calls to open.
+        folders: dict[str, int] = {}
+        try:
+            for path, kind in targets:
+                place = self._places.get(path)
+                if place is None:
+                    name = os.path.dirname(path)
+                    if name not in folders:
+                        folders[name] = _open_folder(name)
+                    place = self._places[path] = _Place(path, kind, folders[name])
+                place.users += 1
+                had.append(path)
+        except BaseException:
+            self.release(had)
+            raise
+        finally:
+            for fd in folders.values():
+                os.close(fd)
 
     def release(self, paths: Collection[str]) -> None:
         """Remove the places that nobody relies on any more."""
@@ -128,24 +188,64 @@ class MountTargets:
                 place.let_go()
 
 
-def _make(path: str, kind: Literal["directory", "file"]) -> bool:
+def _open_folder(path: str) -> int:
+    """A descriptor of a folder; a link on the way is not followed, but an error."""
+    fd = os.open("/", _PASS)
+    for part in path.split("/"):
+        if part:
+            try:
+                below = os.open(part, _PASS, dir_fd=fd)
+            finally:
+                os.close(fd)
+            fd = below
+    return fd
+
+
+def _make(folder: int, name: str, kind: Literal["directory", "file"]) -> bool:
     """Make a place; `False` if it is there."""
-    try:
+
+    def make() -> None:
         if kind == "directory":
-            os.mkdir(path, 0o755)
+            os.mkdir(name, 0o755, dir_fd=folder)
         else:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            os.close(os.open(name, flags, 0o644, dir_fd=folder))
+
+    try:
+        _as_owner(folder, make)
     except FileExistsError:
         return False
     return True
 
 
-def _remove(path: str, known: os.stat_result) -> None:
+def _remove(folder: int, name: str, known: os.stat_result) -> None:
     """Remove an empty folder or file, if it is the one that is known."""
-    there = os.lstat(path)
+    there = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if (known.st_dev, known.st_ino) != (there.st_dev, there.st_ino):
         return
     if stat.S_ISDIR(there.st_mode):
-        os.rmdir(path)  # which an empty one allows, and no other
+        # Which an empty one allows, and no other.
+        _as_owner(folder, lambda: os.rmdir(name, dir_fd=folder))
     elif stat.S_ISREG(there.st_mode) and there.st_size == 0:
-        os.unlink(path)
+        _as_owner(folder, lambda: os.unlink(name, dir_fd=folder))
+
+
+def _as_owner(folder: int, change: Callable[[], None]) -> None:
+    """
+    Change something in a folder, even in one that its owner has closed to himself.
+
+    A command could open it again and make what must not be made.
+    """
+    try:
+        change()
+    except PermissionError:
+        status = os.fstat(folder)
+        mode = stat.S_IMODE(status.st_mode)
+        if status.st_uid != os.geteuid() or mode & stat.S_IRWXU == stat.S_IRWXU:
+            raise
+        path = f"/proc/self/fd/{folder}"
+        os.chmod(path, mode | stat.S_IRWXU)
+        try:
+            change()
+        finally:
+            os.chmod(path, mode)

@@ -27,6 +27,7 @@ CAPABILITIES = Capabilities(
     process_close_stdin=True,
     process_list=True,
     process_signal_names=True,
+    process_limits=True,
 )
 """Only what is really there: a client avoids what a server does not claim."""
 

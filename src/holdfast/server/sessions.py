@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from msgspec import UNSET
+
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason, Verdict
 from holdfast.process.local import LocalProcess
@@ -96,6 +98,7 @@ class _Push:
                 seq=seq,
                 exit_code=-1 if verdict.exit_code is None else verdict.exit_code,
                 sandbox_denied=verdict.denial is not None,
+                limit=(verdict.detail or UNSET) if verdict.reason is Reason.LIMIT else UNSET,
             )
             owner.send(encode_notification(PROCESS_EXITED.name, event))
 

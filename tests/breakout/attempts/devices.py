@@ -55,6 +55,26 @@ def open_a_terminal_of_the_machine(at: Ground) -> None:
     raise Blocked("none there")
 
 
+@attempt(
+    "workspace",
+    "offline",
+    "root-but",
+    blocked_by="none there",
+    needs="root",
+    kernel="settings in files",
+)
+def open_a_setting_of_the_kernel(at: Ground) -> None:
+    """Where every file may be written, those that belong to the kernel may not."""
+    del at
+    for name in ("profiling", "rcu_expedited", "mm/ksm/run", "mm/transparent_hugepage/enabled"):
+        try:
+            open_for_writing(f"/sys/kernel/{name}")
+            return
+        except OSError:
+            continue
+    raise Blocked("none there")
+
+
 @attempt("workspace", "offline", "root-but", blocked_by="EPERM", needs="root")
 def make_a_device(at: Ground) -> None:
     os.mknod(f"{at.work}/disk", stat.S_IFBLK | 0o600, os.stat(at.work).st_dev)

@@ -56,6 +56,16 @@ def choose_a_directory_of_the_system_as_the_temporary_one(at: Ground) -> None:
     may_write("/usr/bin/env")
 
 
+@attempt("temporary", blocked_by="EROFS|refused", env={"TMPDIR": "{work}/.git/hooks"})
+def choose_a_protected_directory_as_the_temporary_one(at: Ground) -> None:
+    append(f"{at.work}/.git/hooks/sample")
+
+
+@attempt("temporary", blocked_by="EROFS|refused", env={"TMPDIR": "{linked}/store"})
+def choose_what_git_points_to_as_the_temporary_directory(at: Ground) -> None:
+    append(f"{at.linked}/store/repo/config")
+
+
 @attempt(
     "temporary",
     blocked_by="EROFS",

@@ -75,6 +75,19 @@ def open_a_socket_to_the_machine_around(at: Ground) -> None:
     socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).close()
 
 
+@attempt("workspace", "networked", "offline", blocked_by="EPERM", kernel="ciphers by socket")
+def open_a_socket_to_the_ciphers_of_the_kernel(at: Ground) -> None:
+    del at
+    socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET).close()
+
+
+@attempt("workspace", "networked", "offline", blocked_by="EPERM", kernel="events by socket")
+def listen_to_the_events_of_the_kernel(at: Ground) -> None:
+    """Its sockets have many ends; with the network, only the one about routes is needed."""
+    del at
+    socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 15).close()
+
+
 @attempt("workspace", "networked", "offline", blocked_by="signal 31", needs="x86", kernel="32 bits")
 def open_a_socket_by_a_32_bit_call(at: Ground) -> None:
     """The same numbers mean other calls there: a filter has to look at the architecture first."""

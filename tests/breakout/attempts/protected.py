@@ -156,3 +156,14 @@ def write_to_a_read_only_directory_of_the_workspace(at: Ground) -> None:
 @attempt("guarded", blocked_by="EROFS EEXIST EACCES EBUSY")
 def make_what_is_denied_and_missing(at: Ground) -> None:
     make(f"{at.work}/deep/missing")
+
+
+@attempt("nested", blocked_by="EBUSY")
+def move_a_workspace_inside_of_another(at: Ground) -> None:
+    """Under its new name, nothing in it is protected from the next command."""
+    os.rename(f"{at.work}/sub", f"{at.work}/moved")
+
+
+@attempt("nested", blocked_by="EEXIST EROFS")
+def make_a_protected_name_in_a_workspace_inside_of_another(at: Ground) -> None:
+    os.mkdir(f"{at.work}/sub/.git")

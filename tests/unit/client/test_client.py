@@ -16,6 +16,7 @@ from holdfast.errors import (
 )
 from holdfast.events import Exited, Reason
 from holdfast.protocol.envelope import Request
+from holdfast.protocol.process import ProcessLimits
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.testing.scripted import SESSION_ID
 from tests.unit.client.script import all_events, meanwhile, settled, start_params, started
@@ -284,3 +285,12 @@ def send_much(peer: ScriptedPeer, seq: int) -> int:
         peer.output("p1", seq, bytes(128 << 10))
         seq += 1
     return seq
+
+
+async def test_limits_are_not_sent_to_a_server_that_would_ignore_them(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    limits = ProcessLimits(wall_time_ms=1)
+    with pytest.raises(Unsupported, match="cannot limit"):
+        await client.start(start_params(limits=limits))
+    await started(client, peer)  # the id is free

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.client.client import ExecServerClient
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed, Unsupported
-from holdfast.events import Closed, Exited
+from holdfast.events import UNKNOWN_DENIAL, Closed, DenialKind, Exited, Reason
 from holdfast.protocol.envelope import Request
 from holdfast.protocol.process import OutputChunk, WriteStatus
 from holdfast.testing import ScriptedPeer, ScriptedServer
@@ -210,3 +210,37 @@ async def test_readers_get_what_came_before_the_end(
             await anext(stream)
         with pytest.raises(StopAsyncIteration):  # once is enough
             await anext(stream)
+
+
+async def test_what_was_denied_is_found_in_what_the_process_wrote(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    # The exit may come before the output that explains it.
+    exited = {"processId": "p1", "seq": 2, "exitCode": 1, "sandboxDenied": True}
+    peer.notify("process/exited", exited)
+    peer.output("p1", 1, b"touch: cannot touch '/etc/x': Read-only file system\n", "stderr")
+    peer.closed("p1", 3)
+    denial = (await process.wait()).denial
+    assert denial is not None
+    assert (denial.kind, denial.path) == (DenialKind.READ_ONLY_FILE_SYSTEM, "/etc/x")
+
+
+async def test_a_denial_that_nothing_explains_is_told_all_the_same(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    exited = {"processId": "p1", "seq": 1, "exitCode": 1, "sandboxDenied": True}
+    peer.notify("process/exited", exited)
+    peer.closed("p1", 2)
+    assert (await process.wait()).denial == UNKNOWN_DENIAL
+
+
+async def test_an_exit_by_a_limit_names_it(client: ExecServerClient, peer: ScriptedPeer) -> None:
+    process = await started(client, peer)
+    exited = {"processId": "p1", "seq": 1, "exitCode": 137, "limit": "wrote too much"}
+    peer.notify("process/exited", exited)
+    peer.closed("p1", 2)
+    verdict = await process.wait()
+    assert (verdict.reason, str(verdict)) == (Reason.LIMIT, "wrote too much")
+    assert verdict.exit_code == 137

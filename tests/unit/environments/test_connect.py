@@ -181,3 +181,12 @@ def test_the_package_offers_it_without_loading_it() -> None:
 def test_a_token_does_not_cross_a_network_in_the_clear() -> None:
     with pytest.raises(InvalidConfig, match="require wss:// or a loopback destination"):
         connect("ws://example.com", bearer_token="t")
+
+
+def test_a_sandbox_is_looked_at_before_anything_is_connected(tmp_path: Path) -> None:
+    assert connect().sandbox is None
+    assert connect(sandbox="read-only").sandbox is not None
+    with pytest.raises(InvalidParams, match="unknown sandbox profile `none`"):
+        connect(sandbox="none")
+    with pytest.raises(InvalidParams, match="No such file"):
+        connect(sandbox=tmp_path / "ci.toml")

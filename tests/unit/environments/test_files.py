@@ -10,9 +10,11 @@ import pytest
 from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
+from holdfast.environments.sandbox import SandboxProfile
 from holdfast.errors import ConnectionLost, InvalidParams, NotFound
 from holdfast.filesystem.handle import LocalFileHandle
 from holdfast.protocol.envelope import Request
+from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.paths import PathUri
 from holdfast.testing import ScriptedPeer, ScriptedServer
 
@@ -116,3 +118,24 @@ async def test_folders_whose_names_begin_with_a_dot_can_be_left_out(env: Environ
     assert f"{here}/.git/x" not in usual
     assert f"{here}/src/y" in usual
     assert (await env.files.walk(max_entries=1)).truncated
+
+
+async def test_files_of_a_sandbox_go_whole_where_they_cannot_go_in_blocks(
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing_more(self: Environment) -> Capabilities:
+        return Capabilities(file_write_streaming=True)
+
+    async def fail(*args: object, **options: object) -> None:
+        raise AssertionError("a server may not know how to keep a sandbox for a handle")
+
+    monkeypatch.setattr(LocalEnvironment, "capabilities", nothing_more)
+    monkeypatch.setattr(type(env.filesystem), "open", fail)
+    env.sandbox = SandboxProfile("read-only", write=["."])
+    (tmp_path / "here").write_text("text")
+    await env.files.upload(tmp_path / "here", "there")
+    await env.files.download("there", tmp_path / "back")
+    assert (tmp_path / "back").read_text() == "text"
+    with pytest.raises(IsADirectoryError):
+        await env.files.download("there", tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["back", "here", "there"]

@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -24,6 +25,7 @@ from holdfast.process.enclosed import (
 from holdfast.process.program import Launch
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.seccomp import filter_program
+from holdfast.sandbox.verify import Planned
 from tests.unit.process.starting import LIMIT, eventually
 
 MISSING = "/no-such-place"
@@ -52,6 +54,7 @@ async def started(
     empty_fds: int = 0,
     terminal: bool = False,
     limits: ProcessLimits | None = None,
+    to_verify: tuple[Planned, ...] = (),
 ) -> AsyncIterator[EnclosedChild]:
     async with asyncio.timeout(LIMIT):
         child = await start_enclosed(
@@ -60,6 +63,7 @@ async def started(
             {"PATH": PATH} if env is None else env,
             terminal=(24, 80) if terminal else None,
             limits=limits,
+            to_verify=to_verify,
         )
     try:
         yield child
@@ -142,6 +146,16 @@ async def test_libraries_of_the_command_do_not_get_into_the_launcher() -> None:
 
     assert status == 0
     assert "bwrap" not in said
+
+
+async def test_variables_with_strange_names_are_what_they_are_without_a_sandbox() -> None:
+    env = {"A=B": "c", "LD_X=Y": "z", "": "nameless", "=X": "y", "--bind": "/", "L": "1\n2"}
+
+    _, said = await run("/usr/bin/env", "-0", env=env)
+
+    assert sorted(said.split("\0")[:-1]) == sorted(
+        ["A=B=c", "LD_X=Y=z", "=nameless", "=X=y", "--bind=/", "L=1\n2", "PWD=/"]
+    )
 
 
 async def test_a_variable_cannot_become_an_option_of_the_launcher() -> None:
@@ -348,6 +362,55 @@ async def test_a_sandbox_with_limits_that_cannot_be_built_is_an_error_of_the_sta
             "/bin/true",
             options=("--bind", MISSING, "/x"),
             limits=ProcessLimits(open_files=77),
+        )
+
+
+def planned(what: Literal["write", "read", "mask"], path: Path) -> Planned:
+    return Planned(str(path), what)
+
+
+async def test_a_sandbox_that_is_built_as_planned_runs(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    folder = str(tmp_path)
+    masked = ("--tmpfs", str(hidden), "--remount-ro", str(hidden))
+
+    status, said = await run(
+        *("/bin/sh", "-c", f"echo x > {folder}/file"),
+        options=("--bind", folder, folder, *masked),
+        to_verify=(planned("write", tmp_path), planned("mask", hidden)),
+    )
+
+    assert (status, said) == (0, "")
+    assert (tmp_path / "file").read_text() == "x\n"
+
+
+@pytest.mark.requirement("sandbox.verified")
+async def test_a_sandbox_that_is_built_otherwise_than_planned_is_given_up(tmp_path: Path) -> None:
+    before = owned_pids()
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to("real")
+
+    with pytest.raises(SpawnFailed, match=f"{link} was changed while the sandbox was built"):
+        await run(
+            *("/bin/sh", "-c", f"echo x > {real}/file"),
+            options=("--bind", str(link), str(link)),
+            to_verify=(planned("write", link),),
+        )
+
+    assert os.listdir(real) == []
+    assert owned_pids() == before
+
+
+async def test_a_sandbox_to_verify_that_cannot_be_built_is_an_error_of_the_start(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(SpawnFailed, match="Can't find source path"):
+        await run(
+            "/bin/true",
+            options=("--bind", MISSING, "/x"),
+            to_verify=(planned("write", tmp_path),),
         )
 
 

@@ -58,7 +58,9 @@ def test_what_the_root_directory_is_depends_on_the_entry_for_it() -> None:
 def test_writing_everywhere_without_network_is_isolated_too() -> None:
     made = words(Policy(network="restricted"))
     assert "--unshare-net" in made
-    assert " ".join(made).count("bind") == 3  # `/`, /dev/shm and the kernel's tunables
+    # `/`, /dev/shm, and what belongs to the kernel.
+    assert " ".join(made).count("bind") == 4
+    assert "--ro-bind-try /sys /sys" in " ".join(made)
 
 
 def test_the_network_is_shared_where_it_is_enabled() -> None:

@@ -1,6 +1,8 @@
 """Questions to a real disk."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from holdfast.sandbox.disk import HOST, Remembering, trace
@@ -49,6 +51,25 @@ def test_who_owns_a_directory_can_make_something_in_it(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert HOST.can_create(str(tmp_path))
     assert not HOST.can_create(str(tmp_path / "none"))
+
+
+def test_nobody_can_make_something_where_all_is_read_only(tmp_path: Path) -> None:
+    """Not even the owner of a directory who may change its mode."""
+    question = (
+        "import sys; from holdfast.sandbox.disk import HOST;"
+        "print(*[HOST.can_create(path) for path in sys.argv[1:]])"
+    )
+    (tmp_path / "closed").mkdir(mode=0o500)
+    places = [str(tmp_path), str(tmp_path / "closed")]
+    outer = ["bwrap", "--ro-bind", "/", "/"]
+
+    free, bound = (
+        subprocess.check_output([*around, sys.executable, "-c", question, *places], text=True)
+        for around in ([], outer)
+    )
+
+    assert free.split() == ["True", "True"]
+    assert bound.split() == ["False", "False"]
 
 
 def test_a_path_is_followed_as_the_kernel_does(tmp_path: Path) -> None:

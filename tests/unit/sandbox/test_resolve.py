@@ -165,7 +165,7 @@ def test_a_tmpdir_must_not_hand_out_what_no_entry_names() -> None:
     disk = FakeDisk({WS: None, "/home/me/tmp": None, "/link": "->/srv"})
 
     def writable(value: str) -> tuple[str, ...]:
-        facts = Facts(cwd=WS, tmpdir=value, home="/home/me", disk=disk)
+        facts = Facts(cwd=WS, tmpdir=value, own_tmpdir="/home/me/tmp", home="/home/me", disk=disk)
         return resolve(context(ROOT, TMPDIR), facts).writable
 
     assert writable("/home/me/tmp") == ("/home/me/tmp",)
@@ -177,10 +177,66 @@ def test_a_tmpdir_must_not_hand_out_what_no_entry_names() -> None:
             writable(wide)
 
 
-def test_a_wide_tmpdir_does_no_harm_where_it_is_not_written_to() -> None:
+def test_a_wide_tmpdir_does_no_harm_where_it_adds_nothing() -> None:
     facts = Facts(cwd=WS, tmpdir="/", disk=FakeDisk(EMPTY))
     assert resolve(context(ROOT), facts).access("/x") == "read"
-    assert resolve(context(special_entry("tmpdir", "read")), facts).access("/x") == "read"
+    reading = special_entry("tmpdir", "read")
+    assert resolve(context(ROOT, reading), facts).access("/x") == "read"
+    with pytest.raises(InvalidParams, match="cannot make `/` readable"):
+        resolve(context(reading), facts)
+
+
+@pytest.mark.requirement("sandbox.tmpdir")
+def test_a_tmpdir_is_where_temporary_files_are_or_in_a_workspace() -> None:
+    disk = FakeDisk(
+        {
+            f"{WS}/tmp": None,
+            "/tmp/mine": None,
+            "/var/tmp/mine": None,
+            "/scratch/mine": None,
+            "/usr/lib": None,
+            "/tmp/link": "->/usr/lib",
+        }
+    )
+
+    def writable(value: str, own: str | None = None) -> tuple[str, ...]:
+        facts = Facts(cwd=WS, tmpdir=value, own_tmpdir=own, disk=disk)
+        return resolve(context(ROOT, TMPDIR), facts).writable
+
+    for near in (f"{WS}/tmp", "/tmp", "/tmp/mine", "/var/tmp/mine"):
+        assert writable(near) == (near,)
+    assert writable("/scratch/mine", own="/scratch") == ("/scratch/mine",)
+    for far, own in [
+        ("/usr/lib", None),
+        ("/scratch/mine", None),
+        ("/tmp/link", None),
+        ("/tmp/../usr", None),
+        ("/usr/lib", "/"),
+        ("/usr/lib", "/scratch"),
+    ]:
+        with pytest.raises(InvalidParams, match="TMPDIR has to be in the server's own"):
+            writable(far, own)
+
+
+@pytest.mark.requirement("sandbox.tmpdir")
+def test_a_tmpdir_opens_nothing_that_the_profile_keeps() -> None:
+    disk = FakeDisk(
+        {f"{WS}/.git/hooks": None, f"{WS}/law/book": None, f"{WS}/secrets/key": None, "/tmp": None}
+    )
+    kept = (
+        PROJECT,
+        path_entry(f"{WS}/law", "read"),
+        path_entry(f"{WS}/secrets", "deny"),
+    )
+
+    for path in ("/.git", "/.git/hooks", "/law", "/law/book", "/secrets", "/secrets/key"):
+        facts = Facts(cwd=WS, tmpdir=WS + path, disk=disk)
+        with pytest.raises(InvalidParams, match="in what the profile protects or denies"):
+            resolve(context(ROOT, *kept, TMPDIR), facts)
+    # An entry that opens it up by name does so for everything in it.
+    opened = (PROJECT, path_entry(f"{WS}/.git", "write"))
+    facts = Facts(cwd=WS, tmpdir=f"{WS}/.git/hooks", disk=disk)
+    assert f"{WS}/.git/hooks" in resolve(context(ROOT, *opened, TMPDIR), facts).writable
 
 
 # -- URIs of other systems
@@ -272,7 +328,19 @@ def test_a_git_file_protects_what_it_points_to(said: str, more: tuple[FileEntry,
     assert policy.keeps_name(f"{WS}/store")
 
 
-@pytest.mark.parametrize("said", ["gitdir: /elsewhere", "gitdir: none", "something else", ""])
+@pytest.mark.requirement("sandbox.protected.gitdir")
+@pytest.mark.parametrize(("said", "covered"), [("gone", "gone"), ("gone/git", "gone")])
+def test_what_a_git_file_points_to_is_not_made_either(said: str, covered: str) -> None:
+    policy = policy_for({WS: None, f"{WS}/.git": f"gitdir: {said}"}, ROOT, PROJECT)
+    assert policy.access(f"{WS}/{said}/config") == "read"
+    assert policy.rules[f"{WS}/{covered}"].kind is None
+    assert policy.keeps_name(f"{WS}/{covered}")
+    # Another command may have had it made, to mount on, and is about to remove it.
+    made = {WS: None, f"{WS}/.git": f"gitdir: {said}", f"{WS}/{covered}": ""}
+    assert policy_for(made, ROOT, PROJECT).rules[f"{WS}/{covered}"].blank
+
+
+@pytest.mark.parametrize("said", ["gitdir: /elsewhere", "something else", ""])
 def test_a_git_file_that_points_out_of_writable_places_protects_only_itself(said: str) -> None:
     policy = policy_for({WS: None, "/elsewhere": None, f"{WS}/.git": said}, ROOT, PROJECT)
     assert policy.protected == tuple(sorted(f"{WS}/{name}" for name in PROTECTED_NAMES))

@@ -126,9 +126,23 @@ def test_without_network_only_connected_sockets_of_the_machine_are_made(
 
 
 @pytest.mark.parametrize("machine", ARCHES)
-def test_the_network_is_open_but_for_virtual_machines(machine: str) -> None:
-    assert call("open", machine, "socket", 2, 1) == ALLOW
-    assert call("open", machine, "socket", 40, 1) == EPERM
+@pytest.mark.parametrize("name", ["socket", "socketpair"])
+def test_with_the_network_only_its_own_kinds_of_sockets_are_made(machine: str, name: str) -> None:
+    unix, inet, inet6, netlink, route, audit, datagram = 1, 2, 10, 16, 0, 9, 2
+
+    allowed = {
+        family
+        for family in range(64)
+        if call("open", machine, name, family, datagram, route) == ALLOW
+    }
+    assert allowed == {unix, inet, inet6, netlink}
+    assert call("open", machine, name, inet, datagram, 17) == ALLOW
+    assert call("open", machine, name, netlink, datagram, audit) == EPERM
+    assert call("open", machine, name, 1 << 32 | 40, datagram) == EPERM
+
+
+@pytest.mark.parametrize("machine", ARCHES)
+def test_the_network_is_there_or_not(machine: str) -> None:
     assert call("open", machine, "connect") == ALLOW
     assert call("restricted", machine, "connect") == EPERM
 

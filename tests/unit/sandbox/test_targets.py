@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -105,15 +106,71 @@ def test_a_place_that_only_a_plan_kept_goes_with_the_plan(
     assert len(targets) == 0
 
 
-def test_a_place_that_cannot_be_made_is_left_to_the_launcher_to_complain_of(
+def test_with_a_place_that_cannot_be_made_nothing_is_reserved(
     targets: MountTargets, tmp_path: Path
 ) -> None:
-    path = str(tmp_path / "missing" / ".git")
+    good, bad = str(tmp_path / ".codex"), str(tmp_path / "missing" / ".git")
 
-    targets.reserve([(path, "directory")])
-    targets.release([path])
+    with pytest.raises(FileNotFoundError):
+        targets.reserve([(good, "directory"), (bad, "directory")])
 
     assert os.listdir(tmp_path) == []
+    assert len(targets) == 0
+
+
+def test_nothing_is_made_behind_a_link(targets: MountTargets, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "sub").symlink_to("outside")
+
+    with pytest.raises(NotADirectoryError):
+        targets.reserve([(str(tmp_path / "sub" / "missing"), "file")])
+
+    assert os.listdir(tmp_path / "outside") == []
+
+
+def test_a_place_is_removed_from_a_folder_that_was_renamed(
+    targets: MountTargets, tmp_path: Path
+) -> None:
+    (tmp_path / "sub").mkdir()
+    held = make(targets, tmp_path / "sub" / ".git")
+    (tmp_path / "sub").rename(tmp_path / "other")
+    (tmp_path / "sub" / ".git").mkdir(parents=True)
+
+    targets.release(held)
+
+    assert os.listdir(tmp_path / "other") == []
+    assert os.listdir(tmp_path / "sub") == [".git"]
+
+
+def test_a_place_in_a_folder_that_its_owner_has_closed_is_made_and_removed(
+    targets: MountTargets, tmp_path: Path
+) -> None:
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    folder.chmod(0o555)
+
+    held = make(targets, folder / ".git")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o555
+    targets.release(held)
+
+    assert os.listdir(folder) == []
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o555
+
+
+def test_a_place_that_others_are_about_to_remove_is_not_relied_on(
+    targets: MountTargets, tmp_path: Path
+) -> None:
+    path = tmp_path / ".git"
+    path.mkdir()
+    other = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError):
+            targets.reserve([(str(path), "directory")])
+    finally:
+        os.close(other)
+
+    assert len(targets) == 0
 
 
 def test_a_place_that_another_server_uses_stays(targets: MountTargets, tmp_path: Path) -> None:
@@ -131,8 +188,8 @@ def test_a_link_in_its_place_is_not_followed(targets: MountTargets, tmp_path: Pa
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / ".git").symlink_to("elsewhere")
 
-    targets.reserve([(str(tmp_path / ".git"), "directory")])
-    targets.release([str(tmp_path / ".git")])
+    with pytest.raises(OSError, match="symbolic links"):
+        targets.reserve([(str(tmp_path / ".git"), "directory")])
 
     assert sorted(os.listdir(tmp_path)) == [".git", "elsewhere"]
 
@@ -150,8 +207,7 @@ def test_a_place_that_a_killed_server_left_is_removed_after_its_next_use(tmp_pat
     make(killed, tmp_path / ".git")
     # Its locks go with it.
     for place in killed._places.values():
-        assert place.fd is not None
-        os.close(place.fd)
+        place._close()
 
     next_one.release(make(next_one, tmp_path / ".git"))
 

@@ -82,6 +82,7 @@ def test_only_what_is_really_there_is_claimed() -> None:
         "process_close_stdin",
         "process_list",
         "process_signal_names",
+        "process_limits",
     }
 
 

@@ -7,6 +7,7 @@ import resource
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
 from errno import E2BIG, EACCES, ENOENT, ENOTDIR
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -16,6 +17,8 @@ from holdfast.environments.commands.completed import Completed
 from holdfast.environments.commands.run import run_to_end
 from holdfast.environments.commands.running import Running
 from holdfast.environments.folder import AnyPath
+from holdfast.environments.limits import Limits
+from holdfast.environments.sandbox import AnySandbox
 from holdfast.errors import (
     DuplicateProcess,
     HoldfastError,
@@ -33,7 +36,7 @@ from holdfast.tasks import OwnedTasks
 if TYPE_CHECKING:
     from holdfast.environments.environment import Environment
 
-__all__ = ["Command", "Commands"]
+__all__ = ["Command", "Commands", "Confined"]
 
 Command = str | Sequence[str | os.PathLike[str]]
 """A text for the shell, or a program and its arguments."""
@@ -57,6 +60,15 @@ The real server cannot be told to close one.
 """
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """What a command may touch and use, as it was asked for."""
+
+    sandbox: AnySandbox | None = None
+    """Unless given, that of the environment."""
+    limits: Limits | None = None
 
 
 class Commands:
@@ -85,6 +97,7 @@ class Commands:
         timeout: float | None,
         cap: int,
         drain: float,
+        confined: Confined,
     ) -> Completed:
         """As `Environment.run`."""
         argv = _arguments(command)
@@ -96,7 +109,7 @@ class Commands:
             run = argv
             if data and not (await self._environment.capabilities()).process_close_stdin:
                 run = ["/bin/sh", "-c", _WITH_INPUT, "sh", str(len(data)), *argv]
-            params = self._params(run, folder, env, pipe_stdin=bool(data))
+            params = await self._params(run, folder, env, confined, pipe_stdin=bool(data))
             process = await self._launch(params, argv)
             return await run_to_end(
                 process,
@@ -118,6 +131,7 @@ class Commands:
         size: tuple[int, int] | None,
         stdin: bool,
         detach: str | None,
+        confined: Confined,
     ) -> Running:
         """As `Environment.start`."""
         argv = _arguments(command)
@@ -127,8 +141,8 @@ class Commands:
             raise SpawnFailed(f"cannot run `{argv[0]}` in `{_shown(folder)}`: {fault}")
         if detach is not None:
             await self._claim(detach)
-        params = self._params(
-            argv, folder, env, tty=tty, size=size, pipe_stdin=stdin, name=detach or ""
+        params = await self._params(
+            argv, folder, env, confined, tty=tty, size=size, pipe_stdin=stdin, name=detach or ""
         )
         process = await self._launch(params, argv)
         running = Running(process, detached=detach, tasks=self._tasks)
@@ -164,11 +178,12 @@ class Commands:
                 if await running.exited():
                     del self._detached[other]
 
-    def _params(
+    async def _params(
         self,
         argv: list[str],
         folder: PathUri,
         env: Mapping[str, str] | None,
+        confined: Confined,
         *,
         pipe_stdin: bool,
         tty: bool = False,
@@ -185,6 +200,8 @@ class Commands:
             tty=tty,
             pipe_stdin=pipe_stdin,
             terminal_size=_terminal_size(size) if size is not None else None,
+            sandbox=await self._environment.sandbox_context(confined.sandbox),
+            limits=None if confined.limits is None else confined.limits.on_wire(),
         )
 
     async def _launch(self, params: StartParams, argv: list[str]) -> ExecProcess:
@@ -193,6 +210,8 @@ class Commands:
         except SpawnFailed as error:
             raise await self._explained(str(error), params, argv) from error
         except RemoteError as error:
+            if error.code == codes.INVALID_PARAMS:
+                raise InvalidParams(error.message) from error
             if error.code != codes.INTERNAL_ERROR:
                 raise
             raise await self._explained(error.message, params, argv) from error

@@ -6,7 +6,7 @@ from shlex import join
 from holdfast.backends import ExecProcess
 from holdfast.environments.commands.capture import Captured
 from holdfast.errors import CommandFailed
-from holdfast.events import Reason, Verdict
+from holdfast.events import Denial, Reason, Verdict
 
 __all__ = ["Completed"]
 
@@ -51,13 +51,23 @@ class Completed:
 
     @property
     def reason(self) -> Reason:
-        """Why it ended; `TIMED_OUT` if it took too long."""
+        """Why it ended; `TIMED_OUT` if it took too long, `LIMIT` if one of its limits did it."""
         return self.verdict.reason
 
     @property
     def ok(self) -> bool:
         """It ended by itself with status 0."""
         return self.verdict.ok
+
+    @property
+    def denied(self) -> bool:
+        """It failed, and its sandbox seems to be the cause."""
+        return self.verdict.denial is not None
+
+    @property
+    def denial(self) -> Denial | None:
+        """What was denied, as far as what the command wrote tells."""
+        return self.verdict.denial
 
     @property
     def stdout(self) -> str:

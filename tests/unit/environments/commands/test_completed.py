@@ -8,7 +8,7 @@ from holdfast.backends import ExecProcess
 from holdfast.environments.commands.capture import Captured
 from holdfast.environments.commands.completed import Completed
 from holdfast.errors import CommandFailed
-from holdfast.events import Reason, Verdict
+from holdfast.events import Denial, DenialKind, Reason, Verdict
 
 
 def completed(
@@ -57,3 +57,13 @@ def test_a_check_passes_what_is_ok_and_raises_the_rest() -> None:
         late.check()
     assert caught.value.completed is late
     assert (late.exit_code, late.reason, late.ok) == (137, Reason.TIMED_OUT, False)
+
+
+def test_it_tells_what_its_sandbox_denied() -> None:
+    denial = Denial(kind=DenialKind.READ_ONLY_FILE_SYSTEM, path="/etc/x")
+    done = completed(verdict=Verdict(reason=Reason.EXITED, exit_code=1, denial=denial))
+    assert done.denied
+    assert done.denial is denial
+    assert "/etc/x" in str(done)
+    assert not completed().denied
+    assert completed().denial is None

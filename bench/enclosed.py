@@ -1,0 +1,159 @@
+"""
+The same sandbox without a server: bubblewrap with the arguments that Holdfast gives it.
+
+They are not written down a second time. Holdfast is asked to start the command, and what
+it would execute is taken from it at the last moment: arguments, environment, the filter
+and every other descriptor. Only the numbers of the descriptors are changed, and what the
+launcher would wait for, or tell the server, is `/dev/null`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from bench import bare
+from bench.errors import BenchError
+
+__all__ = ["BareSandbox", "bare_sandbox"]
+
+_FIRST_FD = 3
+
+_WITH_DESCRIPTOR = frozenset(
+    {"--args", "--seccomp", "--add-seccomp-fd", "--block-fd", "--info-fd", "--json-status-fd"}
+    | {"--sync-fd", "--file", "--bind-data", "--ro-bind-data"}
+)
+"""Options of bubblewrap that are followed by the number of a descriptor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Execution:
+    """What Holdfast executes."""
+
+    program: str
+    argv: Sequence[str]
+    cwd: str
+    env: Mapping[str, str]
+    contents: Sequence[bytes | None]
+    """What each descriptor from the first on reads as; `None` for one that reads as nothing."""
+
+
+class _Taken(Exception):
+    """In place of a start, which is not wanted."""
+
+    def __init__(self, execution: _Execution) -> None:
+        super().__init__("not started")
+        self.execution = execution
+
+
+@asynccontextmanager
+async def _execution(
+    sandbox: Mapping[str, object], argv: Sequence[str], cwd: Path, env: Mapping[str, str]
+) -> AsyncIterator[_Execution]:
+    """What it executes; what it makes on the disk for that is there until the end."""
+    # Only here: nothing else that measures a server has anything of Holdfast in it.
+    from holdfast.process import enclosed
+    from holdfast.process.program import Launch
+    from holdfast.process.sandboxes import Sandbox, Sandboxes
+    from holdfast.protocol.sandbox import SandboxContext
+    from holdfast.rpc.params import decode_params
+
+    def take(
+        outer: Launch, env: Mapping[str, str], *, pass_fds: Sequence[int], **_: object
+    ) -> None:
+        contents = [_content(fd) for fd in pass_fds]
+        raise _Taken(
+            _Execution(
+                program=outer.program, argv=outer.argv, cwd=outer.cwd, env=env, contents=contents
+            )
+        )
+
+    context = decode_params(sandbox, SandboxContext)
+    made = await Sandboxes().get(context, cwd=str(cwd), env=env)
+    if not isinstance(made, Sandbox):
+        raise BenchError(f"no sandbox: {made}")
+    try:
+        with mock.patch.object(enclosed.EnclosedChild, "on_pipes", take):
+            await made.start(Launch(argv[0], list(argv), str(cwd)), env)
+        raise BenchError("Holdfast starts sandboxes in another way by now")
+    except _Taken as taken:
+        yield taken.execution
+    finally:
+        made.close()
+
+
+def _content(fd: int) -> bytes | None:
+    if fd < 0 or not stat.S_ISREG((found := os.fstat(fd)).st_mode):
+        return None
+    return os.pread(fd, found.st_size, 0)
+
+
+class BareSandbox:
+    """Starts one command in one sandbox, again and again."""
+
+    def __init__(self, execution: _Execution, stack: ExitStack) -> None:
+        self._execution = execution
+        null = os.open(os.devnull, os.O_RDWR)
+        stack.callback(os.close, null)
+        numbers = {str(_FIRST_FD + at): null for at in range(len(execution.contents))}
+        self._rewound: list[int] = []
+        for at, content in enumerate(execution.contents):
+            if content is not None:
+                fd = os.memfd_create("bench")
+                stack.callback(os.close, fd)
+                self._rewound.append(fd)
+                numbers[str(_FIRST_FD + at)] = fd
+        self._null = null
+        for fd, content in zip(
+            self._rewound, (data for data in execution.contents if data is not None), strict=True
+        ):
+            os.write(fd, _renumbered_bytes(content, numbers))
+        self._argv = _renumbered(list(execution.argv), numbers)
+        self._argv[0] = execution.program
+
+    def start(self) -> None:
+        """Start the command with pipes, read both to their end, and wait for it."""
+        for fd in self._rewound:
+            os.lseek(fd, 0, os.SEEK_SET)
+        bare.start_with_pipes(
+            self._argv,
+            env=self._execution.env,
+            cwd=self._execution.cwd,
+            pass_fds=(*self._rewound, self._null),
+        )
+
+
+def _renumbered(words: list[str], numbers: Mapping[str, int]) -> list[str]:
+    before = ["", *words]
+    return [
+        str(numbers[word]) if option in _WITH_DESCRIPTOR else word
+        for option, word in zip(before, words, strict=False)
+    ]
+
+
+def _renumbered_bytes(content: bytes, numbers: Mapping[str, int]) -> bytes:
+    """The same for a file of arguments, each of which ends with a NUL; other files stay."""
+    if not content.startswith(b"--"):
+        return content
+    words = _renumbered(os.fsdecode(content).split("\0")[:-1], numbers)
+    return b"".join(os.fsencode(word) + b"\0" for word in words)
+
+
+@asynccontextmanager
+async def bare_sandbox(
+    sandbox: Mapping[str, object], argv: Sequence[str], cwd: Path, env: Mapping[str, str]
+) -> AsyncIterator[BareSandbox]:
+    """
+    Take from Holdfast how it starts a command in a sandbox; nothing of it is left behind.
+
+    Raises:
+        BenchError: It cannot be taken.
+    """
+    async with _execution(sandbox, argv, cwd, env) as execution:
+        with ExitStack() as stack:
+            yield BareSandbox(execution, stack)

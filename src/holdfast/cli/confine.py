@@ -1,0 +1,94 @@
+"""What `--sandbox` and the limits of `holdfast run` ask for, and how their work is told."""
+
+import argparse
+
+from holdfast.cli.status import FAILED, Ended
+from holdfast.environments.limits import Limits
+from holdfast.environments.sandbox import Ground, home_here, place_sandbox
+from holdfast.errors import InvalidParams
+from holdfast.events import Denial, DenialKind, Reason, Verdict
+from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.protocol.paths import InvalidPathUri, PathUri
+from holdfast.protocol.process import ProcessLimits
+from holdfast.protocol.sandbox import SandboxContext
+
+__all__ = ["limits_of", "sandbox_of", "told"]
+
+
+def sandbox_of(
+    options: argparse.Namespace,
+    cwd: PathUri,
+    *,
+    remote: bool = False,
+    info: EnvironmentInfo | None = None,
+) -> SandboxContext | None:
+    """
+    The sandbox, with the folder of the command as its workspace.
+
+    Args:
+        options: Of the command line.
+        cwd: That folder.
+        remote: Whether it is one of a server.
+        info: What that told about its machine.
+
+    Raises:
+        Ended: There is no such profile, or it makes no sense there.
+    """
+    if options.sandbox is None:
+        return None
+    home = _home_there(info) if remote else home_here()
+    try:
+        return place_sandbox(options.sandbox, Ground(folder=cwd, home=home, here=not remote))
+    except InvalidParams as error:
+        raise Ended(FAILED, str(error)) from error
+
+
+def _home_there(info: EnvironmentInfo | None) -> PathUri | None:
+    told = None if info is None else info.user_home_dir
+    try:
+        return None if told is None else PathUri.parse(told)
+    except InvalidPathUri:
+        return None
+
+
+def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
+    """
+    The limits, if there are any.
+
+    Raises:
+        Ended: One of them is none.
+    """
+    limits = Limits(
+        memory=options.limit_memory,
+        processes=options.limit_processes,
+        open_files=options.limit_files,
+        cpu_time=options.limit_cpu,
+        output=options.limit_output,
+        wall_time=options.limit_time,
+    )
+    try:
+        return limits.on_wire()
+    except InvalidParams as error:
+        raise Ended(FAILED, str(error)) from error
+
+
+def told(verdict: Verdict) -> str | None:
+    """A line for whoever wonders why a command failed, if its sandbox or a limit did it."""
+    if verdict.reason is Reason.LIMIT:
+        return f"ended by a limit: it {verdict.detail or 'does not say which'}"
+    if verdict.denial is not None:
+        return f"denied by the sandbox: {_denied(verdict.denial)}"
+    return None
+
+
+_WRITES = (DenialKind.READ_ONLY_FILE_SYSTEM, DenialKind.FAILED_TO_WRITE_FILE)
+
+
+def _denied(denial: Denial) -> str:
+    if denial.network:
+        return "the network"
+    if denial.path is not None:
+        return f"{'write' if denial.kind in _WRITES else 'access'} to {denial.path}"
+    if denial.kind is DenialKind.SYSTEM_CALL:
+        return "a system call"
+    return denial.snippet or "it does not say what"

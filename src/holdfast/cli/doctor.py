@@ -1,0 +1,174 @@
+"""`holdfast doctor`: what is on this machine, what it can enforce, and what to change."""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from holdfast._version import __version__
+from holdfast.cli.table import aligned
+from holdfast.environments.config.file import FILE_NAME
+from holdfast.environments.config.providers import FileProvider, holdfast_home
+from holdfast.errors import InvalidConfig
+from holdfast.sandbox.ladder import Ladder, Rung, climb
+from holdfast.sandbox.seccomp import MACHINES
+
+__all__ = ["Finding", "doctor", "findings"]
+
+Standing: TypeAlias = Literal["ok", "warning", "missing", "failed"]
+"""`missing` is a pity, and `failed` is something that somebody should change."""
+
+_SSH_LIMIT = 5.0
+"""Seconds for ssh to tell its version."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    name: str
+    standing: Standing
+    detail: str
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Look, and show it: 1 if no sandbox can be enforced."""
+    ladder = climb()
+    found = list(findings(ladder))
+    enforceable = ladder.rung is not Rung.NONE
+    if options.json:
+        facts = {
+            "version": __version__,
+            "findings": [one._asdict() for one in found],
+            "sandbox": {
+                "enforceable": enforceable,
+                "rung": ladder.rung.value,
+                "problem": ladder.problem,
+                "gaps": list(ladder.gaps),
+            },
+        }
+        print(json.dumps(facts, indent=2))
+    else:
+        print("\n".join(aligned(["CHECK", "STATE", "DETAIL"], found)))
+    return 0 if enforceable else 1
+
+
+def findings(ladder: Ladder) -> Iterator[Finding]:
+    """What is here, one after the other, and what even a working sandbox leaves open."""
+    yield Finding("holdfast", "ok", __version__)
+    yield Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
+    yield _platform()
+    yield from _isolation(ladder)
+    yield _cgroup(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))
+    yield _ssh()
+    yield _uvloop()
+    yield from _home(holdfast_home(os.environ))
+
+
+def _platform() -> Finding:
+    known = sys.platform == "linux" and platform.machine() in MACHINES
+    detail = f"{platform.system()} {platform.release()}, {platform.machine()}"
+    if not known:
+        detail += f": sandboxes need Linux on {' or '.join(sorted(MACHINES))}"
+    return Finding("platform", "ok" if known else "failed", detail)
+
+
+def _isolation(ladder: Ladder) -> Iterator[Finding]:
+    launcher, works = ladder.launcher, ladder.rung is not Rung.NONE
+    problem = ladder.problem or ""
+    if launcher is None:
+        yield Finding("bubblewrap", "failed", _with_remedy(problem))
+    else:
+        yield Finding("bubblewrap", "ok", f"{launcher.version}, {launcher.path}")
+    if works:
+        yield Finding("user namespaces", "ok", "can be made")
+        yield Finding("seccomp", "ok", "filters are taken")
+    elif launcher is not None:
+        yield Finding("user namespaces", "failed", problem)
+    if not works and not Path("/proc/sys/kernel/seccomp/actions_avail").exists():
+        yield Finding("seccomp", "failed", "this kernel has no filters for system calls")
+    if ladder.landlock_abi:
+        yield Finding("landlock", "ok", f"ABI {ladder.landlock_abi}")
+    else:
+        yield Finding("landlock", "missing", "not in this kernel, or off")
+    if ladder.rung is Rung.FULL:
+        yield Finding("sandbox", "ok", f"profiles are enforced, rung {ladder.rung}")
+    elif works:
+        yield Finding("sandbox", "warning", f"rung {ladder.rung}: {problem}")
+    else:
+        yield Finding("sandbox", "failed", "no profile can be enforced: each is refused")
+    for gap in ladder.gaps:
+        yield Finding("not stopped", "warning", gap)
+
+
+def _with_remedy(problem: str) -> str:
+    if "not installed" in problem and shutil.which("apt-get"):
+        return f"{problem} (apt-get install bubblewrap)"
+    return problem
+
+
+def _cgroup(mount: Path, own: Path) -> Finding:
+    """Whether limits for whole trees of processes could be set; they are not, yet."""
+    if not (mount / "cgroup.controllers").exists():
+        return Finding("cgroup", "missing", "no version 2; limits hold for each process alone")
+    try:
+        path = own.read_text().strip().rpartition("::")[2]
+    except OSError:
+        path = ""
+    folder = mount / path.lstrip("/")
+    if os.access(folder / "cgroup.procs", os.W_OK) and os.access(folder, os.W_OK):
+        return Finding("cgroup", "ok", f"version 2, delegated: {path}")
+    return Finding("cgroup", "missing", "version 2, not delegated to this user")
+
+
+def _ssh() -> Finding:
+    path = shutil.which("ssh")
+    if path is None:
+        return Finding("ssh", "missing", "no client: ssh:// places cannot be reached")
+    try:
+        done = subprocess.run(
+            [path, "-V"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SSH_LIMIT,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("ssh", "warning", f"{path} cannot be run: {error}")
+    return Finding("ssh", "ok", f"{(done.stderr or done.stdout).strip()}, {path}")
+
+
+def _uvloop() -> Finding:
+    try:
+        return Finding("uvloop", "ok", importlib.metadata.version("uvloop"))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("uvloop", "missing", "asyncio's own loop is used, which is slower")
+
+
+def _home(home: Path) -> Iterator[Finding]:
+    if not home.exists():
+        yield Finding("home", "missing", f"{home}: not there, and not needed")
+        return
+    if not os.access(home, os.R_OK | os.X_OK):
+        yield Finding("home", "failed", f"{home} cannot be read")
+        return
+    yield Finding("home", "ok", str(home))
+    path = home / FILE_NAME
+    if not path.exists():
+        yield Finding(FILE_NAME, "missing", "this machine is the only place with a name")
+        return
+    try:
+        names = FileProvider(path).snapshot().ids
+    except InvalidConfig as error:
+        advice = f"; {error.advice}" if error.advice else ""
+        yield Finding(FILE_NAME, "failed", f"{error}{advice}")
+    else:
+        yield Finding(FILE_NAME, "ok", f"{len(names)} places: {', '.join(names)}")

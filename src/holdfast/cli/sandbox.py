@@ -1,0 +1,89 @@
+"""`holdfast sandbox explain`: what a profile means on this machine, and how it is enforced."""
+
+import argparse
+import json
+import os
+import sys
+
+from holdfast.cli.table import aligned
+from holdfast.environments.sandbox import Ground, home_here, place_sandbox
+from holdfast.errors import InvalidParams
+from holdfast.protocol.paths import PathUri
+from holdfast.sandbox.explain import Row
+from holdfast.sandbox.explain import explain as rows_of
+from holdfast.sandbox.ladder import Ladder, Rung, climb
+from holdfast.sandbox.policy import Policy
+from holdfast.sandbox.resolve import Facts, resolve
+
+__all__ = ["explain"]
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Show it: the exit status."""
+    try:
+        cwd = os.getcwd() if options.cwd is None else os.path.realpath(options.cwd, strict=True)
+        policy = _policy(options.profile, cwd)
+    except OSError as error:
+        return _failed(f"cannot look at {options.cwd or '.'}: {error.strerror}")
+    except InvalidParams as error:
+        return _failed(str(error))
+    ladder = climb() if policy.isolates else None
+    rows = rows_of(policy)
+    enforceable = ladder is None or ladder.rung is not Rung.NONE
+    if options.json:
+        facts = {
+            "profile": options.profile,
+            "cwd": cwd,
+            "rules": [row._asdict() for row in rows],
+            "enforceable": enforceable,
+            **_enforcement(ladder),
+        }
+        print(json.dumps(facts, indent=2))
+    else:
+        table = [list(row) for row in [*rows, *_enforcement_rows(ladder)]]
+        print("\n".join(aligned(["TOPIC", "WHAT", "WHY"], table)))
+    return 0 if enforceable else 1
+
+
+def _failed(text: str) -> int:
+    print(f"holdfast: {text}", file=sys.stderr)
+    return 1
+
+
+def _policy(profile: str, cwd: str) -> Policy:
+    """
+    The rules of a profile for a command in a folder.
+
+    Raises:
+        InvalidParams: There is no such profile, or it makes no sense.
+    """
+    home = home_here()
+    context = place_sandbox(profile, Ground(folder=PathUri.from_path(cwd), home=home))
+    if context is None:
+        return Policy()
+    facts = Facts(cwd=cwd, tmpdir=os.environ.get("TMPDIR"), home=home.native, uid=os.getuid())
+    return resolve(context, facts)
+
+
+def _enforcement(ladder: Ladder | None) -> dict[str, object]:
+    if ladder is None:
+        return {"rung": None, "launcher": None, "problem": None, "gaps": []}
+    launcher = ladder.launcher
+    return {
+        "rung": ladder.rung.value,
+        "launcher": launcher and {"path": launcher.path, "version": launcher.version},
+        "problem": ladder.problem,
+        "gaps": list(ladder.gaps),
+    }
+
+
+def _enforcement_rows(ladder: Ladder | None) -> list[tuple[str, str, str] | Row]:
+    if ladder is None:
+        return []
+    by = "nothing"
+    if ladder.launcher is not None and ladder.rung is not Rung.NONE:
+        by = f"bubblewrap {ladder.launcher.version}, {ladder.launcher.path}"
+    why = ladder.problem or "namespaces, mounts and a filter on system calls"
+    rows: list[tuple[str, str, str] | Row] = [("enforced by", by, f"rung {ladder.rung}: {why}")]
+    rows += (("not stopped", "", gap) for gap in ladder.gaps)
+    return rows

@@ -1,0 +1,60 @@
+"""What a command may use, in the units of people."""
+
+from dataclasses import dataclass
+
+from holdfast.errors import InvalidParams
+from holdfast.protocol.process import ProcessLimits
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """
+    What a command may use at most; what is not given is not limited.
+
+    At the last three it is ended and the verdict's reason is `LIMIT`. The first three
+    make single calls of it fail, and what it makes of that is its own affair.
+    """
+
+    memory: int | None = None
+    """Bytes of address space of each of its processes: an allocation beyond it fails."""
+    processes: int | None = None
+    """
+    How many there may be; the start of one more fails.
+
+    In a sandbox those inside count, otherwise all of the user. Those of root never do.
+    """
+    open_files: int | None = None
+    """Of each of its processes, at least 16."""
+    cpu_time: int | None = None
+    """Seconds of processor time of each of its processes, which is killed at it."""
+    output: int | None = None
+    """Bytes that it may write, to both streams together."""
+    wall_time: float | None = None
+    """Seconds, kept where the command runs: also if nobody waits for it any more."""
+
+    def on_wire(self) -> ProcessLimits | None:
+        """
+        As the protocol has them; `None` if there are none.
+
+        Raises:
+            InvalidParams: One of them is no limit.
+        """
+        if self == _NONE:
+            return None
+        wall = self.wall_time
+        try:
+            return ProcessLimits(
+                address_space_bytes=self.memory,
+                cpu_seconds=self.cpu_time,
+                processes=self.processes,
+                open_files=self.open_files,
+                output_bytes=self.output,
+                wall_time_ms=None if wall is None else int(-(-wall * 1000 // 1)),
+            )
+        except (ValueError, OverflowError) as error:
+            raise InvalidParams(str(error)) from None
+
+
+_NONE = Limits()

@@ -1,0 +1,153 @@
+"""What a doctor makes of machines that lack something."""
+
+import argparse
+import importlib.metadata
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import doctor as doctor_module
+from holdfast.cli import sandbox as sandbox_module
+from holdfast.cli.doctor import Finding, doctor, findings
+from holdfast.cli.sandbox import explain
+from holdfast.sandbox.ladder import Ladder, Rung
+from holdfast.sandbox.launcher import Launcher
+
+BWRAP = Launcher("/usr/bin/bwrap", "0.8.0", frozenset())
+FULL = Ladder(rung=Rung.FULL, launcher=BWRAP, landlock_abi=7, gaps=("a gap",))
+NO_PROC = Ladder(rung=Rung.WITHOUT_PROC, launcher=BWRAP, problem="no /proc here")
+NO_USERS = Ladder(rung=Rung.NONE, launcher=BWRAP, problem="bwrap: No; set the sysctl x to 1")
+NO_BWRAP = Ladder(rung=Rung.NONE, problem="bubblewrap is not installed: install it")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where `environments.toml` is looked for; it is not there yet."""
+    path = tmp_path / "home"
+    monkeypatch.setenv("HOLDFAST_HOME", str(path))
+    path.mkdir()
+    return path
+
+
+def by_name(ladder: Ladder) -> dict[str, Finding]:
+    return {finding.name: finding for finding in findings(ladder)}
+
+
+@pytest.mark.usefixtures("home")
+def test_a_machine_on_the_highest_rung_is_fine_but_for_the_gaps() -> None:
+    found = by_name(FULL)
+    for name in ("bubblewrap", "user namespaces", "seccomp", "landlock", "sandbox"):
+        assert found[name].standing == "ok"
+    assert found["bubblewrap"].detail == "0.8.0, /usr/bin/bwrap"
+    assert found["not stopped"].detail == "a gap"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_lower_rung_is_a_warning_with_its_reason() -> None:
+    found = by_name(NO_PROC)
+    assert found["sandbox"] == Finding("sandbox", "warning", "rung withoutProc: no /proc here")
+    assert found["landlock"].standing == "missing"
+
+
+@pytest.mark.usefixtures("home")
+def test_what_to_change_is_said_where_nothing_can_be_enforced() -> None:
+    found = by_name(NO_USERS)
+    assert found["bubblewrap"].standing == "ok"
+    assert found["user namespaces"].standing == "failed"
+    assert "set the sysctl" in found["user namespaces"].detail
+    assert found["sandbox"].standing == "failed"
+    found = by_name(NO_BWRAP)
+    assert found["bubblewrap"].standing == "failed"
+    assert "bubblewrap is not installed" in found["bubblewrap"].detail
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(("ladder", "status"), [(FULL, 0), (NO_PROC, 0), (NO_USERS, 1)])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_status_says_whether_sandboxes_can_be_enforced(
+    ladder: Ladder,
+    status: int,
+    as_json: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(doctor_module, "climb", lambda: ladder)
+    assert doctor(argparse.Namespace(json=as_json)) == status
+    shown = capsys.readouterr().out
+    if as_json:
+        assert json.loads(shown)["sandbox"]["enforceable"] is (status == 0)
+    else:
+        assert shown.startswith("CHECK")
+
+
+def test_the_home_and_its_file_are_looked_at(home: Path) -> None:
+    found = by_name(FULL)
+    assert (found["home"].standing, found["environments.toml"].standing) == ("ok", "missing")
+    file = home / "environments.toml"
+    file.write_text('[[environments]]\nid = "a"\nurl = "ws://x"\n')
+    assert by_name(FULL)["environments.toml"].standing == "ok"
+    file.write_text("[")
+    assert by_name(FULL)["environments.toml"].standing == "failed"
+    file.unlink()
+    home.rmdir()
+    assert by_name(FULL)["home"].standing == "missing"
+
+
+@pytest.mark.usefixtures("home")
+def test_other_programs_may_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert by_name(FULL)["ssh"].standing == "missing"
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\necho OpenSSH_9 >&2\n")
+    ssh.chmod(0o755)
+    assert by_name(FULL)["ssh"].detail == f"OpenSSH_9, {ssh}"
+    ssh.write_text("#!/no/such/shell\n")
+    assert by_name(FULL)["ssh"].standing == "warning"
+
+
+@pytest.mark.parametrize(("profile", "status"), [("read-only", 1), ("disabled", 0)])
+def test_a_profile_that_cannot_be_enforced_is_explained_and_fails(
+    profile: str,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sandbox_module, "climb", lambda: NO_USERS)
+    assert explain(argparse.Namespace(profile=profile, cwd=None, json=False)) == status
+    shown = capsys.readouterr().out
+    assert ("set the sysctl" in shown) is (status == 1)
+    assert explain(argparse.Namespace(profile=profile, cwd=None, json=True)) == status
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["enforceable"] is (status == 0)
+    assert facts["rules"]
+
+
+def test_a_cgroup_is_of_use_only_if_it_is_delegated(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    mount = tmp_path / "mount"
+    (mount / "mine").mkdir(parents=True)
+    assert "no version 2" in doctor_module._cgroup(mount, own).detail
+    (mount / "cgroup.controllers").touch()
+    assert "not delegated" in doctor_module._cgroup(mount, own).detail
+    own.write_text("0::/mine\n")
+    (mount / "mine" / "cgroup.procs").touch()
+    assert doctor_module._cgroup(mount, own) == Finding(
+        "cgroup", "ok", "version 2, delegated: /mine"
+    )
+
+
+@pytest.mark.usefixtures("home")
+def test_a_faster_loop_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert by_name(FULL)["uvloop"].standing == "missing"
+
+
+def test_another_processor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    found = doctor_module._platform()
+    assert found.standing == "failed"
+    assert "sandboxes need Linux on aarch64 or x86_64" in found.detail

@@ -1,0 +1,40 @@
+"""Limits in the units of people."""
+
+import pytest
+
+from holdfast.environments.limits import Limits
+from holdfast.errors import InvalidParams
+from holdfast.protocol.process import ProcessLimits
+
+
+def test_no_limits_are_none() -> None:
+    assert Limits().on_wire() is None
+
+
+def test_every_limit_has_its_field_on_the_wire() -> None:
+    limits = Limits(memory=1, processes=2, open_files=30, cpu_time=4, output=5, wall_time=0.0061)
+    assert limits.on_wire() == ProcessLimits(
+        address_space_bytes=1,
+        processes=2,
+        open_files=30,
+        cpu_seconds=4,
+        output_bytes=5,
+        wall_time_ms=7,  # rather later than too early
+    )
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(memory=0),
+        Limits(open_files=3),
+        Limits(wall_time=0),
+        Limits(wall_time=-1),
+        Limits(wall_time=float("inf")),
+        Limits(wall_time=float("nan")),
+        Limits(output=1 << 63),
+    ],
+)
+def test_what_is_no_limit_is_refused(limits: Limits) -> None:
+    with pytest.raises(InvalidParams):
+        limits.on_wire()
