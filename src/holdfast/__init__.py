@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from holdfast.environments.commands.completed import Completed
     from holdfast.environments.commands.running import Chunk, Running
     from holdfast.environments.connect import connect
-    from holdfast.environments.environment import Environment
+    from holdfast.environments.environment import Environment, Status
     from holdfast.environments.files import Files
+    from holdfast.environments.manager import EnvironmentManager
     from holdfast.errors import (
         CommandFailed,
         ConnectFailed,
@@ -73,6 +74,7 @@ __all__ = [
     "EnvPolicy",
     "Environment",
     "EnvironmentClosed",
+    "EnvironmentManager",
     "ExecBackend",
     "ExecProcess",
     "ExecServerClient",
@@ -105,6 +107,7 @@ __all__ = [
     "Server",
     "SpawnFailed",
     "StartParams",
+    "Status",
     "StdinClosed",
     "TerminalSize",
     "UnknownProcess",
@@ -124,7 +127,8 @@ _HOMES = {
     "holdfast.environments.commands.capture": ("Captured",),
     "holdfast.environments.commands.completed": ("Completed",),
     "holdfast.environments.connect": ("connect",),
-    "holdfast.environments.environment": ("Environment",),
+    "holdfast.environments.environment": ("Environment", "Status"),
+    "holdfast.environments.manager": ("EnvironmentManager",),
     "holdfast.environments.files": ("Files",),
     "holdfast.environments.commands.running": ("Chunk", "Running"),
     "holdfast.errors": (
