@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from holdfast.environments.commands.completed import Completed
     from holdfast.environments.commands.running import Chunk, Running
     from holdfast.environments.connect import connect
-    from holdfast.environments.environment import Environment
+    from holdfast.environments.environment import Environment, Status
     from holdfast.environments.files import Files
     from holdfast.environments.limits import Limits
+    from holdfast.environments.manager import EnvironmentManager
     from holdfast.environments.sandbox import SandboxProfile
     from holdfast.errors import (
         CommandFailed,
@@ -85,6 +86,7 @@ __all__ = [
     "EnvPolicy",
     "Environment",
     "EnvironmentClosed",
+    "EnvironmentManager",
     "ExecBackend",
     "ExecProcess",
     "ExecServerClient",
@@ -119,6 +121,7 @@ __all__ = [
     "Server",
     "SpawnFailed",
     "StartParams",
+    "Status",
     "StdinClosed",
     "TerminalSize",
     "UnknownProcess",
@@ -138,7 +141,8 @@ _HOMES = {
     "holdfast.environments.commands.capture": ("Captured",),
     "holdfast.environments.commands.completed": ("Completed",),
     "holdfast.environments.connect": ("connect",),
-    "holdfast.environments.environment": ("Environment",),
+    "holdfast.environments.environment": ("Environment", "Status"),
+    "holdfast.environments.manager": ("EnvironmentManager",),
     "holdfast.environments.files": ("Files",),
     "holdfast.environments.limits": ("Limits",),
     "holdfast.environments.sandbox": ("SandboxProfile",),

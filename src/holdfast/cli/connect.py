@@ -6,9 +6,9 @@ import os
 import shlex
 import subprocess
 import sys
-from statistics import median
 from time import perf_counter
 
+from holdfast.cli.answers import answer_time
 from holdfast.cli.place import split_command
 from holdfast.cli.status import Ended
 from holdfast.cli.token import bearer_token
@@ -25,9 +25,6 @@ from holdfast.environments.ssh.target import SshTarget, program_target
 from holdfast.errors import ConnectFailed, HoldfastError, InvalidConfig
 
 __all__ = ["connect"]
-
-_PROBES = 5
-"""Questions whose answers are timed."""
 
 
 def connect(options: argparse.Namespace) -> int:
@@ -168,11 +165,7 @@ async def _try(target: Target) -> str | None:
     began = perf_counter()
     async with await ExecServerClient.connect(target) as client:
         connected = perf_counter() - began
-        times = []
-        for _ in range(_PROBES):
-            began = perf_counter()
-            await client.status()
-            times.append(perf_counter() - began)
+        answers = await answer_time(client.status)
         info = client.environment
     assert info is not None  # told or asked for while it was connected
     program = None
@@ -183,7 +176,7 @@ async def _try(target: Target) -> str | None:
     print(f"speaks     exec-server {info.executor_version or 'of a version not told'}")
     print(f"system     {info.platform_os or 'not told'}, {info.shell.path}")
     print(f"folder     {folder_of_server(info).native}")
-    print(f"connected  in {connected * 1000:.0f} ms, answers in {median(times) * 1000:.1f} ms")
+    print(f"connected  in {connected * 1000:.0f} ms, answers in {answers * 1000:.1f} ms")
     return program
 
 
