@@ -570,3 +570,9 @@ async def test_many_starts_at_once_all_succeed(client: Client) -> None:
         await client.request("process/start", start_params(f"p{number}", ["echo", str(number)]))
     for number in range(150):
         assert await client.finish(f"p{number}") == Run(0, stdout=b"%d\n" % number)
+
+
+@pytest.mark.requirement("sandbox.core")
+@both
+async def test_nothing_that_is_started_leaves_a_core(client: Client, tty: bool) -> None:
+    assert await _lines(client, ["/bin/sh", "-c", "ulimit -Hc"], tty=tty) == ["0"]

@@ -37,16 +37,15 @@ class SandboxedOutcome:
 
     def __call__(self, verdict: Verdict, log: OutputLog) -> Verdict:
         """The verdict for a command, from that for its launcher."""
-        if verdict.reason in _BY_US:
-            # The launcher outlives the command, and exits with a number as a shell does.
-            if verdict.exit_code == 128 + signal.SIGKILL:
-                return msgspec.structs.replace(verdict, signal=signal.SIGKILL)
-            return verdict
         code = verdict.exit_code
         if not code or verdict.reason is Reason.LOST:
             return verdict
         chunks = log.retained()
-        if code == _LAUNCHER_FAILED:
+        if verdict.reason in _BY_US:
+            # The launcher outlives the command, and exits with a number as a shell does.
+            if code == 128 + signal.SIGKILL:
+                verdict = msgspec.structs.replace(verdict, signal=signal.SIGKILL)
+        elif code == _LAUNCHER_FAILED:
             code = self._exec_failure(chunks) or code
         denial = find_denial(code, chunks)
         return msgspec.structs.replace(verdict, exit_code=code, denial=denial)

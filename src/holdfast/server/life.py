@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import resource
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -92,6 +93,8 @@ def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]
     # Inherited as ignored it would have the kernel reap our children before we do.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     raise_descriptor_limit()
+    # For all that is started here (sandbox spec 6): what crashes leaves no copy of its memory.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
     exporting = configure_telemetry()
     if exporting is None:

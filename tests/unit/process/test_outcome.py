@@ -79,9 +79,19 @@ def test_a_denial_is_found() -> None:
 def test_a_command_that_we_killed_was_killed_by_a_signal() -> None:
     verdict = Verdict(reason=Reason.TERMINATED, exit_code=137)
 
-    found = outcome(verdict, wrote("permission denied"))
+    found = outcome(verdict, wrote("no end in sight"))
 
     assert found == Verdict(reason=Reason.TERMINATED, exit_code=137, signal=9)
+
+
+def test_what_was_denied_to_a_command_that_we_killed_is_told() -> None:
+    verdict = Verdict(reason=Reason.TERMINATED, exit_code=137)
+
+    found = outcome(verdict, wrote("cat: /etc/shadow: Permission denied\n"))
+
+    assert found.reason is Reason.TERMINATED
+    assert found.denial is not None
+    assert found.denial.path == "/etc/shadow"
 
 
 def test_a_command_that_ended_just_before_we_killed_it_keeps_its_code() -> None:
