@@ -166,7 +166,9 @@ def test_a_pattern_counts_for_files_that_appear_later(workspace: SandboxedFiles,
     assert read(workspace, ws / "folder.env/f") == b"no secret"
 
 
-@pytest.mark.parametrize("name", ["self", "thread-self", str(os.getpid()), "1"])
+@pytest.mark.parametrize(
+    "name", ["self", "thread-self", pytest.param(str(os.getpid()), id="own"), "1"]
+)
 def test_processes_outside_are_not_there(workspace: SandboxedFiles, name: str) -> None:
     # Differs: with full read access the real server reads its own.
     assert number_of(lambda: read(workspace, f"/proc/{name}/status")) == errno.ENOENT
