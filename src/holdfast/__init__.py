@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from holdfast.protocol.http import HttpHeader, HttpRequestParams, HttpResponse
     from holdfast.protocol.paths import PathUri
     from holdfast.protocol.process import (
+        Enforcement,
         EnvPolicy,
         OutputChunk,
         StartParams,
@@ -83,6 +84,7 @@ __all__ = [
     "DenialKind",
     "DirectoryEntry",
     "DuplicateProcess",
+    "Enforcement",
     "EnvPolicy",
     "Environment",
     "EnvironmentClosed",
@@ -184,6 +186,7 @@ _HOMES = {
     "holdfast.protocol.http": ("HttpHeader", "HttpRequestParams", "HttpResponse"),
     "holdfast.protocol.paths": ("PathUri",),
     "holdfast.protocol.process": (
+        "Enforcement",
         "EnvPolicy",
         "OutputChunk",
         "StartParams",

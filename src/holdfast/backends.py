@@ -18,7 +18,7 @@ from holdfast.protocol.fs import (
 )
 from holdfast.protocol.http import HttpRequestParams, HttpResponse
 from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import ReadResponse, StartParams, WriteStatus
+from holdfast.protocol.process import Enforcement, ReadResponse, StartParams, WriteStatus
 from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = [
@@ -38,6 +38,10 @@ class ExecProcess(Protocol):
     @property
     def process_id(self) -> str:
         """The handle it was started with."""
+
+    @property
+    def enforcement(self) -> Enforcement | None:
+        """What its sandbox enforces; `None` without one, or if a server does not tell."""
 
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0

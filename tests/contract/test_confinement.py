@@ -48,6 +48,21 @@ async def test_a_sandboxed_command_writes_to_its_workspace_only(
 
 
 @pytest.mark.slow
+async def test_every_start_tells_what_is_enforced_and_what_is_not(
+    env: Environment, place: Place
+) -> None:
+    done = await env.run(["true"], sandbox="read-only")
+    if place.real:
+        assert done.enforcement is None  # Codex does not tell
+    else:
+        assert done.enforcement is not None
+        assert done.enforcement.rung == "full"
+        assert any("Landlock" in gap for gap in done.enforcement.gaps)
+    assert (await env.run(["true"])).enforcement is None
+    assert (await env.run(["true"], sandbox="disabled")).enforcement is None
+
+
+@pytest.mark.slow
 async def test_a_denial_names_the_file_or_the_network(env: Environment, outside: Path) -> None:
     done = await env.run(["touch", f"{outside}/file"], sandbox="read-only")
     assert done.denial is not None

@@ -76,7 +76,9 @@ async def test_a_start_says_what_encloses_it(
 ) -> None:
     reply = await client.start("p", ["/bin/true"], sandbox=read_only, tty=tty)
 
+    enforcement = reply.pop("enforcement")
     assert reply == {"processId": "p", "sandboxType": "linuxSeccomp"}
+    assert (enforcement["rung"], bool(enforcement["gaps"])) == ("full", True)
     assert (await client.finish("p")).exit_code == 0
 
 

@@ -205,7 +205,8 @@ class ExecServerClient:
         self._starts += 1
         self._starts_settled.clear()
         try:
-            await link.call(PROCESS_START, params)
+            answer = await link.call(PROCESS_START, params)
+            process.enforcement = answer.enforcement or None
         except ConnectionLost:
             self._lost_starts.add(process_id)
             self.forget(process)

@@ -24,6 +24,7 @@ from holdfast.protocol.methods import (
 )
 from holdfast.protocol.process import (
     CloseStdinParams,
+    Enforcement,
     ExitedEvent,
     OutputChunk,
     ReadParams,
@@ -62,6 +63,7 @@ class RemoteProcess:
         self._unsent: list[int] = []
         self._next_turn = asyncio.Event()
         self._terminated = False
+        self.enforcement: Enforcement | None = None
         self._followers = Followers(self._log, client.hold_receiving, client.release_receiving)
         self._failure: HoldfastError | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

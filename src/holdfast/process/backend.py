@@ -8,7 +8,7 @@ from holdfast.events import Reason, Verdict
 from holdfast.process.follow import EventStream, Followers
 from holdfast.process.local import LocalProcess
 from holdfast.process.table import LocalProcesses
-from holdfast.protocol.process import ReadResponse, StartParams, WriteStatus
+from holdfast.protocol.process import Enforcement, ReadResponse, StartParams, WriteStatus
 
 __all__ = ["LocalBackend", "LocalExecProcess", "signal_number"]
 
@@ -63,6 +63,10 @@ class LocalExecProcess:
     @property
     def process_id(self) -> str:
         return self._process.process_id
+
+    @property
+    def enforcement(self) -> Enforcement | None:
+        return self._process.enforcement
 
     @property
     def pid(self) -> int:

@@ -22,7 +22,13 @@ from holdfast.process.pty import set_size
 from holdfast.process.pump import OutputPump
 from holdfast.process.spawn import system_text
 from holdfast.process.stdin import StdinQueue
-from holdfast.protocol.process import ProcessSummary, ReadResponse, StartParams, WriteStatus
+from holdfast.protocol.process import (
+    Enforcement,
+    ProcessSummary,
+    ReadResponse,
+    StartParams,
+    WriteStatus,
+)
 
 __all__ = ["LocalProcess", "Outcome"]
 
@@ -45,6 +51,7 @@ class LocalProcess:
         child: Child,
         closed: Callable[["LocalProcess"], None],
         outcome: Outcome | None = None,
+        enforcement: Enforcement | None = None,
     ) -> None:
         """
         Args:
@@ -53,11 +60,13 @@ class LocalProcess:
             child: What was started; it belongs to this object from now on.
             closed: Called when nothing more can come of it.
             outcome: What its sandbox makes of how it ended, if it has one.
+            enforcement: What that sandbox enforces.
         """
         self.process_id = params.process_id
         self.argv = params.argv
         self.pid = child.pid
         self.tty = params.tty
+        self.enforcement = enforcement
         self.log = OutputLog()
         self.started = monotonic()
         self._loop = loop

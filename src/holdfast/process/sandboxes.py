@@ -22,7 +22,7 @@ from holdfast.process.enclosed import (
 from holdfast.process.limits import has_kernel_limits
 from holdfast.process.outcome import SandboxedOutcome
 from holdfast.process.program import Launch
-from holdfast.protocol.process import ProcessLimits
+from holdfast.protocol.process import Enforcement, ProcessLimits
 from holdfast.protocol.sandbox import GlobPath, ManagedProfile, RestrictedFiles, SandboxContext
 from holdfast.sandbox.bwrap import plan
 from holdfast.sandbox.ladder import Ladder, Rung, climb
@@ -65,6 +65,8 @@ class Sandbox:
         launcher = ladder.launcher
         assert launcher is not None  # the rung has one
         made = plan(policy, proc=ladder.rung is Rung.FULL)
+        self.enforcement = Enforcement(rung=ladder.rung, gaps=ladder.gaps)
+        """What holds for all that is started in it."""
         self._policy = policy
         self._can_name = "--argv0" in launcher.options
         self._targets = targets

@@ -39,7 +39,7 @@ from holdfast.process.shell_snapshot import applies, check_scope, wrap
 from holdfast.process.snapshots import Snapshots
 from holdfast.process.spawn import system_text
 from holdfast.protocol.paths import ForeignPathUri
-from holdfast.protocol.process import ShellSnapshotParams, StartParams
+from holdfast.protocol.process import Enforcement, ShellSnapshotParams, StartParams
 from holdfast.protocol.sandbox import DisabledProfile
 
 if TYPE_CHECKING:
@@ -203,9 +203,15 @@ class LocalProcesses:
         return self._adopt(params, child)
 
     def _adopt(
-        self, params: StartParams, child: Child, outcome: Outcome | None = None
+        self,
+        params: StartParams,
+        child: Child,
+        outcome: Outcome | None = None,
+        enforcement: Enforcement | None = None,
     ) -> LocalProcess:
-        process = LocalProcess(self._loop, params, child, self._process_closed, outcome)
+        process = LocalProcess(
+            self._loop, params, child, self._process_closed, outcome, enforcement
+        )
         self._processes[params.process_id] = process
         self._started(process)
         return process
@@ -285,7 +291,9 @@ class LocalProcesses:
         except InvalidRequest:
             child.discard()
             raise
-        return self._adopt(params, child, sandbox.outcome(argv[0]))
+        held = sandbox.enforcement
+        logger.info("process %s is in a sandbox, rung %s", params.process_id, held.rung)
+        return self._adopt(params, child, sandbox.outcome(argv[0]), held)
 
     def end(self, reason: Reason) -> None:
         """Kill every process and what is left of its group; nothing is kept after its close."""

@@ -12,6 +12,7 @@ from holdfast.protocol.sandbox import SandboxContext
 __all__ = [
     "CloseStdinParams",
     "ClosedEvent",
+    "Enforcement",
     "EnvInherit",
     "EnvPolicy",
     "ExitedEvent",
@@ -148,9 +149,20 @@ class StartParams(Wire, frozen=True, kw_only=True):
     """An extension of Holdfast."""
 
 
+class Enforcement(Wire, frozen=True, kw_only=True):
+    """What holds for one process in a sandbox. An extension of Holdfast."""
+
+    rung: str
+    """How far it is isolated: `full`, or `withoutProc` where no new `/proc` can be had."""
+    gaps: tuple[str, ...] = ()
+    """What even that does not stop, for a person to read."""
+
+
 class StartResponse(Wire, frozen=True, kw_only=True):
     process_id: str
     sandbox_type: str = "none"
+    enforcement: Enforcement | UnsetType = UNSET
+    """Only where a layer was applied, and only from a Holdfast server."""
 
 
 class ReadParams(Wire, frozen=True, kw_only=True):

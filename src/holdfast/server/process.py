@@ -2,6 +2,8 @@
 
 from collections.abc import Awaitable
 
+from msgspec import UNSET
+
 from holdfast.errors import InvalidParams
 from holdfast.process.backend import signal_number
 from holdfast.process.local import LocalProcess
@@ -63,8 +65,13 @@ def _start(
     return _started(process, sandbox_type)
 
 
-async def _started(process: Awaitable[LocalProcess], sandbox_type: str) -> StartResponse:
-    return StartResponse(process_id=(await process).process_id, sandbox_type=sandbox_type)
+async def _started(starting: Awaitable[LocalProcess], sandbox_type: str) -> StartResponse:
+    process = await starting
+    return StartResponse(
+        process_id=process.process_id,
+        sandbox_type=sandbox_type,
+        enforcement=process.enforcement or UNSET,
+    )
 
 
 def _read(client: ServerConnection, params: ReadParams) -> ReadResponse | Awaitable[ReadResponse]:

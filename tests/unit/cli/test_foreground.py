@@ -35,6 +35,7 @@ class ObedientProcess:
     """An `ExecProcess` that notes what is asked of it, and ends when it is told to."""
 
     process_id = "p1"
+    enforcement = None
 
     def __init__(self) -> None:
         self.asked: asyncio.Queue[str] = asyncio.Queue()

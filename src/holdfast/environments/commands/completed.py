@@ -7,6 +7,7 @@ from holdfast.backends import ExecProcess
 from holdfast.environments.commands.capture import Captured
 from holdfast.errors import CommandFailed
 from holdfast.events import Denial, Reason, Verdict
+from holdfast.protocol.process import Enforcement
 
 __all__ = ["Completed"]
 
@@ -68,6 +69,11 @@ class Completed:
     def denial(self) -> Denial | None:
         """What was denied, as far as what the command wrote tells."""
         return self.verdict.denial
+
+    @property
+    def enforcement(self) -> Enforcement | None:
+        """What its sandbox enforced, and what that does not stop; `None` without one."""
+        return self.process.enforcement
 
     @property
     def stdout(self) -> str:

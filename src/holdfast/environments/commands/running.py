@@ -12,7 +12,13 @@ from holdfast.backends import ExecProcess
 from holdfast.environments.commands.run import DRAIN, PIECE, end_process
 from holdfast.errors import HoldfastError, RemoteError, StdinClosed
 from holdfast.events import Closed, Exited, ProcessEvent, Verdict
-from holdfast.protocol.process import OutputChunk, OutputStream, ReadResponse, WriteStatus
+from holdfast.protocol.process import (
+    Enforcement,
+    OutputChunk,
+    OutputStream,
+    ReadResponse,
+    WriteStatus,
+)
 from holdfast.tasks import OwnedTasks
 
 __all__ = ["Chunk", "Output", "Running", "Starting"]
@@ -91,6 +97,11 @@ class Running:
     def process_id(self) -> str:
         """The id it was started with."""
         return self.process.process_id
+
+    @property
+    def enforcement(self) -> Enforcement | None:
+        """What its sandbox enforces, and what that does not stop; `None` without one."""
+        return self.process.enforcement
 
     # -- input
 
