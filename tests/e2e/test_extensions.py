@@ -127,10 +127,10 @@ async def test_the_list_belongs_to_the_session(server: ServerProcess) -> None:
 
 
 async def test_extensions_work_together_on_one_process(client: Client) -> None:
-    script = "trap 'echo usr1' USR1; echo ready; cat; echo end"
+    script = "trap 'echo usr1' USR1; exec 3<&0; cat <&3 & echo ready; wait; wait; echo end"
     await client.shell("p", script, pipeStdin=True)
     await client.output("p", b"ready\n")
-    # The shell tells of the signal once `cat` has ended, which the signal itself sees to.
+    # The shell tells of it at once, whether it waits already or is about to.
     await client.call("process/signal", {"processId": "p", "signal": "SIGUSR1"})
     await client.output("p", b"usr1\n")
     await client.call("process/closeStdin", {"processId": "p"})

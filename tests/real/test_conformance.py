@@ -123,9 +123,15 @@ def server(*options: str) -> str:
     return " ".join([*HOLDFAST, "exec-server", *options])
 
 
+NOT_ALWAYS = {"output.5MB_over_pipes"}
+"""Differ by how much a read finds in a pipe, which is less on a busy machine."""
+
+
 def check(cases: str, ran: set[str], failed: set[str]) -> None:
     assert len(ran) > len(failed)
-    assert failed == deliberate(cases) & ran
+    expected = deliberate(cases) & ran
+    assert failed - NOT_ALWAYS == expected - NOT_ALWAYS
+    assert failed <= expected
 
 
 @pytest.mark.timeout(120)
