@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -31,6 +31,10 @@ _WITH_DESCRIPTOR = frozenset(
 """Options of bubblewrap that are followed by the number of a descriptor."""
 
 
+_PROTECTED = (".git", ".agents", ".codex", ".aws")
+"""Names that no command may make in a writable folder."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Execution:
     """What Holdfast executes."""
@@ -41,6 +45,8 @@ class _Execution:
     env: Mapping[str, str]
     contents: Sequence[bytes | None]
     """What each descriptor from the first on reads as; `None` for one that reads as nothing."""
+    places: Sequence[str]
+    """What is missing and has to be there to mount something on; bubblewrap makes it."""
 
 
 class _Taken(Exception):
@@ -55,7 +61,7 @@ class _Taken(Exception):
 async def _execution(
     sandbox: Mapping[str, object], argv: Sequence[str], cwd: Path, env: Mapping[str, str]
 ) -> AsyncIterator[_Execution]:
-    """What it executes; what it makes on the disk for that is there until the end."""
+    """What it executes; what Holdfast makes on the disk for that is gone again."""
     # Only here: nothing else that measures a server has anything of Holdfast in it.
     from holdfast.process import enclosed
     from holdfast.process.program import Launch
@@ -69,11 +75,18 @@ async def _execution(
         contents = [_content(fd) for fd in pass_fds]
         raise _Taken(
             _Execution(
-                program=outer.program, argv=outer.argv, cwd=outer.cwd, env=env, contents=contents
+                program=outer.program,
+                argv=outer.argv,
+                cwd=outer.cwd,
+                env=env,
+                contents=contents,
+                places=[path for path in missing if os.path.isdir(path)],
             )
         )
 
     context = decode_params(sandbox, SandboxContext)
+    names = [*(cwd / name for name in _PROTECTED), *(Path("/tmp", name) for name in _PROTECTED)]
+    missing = [str(path) for path in names if not path.exists()]
     made = await Sandboxes().get(context, cwd=str(cwd), env=env)
     if not isinstance(made, Sandbox):
         raise BenchError(f"no sandbox: {made}")
@@ -82,9 +95,10 @@ async def _execution(
             await made.start(Launch(argv[0], list(argv), str(cwd)), env)
         raise BenchError("Holdfast starts sandboxes in another way by now")
     except _Taken as taken:
-        yield taken.execution
+        execution = taken.execution
     finally:
         made.close()
+    yield execution
 
 
 def _content(fd: int) -> bytes | None:
@@ -115,6 +129,12 @@ class BareSandbox:
             os.write(fd, _renumbered_bytes(content, numbers))
         self._argv = _renumbered(list(execution.argv), numbers)
         self._argv[0] = execution.program
+
+    def clean(self) -> None:
+        """Remove what bubblewrap made to mount something on, which it does not by itself."""
+        for path in self._execution.places:
+            with suppress(FileNotFoundError):
+                os.rmdir(path)
 
     def start(self) -> None:
         """Start the command with pipes, read both to their end, and wait for it."""

@@ -51,6 +51,13 @@ _LOOK_AGAIN = 0.0005
 _LOOKS = 3
 """How often a sandbox may be found built otherwise than planned before it is given up."""
 
+_NEXT_LOOK = 0.001
+"""
+Seconds until it is looked again how far a sandbox is.
+
+To build one takes some of these, and each look at the mounts makes the one who mounts wait.
+"""
+
 _MAX_COMPLAINT = 4096
 """Bytes of what a launcher says that become the text of an error."""
 
@@ -345,7 +352,7 @@ async def _wait_for_first(child: EnclosedChild) -> int | None:
     while (first := _first_child(child.pid)) is None:
         if child.exit_status() is not None:
             return None
-        await asyncio.sleep(_LOOK_AGAIN)
+        await asyncio.sleep(_NEXT_LOOK)
     return first
 
 
@@ -374,7 +381,7 @@ async def _verify(child: EnclosedChild, first: int, planned: Sequence[Planned]) 
             looks -= 1
             if not looks:
                 raise SpawnFailed(f"{path} was changed while the sandbox was built: try again")
-        await asyncio.sleep(_LOOK_AGAIN)
+        await asyncio.sleep(_NEXT_LOOK)
 
 
 def _mounts(process: int | str) -> str:

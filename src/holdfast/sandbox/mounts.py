@@ -132,7 +132,9 @@ class _Walk:
     def _plan(self, rule: Rule, what: Literal["write", "read", "mask"]) -> None:
         self.planned.append(Planned(rule.path, what))
         inside = any(above.standing == "write" for above in self._above)
-        kept = rule.why == "protected" and parent_of(rule.path) == self._above[-1].path
+        # Whether the profile names it, as clients do, or not.
+        named = rule.path.rpartition("/")[2] in PROTECTED_NAMES
+        kept = named and parent_of(rule.path) == self._above[-1].path
         self.movable |= inside and not kept
 
     def leave_for(self, path: str) -> None:
