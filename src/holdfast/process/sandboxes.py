@@ -29,7 +29,7 @@ from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.policy import Policy
 from holdfast.sandbox.resolve import Facts, resolve
 from holdfast.sandbox.seccomp import filter_program
-from holdfast.sandbox.targets import MountTargets, close_all
+from holdfast.sandbox.targets import MountTargets
 
 __all__ = ["Sandbox", "Sandboxes", "shared_sandboxes"]
 
@@ -188,7 +188,7 @@ class Sandboxes:
         self._home = os.path.expanduser("~")
         self._ladder: Ladder | None = None
         self._climbing = threading.Lock()
-        self.targets = MountTargets(_close_aside)
+        self.targets = MountTargets()
 
     async def ladder(self) -> Ladder:
         """What can be enforced here, tried out the first time."""
@@ -244,14 +244,6 @@ class Sandboxes:
                 return Sandbox(policy, ladder, self.targets)
             except CannotEnforce as error:
                 return error
-
-
-def _close_aside(descriptors: list[int]) -> None:
-    """Close them where nobody waits for it, or here if there is no loop any more."""
-    try:
-        asyncio.get_running_loop().run_in_executor(None, close_all, descriptors)
-    except RuntimeError:  # none runs, or it is about to end
-        close_all(descriptors)
 
 
 def _log(ladder: Ladder) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
-__all__ = ["MountTargets", "close_all"]
+__all__ = ["MountTargets"]
 
 _MARK = "user.holdfast.mount-target"
 """An attribute of a file."""
@@ -99,20 +99,13 @@ class _Place:
                     os.getxattr(self.fd, _MARK)
                     self._ours = True
 
-    def let_go(self) -> list[int]:
-        """
-        Remove it, if a sandbox made it, nobody else uses it and it is still empty.
-
-        Returns:
-            The descriptors, which are the caller's to close.
-        """
+    def let_go(self) -> None:
+        """Remove it, if a sandbox made it, nobody else uses it and it is still empty."""
         if self.fd is not None and self._ours:
             with suppress(OSError):  # in use, not empty, or gone
                 fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _remove(self._folder, self._name, os.fstat(self.fd))
-        left = [self._folder] if self.fd is None else [self._folder, self.fd]
-        self.fd = None
-        return left
+        self._close()
 
     def _close(self) -> None:
         os.close(self._folder)
@@ -130,14 +123,7 @@ class MountTargets:
     does what is mounted there, in every sandbox.
     """
 
-    def __init__(self, close: Callable[[list[int]], None] | None = None) -> None:
-        """
-        Args:
-            close: Closes descriptors. That of a folder which was removed takes ten times
-                what the removal does, since only then the folder itself goes; nobody
-                has to wait for that.
-        """
-        self._close = close_all if close is None else close
+    def __init__(self) -> None:
         self._places: dict[str, _Place] = {}
         # Sandboxes that are being planned, and places nobody uses that they may have seen.
         self._planning = 0
@@ -195,20 +181,11 @@ class MountTargets:
             self._forget(paths)
 
     def _forget(self, paths: Iterable[str]) -> None:
-        left: list[int] = []
         for path in sorted(paths, key=len, reverse=True):  # what is inside another goes first
             place = self._places[path]
             if place.users == 0:
                 del self._places[path]
-                left += place.let_go()
-        if left:
-            self._close(left)
-
-
-def close_all(descriptors: list[int]) -> None:
-    """Close descriptors."""
-    for fd in descriptors:
-        os.close(fd)
+                place.let_go()
 
 
 def _open_folder(path: str) -> int:
