@@ -14,7 +14,8 @@ class Limits:
     What a command may use at most; what is not given is not limited.
 
     At the last three it is ended and the verdict's reason is `LIMIT`. The first three
-    make single calls of it fail, and what it makes of that is its own affair.
+    make single calls of it fail; if it then fails itself and says why, as most programs
+    do ("Too many open files"), the reason is `LIMIT` too.
     """
 
     memory: int | None = None

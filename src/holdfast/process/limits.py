@@ -127,9 +127,24 @@ class Watchdog:
             and (out_of_time or verdict.signal == signal.SIGXCPU)
         ):
             exceeded = f"used more than {self._limits.cpu_seconds} seconds of processor time"
+        if exceeded is None and verdict.exit_code and verdict.reason in _BY_LIMIT:
+            exceeded = self._failed_call()
         if exceeded is None or verdict.reason not in _BY_LIMIT:
             return verdict
         return msgspec.structs.replace(verdict, reason=Reason.LIMIT, detail=exceeded)
+
+    def _failed_call(self) -> str | None:
+        """
+        The limit that made a call of it fail, by what it wrote about that.
+
+        The kernel tells only the process, which may say so or not, as with a denial.
+        """
+        said = b"".join([chunk.chunk for chunk in self._process.log.retained()]).lower()
+        for name, words, text in _FAILED_CALLS:
+            value = getattr(self._limits, name)
+            if value is not None and any(word in said for word in words):
+                return text.format(value)
+        return None
 
     def _exceed(self, what: str) -> None:
         if self._exceeded is None and self._process.terminate(Reason.LIMIT):
@@ -153,6 +168,21 @@ class Watchdog:
 
 _BY_LIMIT = (Reason.LIMIT, Reason.EXITED, Reason.SIGNALED)
 """Ends that may be the work of a limit; others were asked for."""
+
+_FAILED_CALLS = (
+    ("open_files", (b"too many open files",), "ran into its limit of {} open files"),
+    (
+        "address_space_bytes",
+        (b"cannot allocate memory", b"memoryerror", b"out of memory", b"bad_alloc"),
+        "ran into its limit of {} bytes of address space",
+    ),
+    (
+        "processes",
+        (b"resource temporarily unavailable", b"can't start new thread", b"cannot fork"),
+        "ran into its limit of {} processes",
+    ),
+)
+"""Limits that make calls fail, and what programs say then, in lower case."""
 
 _LONGEST_TIMER = 1e6
 """Seconds; no timer takes more."""

@@ -132,3 +132,52 @@ async def test_the_timer_of_a_process_that_ended_is_gone(processes: LocalProcess
 
     assert verdict.reason is Reason.EXITED
     assert process.log.verdict == verdict
+
+
+OPEN_MANY = "import os\nwhile True: os.open('/dev/null', os.O_RDONLY)"
+TAKE_MUCH = "x = bytearray(1 << 30)"
+
+
+@pytest.mark.parametrize(
+    ("script", "limits", "text"),
+    [
+        (OPEN_MANY, ProcessLimits(open_files=20), "ran into its limit of 20 open files"),
+        (
+            TAKE_MUCH,
+            ProcessLimits(address_space_bytes=500_000_000),
+            "ran into its limit of 500000000 bytes of address space",
+        ),
+    ],
+    ids=["open files", "address space"],
+)
+async def test_a_limit_that_made_a_call_fail_is_named(
+    processes: LocalProcesses, script: str, limits: ProcessLimits, text: str
+) -> None:
+    params = program("/usr/bin/python3", "-I", "-S", "-c", script, limits=limits)
+    process = launch(processes, params)
+    await closed(process)
+
+    verdict = process.log.verdict
+    assert verdict is not None
+    assert (verdict.reason, verdict.exit_code, str(verdict)) == (Reason.LIMIT, 1, text)
+
+
+@pytest.mark.parametrize(
+    ("script", "limits"),
+    [
+        ("echo Too many open files >&2; exit 1", None),
+        ("echo Too many open files >&2; exit 1", ProcessLimits(processes=1000)),
+        ("echo Too many open files >&2", ProcessLimits(open_files=20)),
+        ("echo something else >&2; exit 1", ProcessLimits(open_files=20)),
+    ],
+    ids=["no limit", "another limit", "success", "another failure"],
+)
+async def test_only_a_failure_that_tells_of_a_limit_that_is_set_is_laid_to_it(
+    processes: LocalProcesses, script: str, limits: ProcessLimits | None
+) -> None:
+    process = launch(processes, shell(script, limits=limits))
+    await closed(process)
+
+    verdict = process.log.verdict
+    assert verdict is not None
+    assert verdict.reason is Reason.EXITED
