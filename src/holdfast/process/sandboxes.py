@@ -13,12 +13,8 @@ from collections.abc import Mapping
 from functools import cache
 
 from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
-from holdfast.process.enclosed import (
-    EMPTY_FD,
-    EnclosedChild,
-    Enclosure,
-    start_enclosed,
-)
+from holdfast.process.enclosed import EnclosedChild
+from holdfast.process.enclosing import EMPTY_FD, Enclosure, start_enclosed
 from holdfast.process.limits import has_kernel_limits
 from holdfast.process.outcome import SandboxedOutcome
 from holdfast.process.program import Launch

@@ -14,14 +14,10 @@ from typing import Literal
 import pytest
 
 from holdfast.errors import SpawnFailed
-from holdfast.process import enclosed as module
+from holdfast.process import enclosing as module
 from holdfast.process.child import owned_pids
-from holdfast.process.enclosed import (
-    EMPTY_FD,
-    EnclosedChild,
-    Enclosure,
-    start_enclosed,
-)
+from holdfast.process.enclosed import EnclosedChild
+from holdfast.process.enclosing import EMPTY_FD, Enclosure, start_enclosed
 from holdfast.process.program import Launch
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.seccomp import filter_program
