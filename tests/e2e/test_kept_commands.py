@@ -44,7 +44,9 @@ def family(fifo: Path) -> str:
         " sleep 600 & echo $! >&3;"
         f" setsid sh -c '{STUBBORN}; echo $$ >&3; exec sleep 600' &"
         f" (setsid sh -c '{STUBBORN}; (sleep 600 & echo $! >&3) & wait' &);"
-        " echo $$ >&3; while :; do sleep 600; done"
+        # A shell that waits hears a signal at once; one in whose foreground a process has just
+        # been forked may hear of it only when that ends.
+        " echo $$ >&3; while :; do sleep 600 & wait $!; done"
     )
 
 
