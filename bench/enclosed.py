@@ -2,14 +2,16 @@
 The same sandbox without a server: bubblewrap with the arguments that Holdfast gives it.
 
 They are not written down a second time. Holdfast is asked to start the command, and what
-it would execute is taken from it at the last moment: arguments, environment, the filter
-and every other descriptor. Only the numbers of the descriptors are changed, and what the
-launcher would wait for, or tell the server, is `/dev/null`.
+it would execute is taken from it at the last moment: arguments, environment and every
+descriptor. Only the numbers of the descriptors are changed, and what the launcher would
+tell the server goes to `/dev/null`. The program that Holdfast has run inside before the
+command is left out: bubblewrap loads the filter and executes the command itself.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import stat
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -68,15 +70,27 @@ async def _execution(
     from holdfast.process.sandboxes import Sandbox, Sandboxes
     from holdfast.protocol.sandbox import SandboxContext
     from holdfast.rpc.params import decode_params
+    from holdfast.sandbox.seccomp import filter_program
+    from holdfast.sandbox.stage import STAGE_PATH
+
+    def without_stage(content: bytes | None) -> bytes | None:
+        """The arguments with the filter in the place of that program."""
+        assert content is not None  # the arguments are a file
+        words = content.split(b"\0")
+        at = words.index(STAGE_PATH.encode())
+        return b"\0".join([*words[: at - 4], b"--seccomp", words[at - 1], *words[at + 1 :]])
 
     def take(
         outer: Launch, env: Mapping[str, str], *, pass_fds: Sequence[int], **_: object
     ) -> None:
-        contents = [_content(fd) for fd in pass_fds]
+        arguments, _stage, *others = [_content(fd) for fd in pass_fds]
+        network = getattr(context.permissions, "network", "enabled")
+        loaded = filter_program("restricted" if network == "restricted" else "open", machine)
+        contents = [without_stage(arguments), loaded, *others]
         raise _Taken(
             _Execution(
                 program=outer.program,
-                argv=outer.argv,
+                argv=[*outer.argv[:-1], *argv],
                 cwd=outer.cwd,
                 env=env,
                 contents=contents,
@@ -84,6 +98,7 @@ async def _execution(
             )
         )
 
+    machine = platform.machine()
     context = decode_params(sandbox, SandboxContext)
     names = [*(cwd / name for name in _PROTECTED), *(Path("/tmp", name) for name in _PROTECTED)]
     missing = [str(path) for path in names if not path.exists()]

@@ -36,7 +36,8 @@ apt_get() {
 # Prints the Debian packages of the programs that only tests need and that are not here.
 missing_test_packages() {
     local pair
-    for pair in sshd:openssh-server ssh:openssh-client bwrap:bubblewrap; do
+    for pair in sshd:openssh-server ssh:openssh-client bwrap:bubblewrap \
+        qemu-aarch64:qemu-user; do
         PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}"
     done
 }

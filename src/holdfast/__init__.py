@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from holdfast.protocol.process import (
         Enforcement,
         EnvPolicy,
+        NetworkAttempt,
         OutputChunk,
         StartParams,
         TerminalSize,
@@ -109,6 +110,7 @@ __all__ = [
     "LocalFileSystem",
     "LocalHttpClient",
     "MemoryTarget",
+    "NetworkAttempt",
     "NotFound",
     "OperationFailed",
     "OutputChunk",
@@ -188,6 +190,7 @@ _HOMES = {
     "holdfast.protocol.process": (
         "Enforcement",
         "EnvPolicy",
+        "NetworkAttempt",
         "OutputChunk",
         "StartParams",
         "TerminalSize",

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.protocol.process import OutputChunk
+from holdfast.protocol.process import NetworkAttempt, OutputChunk
 
 __all__ = [
     "UNKNOWN_DENIAL",
@@ -102,6 +102,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """A text for a person, where there is more to say."""
     denial: Denial | None = None
     """Set if it failed and its sandbox seems to be the cause."""
+    network_attempts: tuple[NetworkAttempt, ...] = ()
+    """
+    Calls for the network that its sandbox refused, as the kernel told of them.
+
+    That it made them is certain. Whether it failed because of them is not: it may not
+    have cared, or have said something else, such as that a host cannot be found.
+    """
 
     @property
     def ok(self) -> bool:
@@ -112,6 +119,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         match self.reason:
             case Reason.EXITED if self.denial is not None:
                 return f"exited with code {self.exit_code}, denied by its sandbox ({self.denial})"
+            case Reason.EXITED if self.exit_code and self.network_attempts:
+                tried = self.network_attempts[0]
+                return f"exited with code {self.exit_code}, without network ({tried})"
             case Reason.EXITED:
                 return f"exited with code {self.exit_code}"
             case Reason.SIGNALED:

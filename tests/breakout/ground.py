@@ -94,6 +94,7 @@ def prepare(base: Path, outsider: Mapping[str, Any]) -> Prepared:
     (work / "deep/open").mkdir()
     (work / "crossing").symlink_to("deep/er")
     os.mkfifo(outside / "fifo")
+    os.mkfifo(work / ".git/fifo")
     os.mkfifo(work / "deep/er/secrets/fifo")
     (outside / "alias").symlink_to(work / "deep/er")
     special = _special_files(work) if os.getuid() == 0 else {}

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.sandbox.landlock import landlock_abi
 from tests.breakout import inside
 from tests.breakout.inside import Ground
 
-__all__ = ["ALL", "LACKS", "Attempt", "attempt"]
+__all__ = ["ALL", "LACKS", "Attempt", "attempt", "unless_landlock"]
 
 ALL: list["Attempt"] = []
 """Every attempt, in the order of the files."""
@@ -69,6 +70,11 @@ class Attempt:
     def program(self) -> str:
         """What the interpreter is given to run."""
         return f"{_INSIDE}\n\n{self.source}\n\nmain({self.name})\n"
+
+
+def unless_landlock(abi: int, gap: str) -> str | None:
+    """A gap on kernels without Landlock, or with one that is older than this."""
+    return gap if landlock_abi() < abi else None
 
 
 def attempt(

@@ -57,7 +57,7 @@ async def test_every_start_tells_what_is_enforced_and_what_is_not(
     else:
         assert done.enforcement is not None
         assert done.enforcement.rung == "full"
-        assert any("Landlock" in gap for gap in done.enforcement.gaps)
+        assert any("FIFO" in gap for gap in done.enforcement.gaps)
     assert (await env.run(["true"])).enforcement is None
     assert (await env.run(["true"], sandbox="disabled")).enforcement is None
 
@@ -71,6 +71,18 @@ async def test_a_denial_names_the_file_or_the_network(env: Environment, outside:
     done = await env.run(script, sandbox="read-only")
     assert done.denial is not None
     assert done.denial.network
+
+
+@pytest.mark.slow
+async def test_what_the_kernel_refused_is_told_though_the_command_is_silent(
+    env: Environment, place: Place
+) -> None:
+    done = await env.run(
+        ["bash", "-c", "{ exec 3<>/dev/tcp/127.0.0.1/9; } 2>&-"], sandbox="read-only"
+    )
+    assert (done.exit_code, done.denied) == (1, False)
+    tried = [(one.program, one.family, one.kind) for one in done.network_attempts]
+    assert tried == ([] if place.real else [("bash", "IPv4", "stream")])
 
 
 @pytest.mark.slow

@@ -78,6 +78,8 @@ def told(verdict: Verdict) -> str | None:
         return f"ended by a limit: it {verdict.detail or 'does not say which'}"
     if verdict.denial is not None:
         return f"denied by the sandbox: {_denied(verdict.denial)}"
+    if verdict.exit_code and verdict.network_attempts:
+        return f"there is no network in the sandbox: {verdict.network_attempts[0]}"
     return None
 
 

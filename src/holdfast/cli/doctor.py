@@ -18,7 +18,8 @@ from holdfast.environments.config.file import FILE_NAME
 from holdfast.environments.config.providers import FileProvider, holdfast_home
 from holdfast.errors import InvalidConfig
 from holdfast.sandbox.ladder import Ladder, Rung, climb
-from holdfast.sandbox.seccomp import MACHINES
+from holdfast.sandbox.landlock import OLDEST_ABI
+from holdfast.sandbox.machines import MACHINES
 
 __all__ = ["Finding", "doctor", "findings"]
 
@@ -88,15 +89,16 @@ def _isolation(ladder: Ladder) -> Iterator[Finding]:
         yield Finding("bubblewrap", "ok", f"{launcher.version}, {launcher.path}")
     if works:
         yield Finding("user namespaces", "ok", "can be made")
-        yield Finding("seccomp", "ok", "filters are taken")
+        told = "tell" if ladder.listens else "cannot tell"
+        yield Finding("seccomp", "ok", f"filters are taken, and {told} of network attempts")
     elif launcher is not None:
         yield Finding("user namespaces", "failed", problem)
     if not works and not Path("/proc/sys/kernel/seccomp/actions_avail").exists():
         yield Finding("seccomp", "failed", "this kernel has no filters for system calls")
-    if ladder.landlock_abi:
-        yield Finding("landlock", "ok", f"ABI {ladder.landlock_abi}")
+    if ladder.landlock_abi >= OLDEST_ABI:
+        yield Finding("landlock", "ok", f"ABI {ladder.landlock_abi}, applied")
     else:
-        yield Finding("landlock", "missing", "not in this kernel, or off")
+        yield Finding("landlock", "missing", "not in this kernel, off, or older than ABI 2")
     if ladder.rung is Rung.FULL:
         yield Finding("sandbox", "ok", f"profiles are enforced, rung {ladder.rung}")
     elif works:

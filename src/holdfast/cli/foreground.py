@@ -129,11 +129,14 @@ class Foreground:
             out.close()
             err.close()
         assert self._verdict is not None  # it exits before it is closed
-        if self._verdict.denial is not None or self._verdict.reason is Reason.LIMIT:
+        verdict = self._verdict
+        if verdict.denial or verdict.network_attempts or verdict.reason is Reason.LIMIT:
             from holdfast.cli.confine import told  # most commands run without
 
-            self._say(str(told(self._verdict)))
-        return of_verdict(self._verdict)
+            line = told(verdict)
+            if line is not None:
+                self._say(line)
+        return of_verdict(verdict)
 
     def _give_input(self, process: ExecProcess, input_given: ExitStack) -> None:
         """Let it have our input; the stack takes that back."""

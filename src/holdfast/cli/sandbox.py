@@ -12,6 +12,7 @@ from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.explain import Row
 from holdfast.sandbox.explain import explain as rows_of
 from holdfast.sandbox.ladder import Ladder, Rung, climb
+from holdfast.sandbox.landlock import OLDEST_ABI
 from holdfast.sandbox.policy import Policy
 from holdfast.sandbox.resolve import Facts, resolve
 
@@ -83,7 +84,8 @@ def _enforcement_rows(ladder: Ladder | None) -> list[tuple[str, str, str] | Row]
     by = "nothing"
     if ladder.launcher is not None and ladder.rung is not Rung.NONE:
         by = f"bubblewrap {ladder.launcher.version}, {ladder.launcher.path}"
-    why = ladder.problem or "namespaces, mounts and a filter on system calls"
+    landlock = ", Landlock" if ladder.landlock_abi >= OLDEST_ABI else ""
+    why = ladder.problem or f"namespaces, mounts{landlock} and a filter on system calls"
     rows: list[tuple[str, str, str] | Row] = [("enforced by", by, f"rung {ladder.rung}: {why}")]
     rows += (("not stopped", "", gap) for gap in ladder.gaps)
     return rows

@@ -194,11 +194,13 @@ class RemoteProcess:
     def exited(self, event: ExitedEvent) -> None:
         """Take the exit from the wire."""
         limit = None if event.limit is UNSET else event.limit
+        attempts = () if event.network_attempts is UNSET else event.network_attempts
         verdict = Verdict(
             reason=self._reason() if limit is None else Reason.LIMIT,
             exit_code=event.exit_code,
             detail=limit,
             denial=UNKNOWN_DENIAL if event.sandbox_denied else None,
+            network_attempts=tuple(attempts),
         )
         self.deliver(Exited(event.seq, verdict))
 

@@ -10,26 +10,21 @@ import asyncio
 import os
 import select
 import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from holdfast.process.attempts import NetworkAttempts
 from holdfast.process.child import Child
+from holdfast.process.report import StageReport
 from holdfast.protocol.process import OutputStream
 
 __all__ = ["EnclosedChild", "first_child"]
-
-_COMMAND_LIMIT = 0.01
-"""Seconds to wait for the command, which is forked right after the sandbox was built."""
-
-_LOOK_AGAIN = 0.0005
-"""Seconds until it is looked again whether a process is there; about what it takes."""
 
 
 class EnclosedChild(Child):
     """The launcher of a sandbox, which stands for the command inside."""
 
-    __slots__ = ("_waits", "ended", "first")
+    __slots__ = ("_waits", "attempts", "ended", "first", "report")
 
     def __init__(
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
@@ -39,6 +34,10 @@ class EnclosedChild(Child):
         """Called when it is reaped."""
         self.first: int | None = None
         """A descriptor of the first process inside: readable once all of them are gone."""
+        self.report: StageReport | None = None
+        """How the start of the command itself went."""
+        self.attempts: NetworkAttempts | None = None
+        """What it tried to reach, if that is told."""
         self._waits = False
 
     def signal(self, number: int) -> None:
@@ -92,6 +91,9 @@ class EnclosedChild(Child):
                 asyncio.get_running_loop().remove_reader(self.first)
             os.close(self.first)
             self.first = None
+        for held in (self.report, self.attempts):
+            if held is not None:
+                held.close()
         self.ended()
 
     def discard(self) -> None:
@@ -123,11 +125,7 @@ def first_child(pid: int) -> int | None:
 
 def _group_inside(first: int) -> int:
     """The group of the command, as this side sees it."""
-    deadline = time.monotonic() + _COMMAND_LIMIT
-    while (command := first_child(first)) is None:
-        if time.monotonic() > deadline:
-            return first
-        time.sleep(_LOOK_AGAIN)
+    command = first_child(first)
     with suppress(ProcessLookupError):
-        return os.getpgid(command)
+        return first if command is None else os.getpgid(command)
     return first

@@ -1,29 +1,31 @@
 """
 Builds a sandbox around a command, and waits until it is built.
 
-The launcher is given a socket to wait on before it executes the command, with a
-byte in it. If it gets there, it takes the byte and closes the socket. If it fails
-before, the socket is closed with the byte still in it, which the kernel tells us:
-so a sandbox that cannot be built is an error of the start, not of the command.
-Where the limits of a command are to be set first, or its mounts looked at, the byte
-comes after that.
+The launcher makes namespaces and mounts. It then executes a small program that does the
+rest from inside (`sandbox.stage`) and tells us how that went: so a sandbox that cannot be
+built is an error of the start, not of the command. Where the limits of a command are to be
+set first, or its mounts looked at, that program waits for our word.
 """
 
 import asyncio
 import errno
 import os
-import socket
+import platform
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 import msgspec
 
 from holdfast.errors import SpawnFailed
-from holdfast.process.enclosed import EnclosedChild, first_child
+from holdfast.process.attempts import NetworkAttempts
+from holdfast.process.enclosed import EnclosedChild
 from holdfast.process.limits import apply_limits
 from holdfast.process.program import Launch
+from holdfast.process.report import Ready, StageReport
 from holdfast.protocol.process import ProcessLimits
-from holdfast.sandbox.verify import Planned, fault, is_built, read_table
+from holdfast.sandbox.landlock import Ruleset
+from holdfast.sandbox.stage import STAGE_PATH, make_stage
+from holdfast.sandbox.verify import Planned, fault, read_table
 
 __all__ = ["EMPTY_FD", "Enclosure", "start_enclosed"]
 
@@ -33,27 +35,21 @@ _BUILD_LIMIT = 30.0
 _END_LIMIT = 5.0
 """Seconds to wait for the end of a launcher that has failed."""
 
-_LOOKS = 3
-"""How often a sandbox may be found built otherwise than planned before it is given up."""
-
-_NEXT_LOOK = 0.001
-"""
-Seconds until it is looked again how far a sandbox is.
-
-To build one takes some of these, and each look at the mounts makes the one who mounts wait.
-"""
-
 _MAX_COMPLAINT = 4096
 """Bytes of what a launcher says that become the text of an error."""
 
 _GONE = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
 """What the kernel says of the mounts of a process that has ended."""
 
-_FIRST_FD = 3
-_ARGS_FD, _FILTER_FD, _GATE_FD = range(_FIRST_FD, _FIRST_FD + 3)
+_MACHINE = platform.machine()
 
-EMPTY_FD = _GATE_FD + 1
+_FIRST_FD = 3
+_ARGS_FD, _STAGE_FD, _REPORT_FD = range(_FIRST_FD, _FIRST_FD + 3)
+
+EMPTY_FD = _REPORT_FD + 1
 """The first of the descriptors that are empty to read."""
+
+_COPY_STAGE = ("--perms", "0500", "--file", str(_STAGE_FD), STAGE_PATH)
 
 
 class Enclosure(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +62,10 @@ class Enclosure(msgspec.Struct, frozen=True, kw_only=True):
     """How many descriptors they name that are empty to read."""
     filter: bytes
     """Of system calls."""
+    listen: bool = False
+    """Whether that tells us of attempts to reach the network."""
+    landlock: Ruleset | None = None
+    """What is refused beyond the mounts."""
     tells_end: bool = False
     """Whether it matters when the last process inside is gone; see `EnclosedChild.lingers`."""
 
@@ -92,8 +92,7 @@ async def start_enclosed(
 
     Args:
         enclosure: The sandbox.
-        launch: The command. Its program is looked for inside. A launcher without
-            the option `--argv0` cannot give it another name.
+        launch: The command; its program is a path, as it is inside.
         env: All of the command's environment.
         terminal: Rows and columns, if it is to have a terminal.
         pipe_stdin: Whether its input is a pipe.
@@ -106,40 +105,40 @@ async def start_enclosed(
         SpawnFailed: It could not be built; nothing is left of it.
         OSError: No descriptor is left to start it with.
     """
-    with ExitStack() as theirs, ExitStack() as ours:
-        gate, their_gate = socket.socketpair()
-        ours.callback(gate.close)
-        theirs.callback(their_gate.close)
-        gate.setblocking(False)
-        held = limits is not None or bool(to_verify)
-        if not held:
-            gate.send(b"\0")
+    held = limits is not None or bool(to_verify)
+    with ExitStack() as theirs, ExitStack() as ours, ExitStack() as undo:
+        report = StageReport()
+        undo.callback(report.close)
+        theirs.callback(report.theirs.close)
         plain, moved = _split_environment(env, launch.cwd)
-        options = [
-            *("--block-fd", str(_GATE_FD), "--seccomp", str(_FILTER_FD)),
-            *enclosure.options,
-            *moved,
-        ]
-        fds = [their_gate.fileno(), *[_EMPTY] * enclosure.empty_fds]
+        options = [*enclosure.options, *_COPY_STAGE, *moved]
+        fds = [report.theirs.fileno(), *[_EMPTY] * enclosure.empty_fds]
         told = None
         if enclosure.tells_end:
             told, their_end = os.pipe()
             os.set_blocking(told, False)
             ours.callback(os.close, told)
             theirs.callback(os.close, their_end)
-            options += ["--info-fd", str(_GATE_FD + len(fds))]
+            options += ["--info-fd", str(_REPORT_FD + len(fds))]
             fds.append(their_end)
-        if any("\0" in option for option in options):
-            # It would end there, and what follows would be an option of its own.
+        if any("\0" in word for word in (*options, launch.program, *launch.argv)):
+            # It would end there, and what follows would be something of its own.
             raise SpawnFailed("data provided contains a nul byte")
         arguments = b"".join([os.fsencode(option) + b"\0" for option in options])
-        fds = [_readable(arguments, theirs), _readable(enclosure.filter, theirs), *fds]
-        named = launch.argv[0] != launch.program
-        naming = ("--argv0", launch.argv[0]) if named else ()
+        stage = make_stage(
+            _MACHINE,
+            program=launch.program,
+            argv=launch.argv,
+            report=_REPORT_FD,
+            filter_program=enclosure.filter,
+            listen=enclosure.listen,
+            landlock=enclosure.landlock,
+            terminal=terminal is not None,
+            wait=held,
+        )
+        fds = [_readable(arguments, theirs), _readable(stage, theirs), *fds]
         outer = Launch(
-            enclosure.launcher,
-            ["bwrap", "--args", str(_ARGS_FD), *naming, "--", launch.program, *launch.argv[1:]],
-            launch.cwd,
+            enclosure.launcher, ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH], launch.cwd
         )
         if terminal is None:
             child = EnclosedChild.on_pipes(
@@ -150,35 +149,53 @@ async def start_enclosed(
             child = EnclosedChild.on_terminal(
                 outer, plain, rows=rows, cols=cols, pass_fds=fds, controlling=False
             )
+        undo.callback(child.discard)
         theirs.close()
         try:
             async with asyncio.timeout(_BUILD_LIMIT):
-                if held:
-                    first = await _wait_for_first(child)
-                    if first is not None and limits is not None:
-                        _limit_first_process(first, limits)
-                    if first is not None and to_verify:
-                        await _verify(child, first, to_verify)
-                    gate.send(b"\0")
-                built = await _built(gate)
-        except BrokenPipeError:
-            built = False  # it failed before it could be told to go on
-        except BaseException as error:
-            child.discard()
-            if isinstance(error, TimeoutError):
-                raise SpawnFailed(
-                    f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
-                ) from None
-            raise
-        if not built:
+                ready = await _complete(report, limits, to_verify if held else None)
+        except TimeoutError:
+            raise SpawnFailed(
+                f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
+            ) from None
+        if ready is None:
             raise SpawnFailed(await _complaint(child))
+        child.report = report
+        if ready.listener is not None:
+            child.attempts = NetworkAttempts(ready.listener)
         if told is not None:
-            try:
-                child.first = _first_process(told)
-            except BaseException:
-                child.discard()
-                raise
+            child.first = _first_process(told)
+        undo.pop_all()
     return child
+
+
+async def _complete(
+    report: StageReport, limits: ProcessLimits | None, to_verify: Sequence[Planned] | None
+) -> Ready | None:
+    """
+    Wait until the sandbox is built, and see to it that it may be used.
+
+    Args:
+        to_verify: What has to be mounted, before it goes on; `None` if it does not wait.
+
+    Returns:
+        `None` if the launcher has failed.
+
+    Raises:
+        SpawnFailed: It is not as it has to be.
+    """
+    if to_verify is not None:
+        pid = await report.built()
+        if pid is None:
+            return None
+        with suppress(ProcessLookupError):  # it will be seen to have ended
+            if limits is not None:
+                # The first process inside, which is the launcher's, is counted too.
+                apply_limits(pid, limits, extra_processes=1)
+        if to_verify:
+            _verify(pid, to_verify)
+        report.go()
+    return await report.ready()
 
 
 _EMPTY = -1
@@ -223,65 +240,17 @@ def _readable(data: bytes, stack: ExitStack) -> int:
     return fd
 
 
-async def _built(gate: socket.socket) -> bool:
-    loop = asyncio.get_running_loop()
-    closed: asyncio.Future[bool] = loop.create_future()
-
-    def look() -> None:
-        try:
-            gate.recv(1)
-        except BlockingIOError:
-            return
-        except ConnectionResetError:
-            result = False  # closed with the byte still in it
-        else:
-            result = True
-        loop.remove_reader(gate.fileno())
-        if not closed.done():
-            closed.set_result(result)
-
-    loop.add_reader(gate.fileno(), look)
-    try:
-        return await closed
-    finally:
-        loop.remove_reader(gate.fileno())
-
-
-async def _wait_for_first(child: EnclosedChild) -> int | None:
-    """The process that everything inside comes from; `None` if the launcher has failed."""
-    while (first := first_child(child.pid)) is None:
-        if child.exit_status() is not None:
-            return None
-        await asyncio.sleep(_NEXT_LOOK)
-    return first
-
-
-def _limit_first_process(first: int, limits: ProcessLimits) -> None:
-    """Set limits on a process that waits at the gate, or will."""
-    with suppress(ProcessLookupError):  # it has failed
-        apply_limits(first, limits, extra_processes=1)
-
-
-async def _verify(child: EnclosedChild, first: int, planned: Sequence[Planned]) -> None:
+def _verify(pid: int, planned: Sequence[Planned]) -> None:
     """
-    Wait until all is mounted, and see that it is as planned.
+    See that all is mounted as planned, for a process inside.
 
     Raises:
         SpawnFailed: Something was changed meanwhile.
     """
-    host = read_table(_mounts("self"))
-    looks = _LOOKS
-    while child.exit_status() is None:  # or it has failed, and will say why
-        inside = read_table(_mounts(first))
-        if is_built(inside, host):
-            path = fault(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
-            if path is None:
-                return
-            # The launcher may be about to let go of what it built upon.
-            looks -= 1
-            if not looks:
-                raise SpawnFailed(f"{path} was changed while the sandbox was built: try again")
-        await asyncio.sleep(_NEXT_LOOK)
+    host, inside = read_table(_mounts("self")), read_table(_mounts(pid))
+    path = fault(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
+    if path is not None and inside:  # or it has ended, and that will be seen
+        raise SpawnFailed(f"{path} was changed while the sandbox was built: try again")
 
 
 def _mounts(process: int | str) -> str:
@@ -296,7 +265,7 @@ def _mounts(process: int | str) -> str:
 
 
 async def _complaint(child: EnclosedChild) -> str:
-    """What a launcher that failed has to say; nothing is left of it afterwards."""
+    """What a launcher that failed has to say."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(child.pidfd, ended.set)
@@ -304,13 +273,12 @@ async def _complaint(child: EnclosedChild) -> str:
         with suppress(TimeoutError):
             async with asyncio.timeout(_END_LIMIT):
                 await ended.wait()
-        said = b""
-        for _, fd in reversed(child.outputs):  # what is wrong comes on the last of them
-            with suppress(OSError):
-                said += os.read(fd, _MAX_COMPLAINT)
     finally:
         loop.remove_reader(child.pidfd)
-        child.discard()
+    said = b""
+    for _, fd in reversed(child.outputs):  # what is wrong comes on the last of them
+        with suppress(OSError):
+            said += os.read(fd, _MAX_COMPLAINT)
     return said.decode("utf-8", "replace").strip() or "the sandbox could not be built"
 
 

@@ -16,9 +16,9 @@ import msgspec
 from holdfast.errors import SpawnFailed
 from holdfast.process.spawn import system_text
 
-__all__ = ["Launch", "pipe_launch", "terminal_folder", "terminal_launch"]
+__all__ = ["DEFAULT_PATH", "Launch", "pipe_launch", "terminal_folder", "terminal_launch"]
 
-_DEFAULT_PATH = "/bin:/usr/bin"
+DEFAULT_PATH = "/bin:/usr/bin"
 """Where the system looks for a program when a child has no `PATH`."""
 
 _ABSOLUTE_FAULTS = {
@@ -56,7 +56,7 @@ def pipe_launch(argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[st
     if "/" in program or "\0" in program:
         return Launch(program, seen, cwd)  # the kernel, or the start, finds the fault
     refused = errno.ENOENT
-    for folder in env.get("PATH", _DEFAULT_PATH).split(":"):
+    for folder in env.get("PATH", DEFAULT_PATH).split(":"):
         # Executed as it is written, from the child's folder: a script sees it as `$0`.
         candidate = os.path.join(folder, program)
         fault = _executable_fault(os.path.join(cwd, candidate))

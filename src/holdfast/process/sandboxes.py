@@ -17,11 +17,12 @@ from holdfast.process.enclosed import EnclosedChild
 from holdfast.process.enclosing import EMPTY_FD, Enclosure, start_enclosed
 from holdfast.process.limits import has_kernel_limits
 from holdfast.process.outcome import SandboxedOutcome
-from holdfast.process.program import Launch
+from holdfast.process.program import DEFAULT_PATH, Launch
 from holdfast.protocol.process import Enforcement, ProcessLimits
 from holdfast.protocol.sandbox import GlobPath, ManagedProfile, RestrictedFiles, SandboxContext
 from holdfast.sandbox.bwrap import plan
 from holdfast.sandbox.ladder import Ladder, Rung, climb
+from holdfast.sandbox.landlock import ruleset
 from holdfast.sandbox.policy import Policy
 from holdfast.sandbox.resolve import Facts, resolve
 from holdfast.sandbox.seccomp import filter_program
@@ -30,23 +31,6 @@ from holdfast.sandbox.targets import MountTargets
 __all__ = ["Sandbox", "Sandboxes", "shared_sandboxes"]
 
 logger = logging.getLogger(__name__)
-
-_TERMINAL_OWNERS = ("/usr/bin/setsid", "/bin/setsid")
-"""
-Programs that make a terminal the controlling one of what they execute.
-
-Inside a sandbox the command is not the leader of a session, and so cannot by itself.
-"""
-
-_NAMING_SHELLS = ("/usr/bin/bash", "/bin/bash")
-"""Shells that can execute a program under another name, for launchers that cannot."""
-
-_NAMING = ("--norc", "-c", 'exec -a "$0" -- "$@"')
-"""
-How they are asked to.
-
-Without the first, they take an input that they cannot ask about for a remote login.
-"""
 
 
 class Sandbox:
@@ -64,11 +48,11 @@ class Sandbox:
         self.enforcement = Enforcement(rung=ladder.rung, gaps=ladder.gaps)
         """What holds for all that is started in it."""
         self._policy = policy
-        self._can_name = "--argv0" in launcher.options
         self._targets = targets
         self._to_verify = made.to_verify
         self._places = [(target.path, target.kind) for target in made.targets]
         self._paths = [path for path, _ in self._places]
+        listens = ladder.listens and policy.network == "restricted"
         options = made.argv(range(EMPTY_FD, EMPTY_FD + made.blanks))
         if "--disable-userns" not in launcher.options:
             options.remove("--disable-userns")  # the filter refuses them too
@@ -80,8 +64,12 @@ class Sandbox:
             # In the last moment of a command nothing of its sandbox may be missing.
             tells_end=bool(made.targets),
             filter=filter_program(
-                "restricted" if policy.network == "restricted" else "open", _MACHINE
+                "restricted" if policy.network == "restricted" else "open",
+                platform.machine(),
+                tells=listens,
             ),
+            listen=listens,
+            landlock=ruleset(policy, ladder.landlock_abi),
         )
         self._reserve()
 
@@ -103,14 +91,11 @@ class Sandbox:
         Start a command; its program is looked for inside.
 
         Raises:
-            InvalidParams: It cannot be given the name it is to have.
             SpawnFailed: The sandbox could not be built; nothing is left of it.
             OSError: No descriptor is left to start it with.
         """
-        if launch.argv[0] != launch.program and (terminal is not None or not self._can_name):
-            launch = self._with_name(launch)
-        if terminal is not None:
-            launch = self._with_terminal(launch)
+        program = self._find(launch.program, launch.cwd, env.get("PATH"))
+        launch = Launch(program, launch.argv, launch.cwd)
         self._reserve()
         try:
             child = await start_enclosed(
@@ -138,41 +123,26 @@ class Sandbox:
                 f"the sandbox's places cannot be made: {error}", errno=error.errno
             ) from error
 
-    def outcome(self, program: str) -> SandboxedOutcome:
+    def outcome(self, child: EnclosedChild) -> SandboxedOutcome:
         """What to make of the end of a command that was started in it."""
-        return SandboxedOutcome(program)
+        assert child.report is not None  # it was started
+        return SandboxedOutcome(child.report, child.attempts)
 
-    def _with_terminal(self, launch: Launch) -> Launch:
-        for owner in _TERMINAL_OWNERS:
-            if self._is_inside(owner):
-                return _behind(launch, owner, "-c", "--", launch.program)
-        return launch
-
-    def _with_name(self, launch: Launch) -> Launch:
-        """
-        The same, by a shell that gives it its name.
-
-        Raises:
-            InvalidParams: There is none inside.
-        """
-        name = launch.argv[0]
-        for shell in _NAMING_SHELLS:
-            if self._is_inside(shell):
-                return _behind(launch, shell, *_NAMING, name, launch.program)
-        raise InvalidParams("arg0 needs bubblewrap 0.9 on the host or bash in the sandbox")
-
-    def _is_inside(self, program: str) -> bool:
-        if not os.access(program, os.X_OK):
-            return False
-        return self._policy.access(os.path.realpath(program)) != "deny"
-
-
-def _behind(launch: Launch, program: str, *arguments: str) -> Launch:
-    """A command that another program executes, with what is before its own arguments."""
-    return Launch(program, [program, *arguments, *launch.argv[1:]], launch.cwd)
-
-
-_MACHINE = platform.machine()
+    def _find(self, program: str, cwd: str, path: str | None) -> str:
+        """The file that a name stands for inside, as `execvp` finds it; nothing if none does."""
+        if "/" in program:
+            return program
+        refused = ""
+        for folder in (DEFAULT_PATH if path is None else path).split(":"):
+            candidate = os.path.join(folder, program)
+            place = os.path.join(os.path.realpath(os.path.join(cwd, folder)), program)
+            found = os.path.realpath(place)
+            if not os.path.isfile(found) or "deny" in map(self._policy.access, (place, found)):
+                continue
+            if os.access(found, os.X_OK):
+                return candidate
+            refused = refused or candidate
+        return refused
 
 
 class Sandboxes:

@@ -293,7 +293,7 @@ class LocalProcesses:
             raise
         held = sandbox.enforcement
         logger.info("process %s is in a sandbox, rung %s", params.process_id, held.rung)
-        return self._adopt(params, child, sandbox.outcome(argv[0]), held)
+        return self._adopt(params, child, sandbox.outcome(child), held)
 
     def end(self, reason: Reason) -> None:
         """Kill every process and what is left of its group; nothing is kept after its close."""

@@ -17,6 +17,7 @@ __all__ = [
     "EnvPolicy",
     "ExitedEvent",
     "ListResponse",
+    "NetworkAttempt",
     "OutputChunk",
     "OutputEvent",
     "OutputStream",
@@ -243,6 +244,21 @@ class OutputEvent(Wire, frozen=True, kw_only=True):
     chunk: bytes
 
 
+class NetworkAttempt(Wire, frozen=True, kw_only=True):
+    """A call for the network that a sandbox refused. An extension of Holdfast."""
+
+    program: str
+    """Whose process made it, as the kernel shortens the name; empty if that is not known."""
+    family: str
+    """`IPv4` or `IPv6`."""
+    kind: str
+    """Of the socket it asked for: `stream`, `datagram`, `raw` or `other`."""
+
+    def __str__(self) -> str:
+        who = self.program or "it"
+        return f"{who} asked for an {self.family} {self.kind} socket"
+
+
 class ExitedEvent(Wire, frozen=True, kw_only=True):
     process_id: str
     seq: int
@@ -251,6 +267,8 @@ class ExitedEvent(Wire, frozen=True, kw_only=True):
     """Absent only on a server older than the field."""
     limit: str | UnsetType = UNSET
     """Which of its limits ended it, in words, if one did. An extension of Holdfast."""
+    network_attempts: list[NetworkAttempt] | UnsetType = UNSET
+    """What its sandbox refused it, if it tried. An extension of Holdfast."""
 
 
 class ClosedEvent(Wire, frozen=True, kw_only=True):

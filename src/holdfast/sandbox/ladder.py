@@ -6,26 +6,33 @@ So the ladder is short. It says which rung works here, what even that leaves ope
 and what to change where none does.
 """
 
-import ctypes
+import fcntl
 import os
 import platform
+import socket
 import subprocess
 from collections.abc import Mapping
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from holdfast.sandbox.landlock import OLDEST_ABI, SCOPING_ABI, landlock_abi, ruleset
 from holdfast.sandbox.launcher import Launcher, find_launcher
-from holdfast.sandbox.seccomp import MACHINES, filter_program
+from holdfast.sandbox.machines import MACHINES
+from holdfast.sandbox.policy import Policy
+from holdfast.sandbox.seccomp import filter_program
+from holdfast.sandbox.stage import STAGE_PATH, make_stage
 
-__all__ = ["Ladder", "Rung", "climb", "landlock_abi"]
+__all__ = ["Ladder", "Rung", "climb"]
 
 _PROBE_LIMIT = 10.0
 """Seconds that a trial may take."""
 
-_LANDLOCK_CREATE_RULESET = 444
-_LANDLOCK_VERSION = 1
+_LOWEST_FD = 10
+"""The last stage moves, closes and opens descriptors below it."""
 
 _NAMESPACES = (
     "--unshare-user",
@@ -35,6 +42,10 @@ _NAMESPACES = (
     "--unshare-uts",
     "--unshare-cgroup-try",
 )
+
+
+_PROC = ("--proc", "/proc")
+_NO_PROC = ("--tmpfs", "/proc")
 
 
 class Rung(StrEnum):
@@ -54,77 +65,126 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     rung: Rung
     launcher: Launcher | None = None
     landlock_abi: int = 0
-    """0 if the kernel has no Landlock. It is not used yet."""
+    """The version of Landlock that is applied; 0 if the kernel has none, or it does not work."""
+    listens: bool = False
+    """Whether the kernel tells us of attempts to reach the network."""
     problem: str | None = None
     """Why it is not the highest rung, and what to change."""
     gaps: tuple[str, ...] = ()
     """What a sandbox on this rung does not stop."""
 
 
+class _Trial(NamedTuple):
+    """One way to build a sandbox."""
+
+    launcher: Launcher
+    proc: tuple[str, str] = _PROC
+    landlock_abi: int = 0
+    listens: bool = False
+
+
 def climb(environ: Mapping[str, str] | None = None) -> Ladder:
     """Find out what works; takes some hundredths of a second."""
-    abi = landlock_abi()
     if platform.machine() not in MACHINES:
         problem = f"no filter of system calls is known for {platform.machine()}"
-        return Ladder(rung=Rung.NONE, landlock_abi=abi, problem=problem)
+        return Ladder(rung=Rung.NONE, problem=problem)
     launcher = find_launcher(environ)
     if not isinstance(launcher, Launcher):
-        return Ladder(rung=Rung.NONE, landlock_abi=abi, problem=launcher)
-    complaint = _try(launcher, "--proc", "/proc")
+        return Ladder(rung=Rung.NONE, problem=launcher)
+    best = _Trial(launcher, landlock_abi=landlock_abi(), listens=True)
+    if _try(best) is None:
+        return _ladder(Rung.FULL, best)
+    plain = _Trial(launcher)
+    complaint = _try(plain)
     if complaint is None:
-        return Ladder(rung=Rung.FULL, launcher=launcher, landlock_abi=abi, gaps=_gaps())
-    if "proc" in complaint and _try(launcher, "--tmpfs", "/proc") is None:
-        return Ladder(
-            rung=Rung.WITHOUT_PROC,
-            launcher=launcher,
-            landlock_abi=abi,
-            problem=f"{complaint}; a container needs an unmasked /proc for more",
-            gaps=(*_gaps(), "programs that need /proc may fail: it is empty"),
+        return _ladder(Rung.FULL, _improved(plain, best))
+    without = plain._replace(proc=_NO_PROC)
+    if "proc" in complaint and _try(without) is None:
+        return _ladder(
+            Rung.WITHOUT_PROC,
+            _improved(without, best),
+            f"{complaint}; a container needs an unmasked /proc for more",
         )
     problem = f"{complaint}; {_advice(complaint, Path('/proc'))}"
-    return Ladder(rung=Rung.NONE, launcher=launcher, landlock_abi=abi, problem=problem)
+    return Ladder(rung=Rung.NONE, launcher=launcher, problem=problem)
 
 
-def landlock_abi() -> int:
-    """The version of Landlock in this kernel; 0 if it has none or it is off."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    return max(0, int(libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION)))
+def _improved(trial: _Trial, best: _Trial) -> _Trial:
+    """With whatever makes it better and works here, each tried for itself."""
+    if _try(better := trial._replace(landlock_abi=best.landlock_abi)) is None:
+        trial = better
+    if _try(better := trial._replace(listens=True)) is None:
+        trial = better
+    return trial
 
 
-def _try(launcher: Launcher, *proc: str) -> str | None:
+def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> Ladder:
+    gaps = _gaps(trial.landlock_abi)
+    if rung is Rung.WITHOUT_PROC:
+        gaps = (*gaps, "programs that need /proc may fail: it is empty")
+    return Ladder(
+        rung=rung,
+        launcher=trial.launcher,
+        landlock_abi=trial.landlock_abi,
+        listens=trial.listens,
+        problem=problem,
+        gaps=gaps,
+    )
+
+
+def _try(trial: _Trial) -> str | None:
     """Run the launcher in a sandbox of its own; what it complains of, if it does."""
-    program = filter_program("restricted", platform.machine())
-    fd = os.memfd_create("filter", os.MFD_CLOEXEC)
-    try:
-        os.write(fd, program)
-        os.lseek(fd, 0, os.SEEK_SET)
-        arguments = ["--seccomp", str(fd), "--die-with-parent", "--ro-bind", "/", "/"]
-        arguments += ["--dev", "/dev", *_NAMESPACES, *proc, "--cap-drop", "ALL"]
+    machine, launcher = platform.machine(), trial.launcher
+    with ExitStack() as stack:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack.callback(ours.close)
+        stack.callback(theirs.close)
+        report = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
+        stack.callback(os.close, report)
+        stage = make_stage(
+            machine,
+            program=launcher.path,
+            argv=[launcher.path, "--version"],
+            report=report,
+            filter_program=filter_program("restricted", machine, tells=trial.listens),
+            listen=trial.listens,
+            landlock=ruleset(Policy(full_write=False), trial.landlock_abi),
+        )
+        file = os.memfd_create("stage", os.MFD_CLOEXEC)
+        stack.callback(os.close, file)
+        os.write(file, stage)
+        os.lseek(file, 0, os.SEEK_SET)
+        arguments = ["--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", *_NAMESPACES]
+        arguments += [*trial.proc, "--cap-drop", "ALL"]
+        arguments += ["--perms", "0500", "--file", str(file), STAGE_PATH]
         if "--disable-userns" in launcher.options:
             arguments.append("--disable-userns")
-        done = subprocess.run(
-            [launcher.path, *arguments, "--", launcher.path, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            pass_fds=[fd],
-            env={},
-            cwd="/",
-            timeout=_PROBE_LIMIT,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    finally:
-        os.close(fd)
+        try:
+            done = subprocess.run(
+                [launcher.path, *arguments, "--", STAGE_PATH],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                pass_fds=[file, report],
+                env={},
+                cwd="/",
+                timeout=_PROBE_LIMIT,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            return str(error)
     if done.returncode == 0:
         return None
     return done.stderr.decode("utf-8", "replace").strip() or f"bwrap: status {done.returncode}"
 
 
-def _gaps() -> tuple[str, ...]:
+def _gaps(abi: int) -> tuple[str, ...]:
+    fifos = "existing FIFOs that can be seen can be written to (Landlock is not applied)"
+    if abi >= OLDEST_ABI:
+        fifos = "FIFOs in a protected folder below a writable one can be written to"
+    kinds = "sockets" if abi < SCOPING_ABI else "socket files"
     gaps = [
-        "existing FIFOs that can be seen can be written to (Landlock is not applied)",
-        "with the network enabled, sockets of other programs that can be seen can be used",
+        fifos,
+        f"with the network enabled, {kinds} of other programs that can be seen can be used",
         "files that come to match a denied pattern after the start can be read",
         "hard links inside a writable folder reach the protected file behind them",
     ]

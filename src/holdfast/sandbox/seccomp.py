@@ -10,120 +10,14 @@ also closes the network. Pure: nothing here is loaded.
 import errno
 import struct
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
-__all__ = ["MACHINES", "FilterKind", "filter_program"]
+from holdfast.sandbox.machines import MACHINES
+
+__all__ = ["FilterKind", "filter_program"]
 
 FilterKind = Literal["restricted", "open"]
 """Without the network, or with it."""
-
-
-class _Machine(NamedTuple):
-    """What a filter has to know of a processor."""
-
-    audit_arch: int
-    numbers: dict[str, int]
-    has_x32: bool = False
-
-
-_COMMON = {
-    "io_uring_setup": 425,
-    "io_uring_enter": 426,
-    "io_uring_register": 427,
-    "open_tree": 428,
-    "move_mount": 429,
-    "fsopen": 430,
-    "fsconfig": 431,
-    "fsmount": 432,
-    "fspick": 433,
-    "clone3": 435,
-    "pidfd_getfd": 438,
-    "mount_setattr": 442,
-}
-"""The same on every processor: all calls are, from number 424 on."""
-
-MACHINES = {
-    "x86_64": _Machine(
-        audit_arch=0xC000003E,
-        has_x32=True,
-        numbers=_COMMON
-        | {
-            "ioctl": 16,
-            "socket": 41,
-            "connect": 42,
-            "accept": 43,
-            "sendto": 44,
-            "shutdown": 48,
-            "bind": 49,
-            "listen": 50,
-            "getsockname": 51,
-            "getpeername": 52,
-            "socketpair": 53,
-            "setsockopt": 54,
-            "getsockopt": 55,
-            "clone": 56,
-            "ptrace": 101,
-            "pivot_root": 155,
-            "mount": 165,
-            "umount2": 166,
-            "add_key": 248,
-            "request_key": 249,
-            "keyctl": 250,
-            "unshare": 272,
-            "accept4": 288,
-            "perf_event_open": 298,
-            "recvmmsg": 299,
-            "open_by_handle_at": 304,
-            "sendmmsg": 307,
-            "setns": 308,
-            "process_vm_readv": 310,
-            "process_vm_writev": 311,
-            "kcmp": 312,
-            "bpf": 321,
-            "userfaultfd": 323,
-        },
-    ),
-    "aarch64": _Machine(
-        audit_arch=0xC00000B7,
-        numbers=_COMMON
-        | {
-            "ioctl": 29,
-            "umount2": 39,
-            "mount": 40,
-            "pivot_root": 41,
-            "unshare": 97,
-            "ptrace": 117,
-            "socket": 198,
-            "socketpair": 199,
-            "bind": 200,
-            "listen": 201,
-            "accept": 202,
-            "connect": 203,
-            "getsockname": 204,
-            "getpeername": 205,
-            "sendto": 206,
-            "setsockopt": 208,
-            "getsockopt": 209,
-            "shutdown": 210,
-            "add_key": 217,
-            "request_key": 218,
-            "keyctl": 219,
-            "clone": 220,
-            "perf_event_open": 241,
-            "accept4": 242,
-            "recvmmsg": 243,
-            "open_by_handle_at": 265,
-            "setns": 268,
-            "sendmmsg": 269,
-            "process_vm_readv": 270,
-            "process_vm_writev": 271,
-            "kcmp": 272,
-            "bpf": 280,
-            "userfaultfd": 282,
-        },
-    ),
-}
-"""By the name that `uname -m` prints."""
 
 _ALWAYS_REFUSED = (
     # Other processes: their memory, their registers, their descriptors.
@@ -212,12 +106,20 @@ _ALLOW = 0x7FFF0000
 _KILL_PROCESS = 0x80000000
 _REFUSE = 0x00050000 | errno.EPERM
 _UNKNOWN_CALL = 0x00050000 | errno.ENOSYS
+_TELL = 0x7FC00000
+"""Lets whoever has the descriptor of the filter decide."""
 
 
 @cache
-def filter_program(kind: FilterKind, machine: str) -> bytes:
+def filter_program(kind: FilterKind, machine: str, *, tells: bool = False) -> bytes:
     """
-    The filter, as the array of instructions that bubblewrap takes.
+    The filter, as an array of instructions.
+
+    Args:
+        kind: Whether it closes the network.
+        machine: The processor.
+        tells: Whether somebody is to be told of attempts to reach the network, and
+            refuses them. If there is nobody, the call fails with ENOSYS.
 
     Raises:
         KeyError: The numbers of that machine's system calls are not known here.
@@ -241,9 +143,12 @@ def filter_program(kind: FilterKind, machine: str) -> bytes:
     code += _when(number["clone"], _refuse_flags(_NEW_NAMESPACES))
     code += _when(number["unshare"], _refuse_flags(_NEW_NAMESPACES | _NEW_TIME_NAMESPACE))
     code += _when(number["ioctl"], _refuse_values(1, _TIOCSTI, _TIOCLINUX))
-    sockets = _only_connected_unix() if kind == "restricted" else _only_common_families()
-    code += _when(number["socket"], sockets)
-    code += _when(number["socketpair"], sockets)
+    if kind == "restricted":
+        code += _when(number["socket"], _only_connected_unix(_TELL if tells else _REFUSE))
+        code += _when(number["socketpair"], _only_connected_unix(_REFUSE))
+    else:
+        code += _when(number["socket"], _only_common_families())
+        code += _when(number["socketpair"], _only_common_families())
     code.append(_op(_RETURN, _ALLOW))
     return b"".join(code)
 
@@ -302,20 +207,24 @@ def _only_common_families() -> list[bytes]:
     ]
 
 
-def _only_connected_unix() -> list[bytes]:
+def _only_connected_unix(internet: int) -> list[bytes]:
     """
     Sockets of the machine itself, and of those only the kinds that need `connect`.
 
     A datagram socket sends to any address with `sendmsg`, which cannot be refused:
-    data and descriptors would get out. One of a pair can do so too.
+    data and descriptors would get out. One of a pair can do so too. `internet` is what
+    becomes of the families that reach other machines.
     """
     return [
         _argument(0),
-        _op(_JUMP_EQUAL, _AF_UNIX, 0, 4),
+        _op(_JUMP_EQUAL, _AF_INET, 6, 0),
+        _op(_JUMP_EQUAL, _AF_INET6, 5, 0),
+        _op(_JUMP_EQUAL, _AF_UNIX, 0, 5),
         _argument(1),
         _op(_AND, _SOCK_TYPE_MASK),
-        _op(_JUMP_EQUAL, _SOCK_STREAM, 2, 0),
-        _op(_JUMP_EQUAL, _SOCK_SEQPACKET, 1, 0),
+        _op(_JUMP_EQUAL, _SOCK_STREAM, 3, 0),
+        _op(_JUMP_EQUAL, _SOCK_SEQPACKET, 2, 1),
+        _op(_RETURN, internet),
         _op(_RETURN, _REFUSE),
         _op(_RETURN, _ALLOW),
     ]

@@ -14,10 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-__all__ = ["Mount", "MountTable", "Planned", "fault", "is_built", "read_table"]
-
-_BUILDING: Final = ("/newroot", "/oldroot")
-"""Where bubblewrap has things while it builds."""
+__all__ = ["Mount", "MountTable", "Planned", "fault", "read_table"]
 
 _OWN: Final = ("/dev/", "/proc/")
 """Where it mounts what no plan names."""
@@ -53,13 +50,6 @@ def read_table(text: str) -> MountTable:
         _, _, device, root, path, options, _ = line.split(" ", 6)
         table[_plain(path)] = Mount(device, _plain(root), options.startswith("rw"))
     return table
-
-
-def is_built(inside: MountTable, host: MountTable) -> bool:
-    """Whether all is mounted and the host's own tree is gone."""
-    if inside.get("/dev") == host.get("/dev") or "/dev" not in inside:
-        return False  # it has not even begun
-    return not any(path.startswith(_BUILDING) and path not in host for path in inside)
 
 
 def fault(

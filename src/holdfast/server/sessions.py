@@ -99,6 +99,7 @@ class _Push:
                 exit_code=-1 if verdict.exit_code is None else verdict.exit_code,
                 sandbox_denied=verdict.denial is not None,
                 limit=(verdict.detail or UNSET) if verdict.reason is Reason.LIMIT else UNSET,
+                network_attempts=list(verdict.network_attempts) or UNSET,
             )
             owner.send(encode_notification(PROCESS_EXITED.name, event))
 

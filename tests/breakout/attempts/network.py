@@ -4,6 +4,9 @@ import ctypes
 import mmap
 import os
 import socket
+import struct
+import threading
+from contextlib import suppress
 
 from tests.breakout.inside import Ground, in_a_child, numbered, syscall
 from tests.breakout.table import attempt
@@ -19,6 +22,36 @@ def connect_to_a_server_over_ipv6(at: Ground) -> None:
     if "tcp6" not in at.outsider:
         raise OSError(97, "EAFNOSUPPORT")
     socket.create_connection(("::1", at.outsider["tcp6"])).close()
+
+
+@attempt("workspace", blocked_by="EPERM")
+def connect_behind_a_filter_of_my_own(at: Ground) -> None:
+    """Of several filters the strictest counts; one that allows everything opens nothing."""
+    allow = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000))
+    program = struct.pack("=HxxxxxxQ", 1, ctypes.addressof(allow))
+    syscall("prctl", 38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    syscall("prctl", 22, 2, program, 0, 0)  # PR_SET_SECCOMP
+    socket.create_connection(("127.0.0.1", at.outsider["tcp4"])).close()
+
+
+@attempt("workspace", blocked_by="EPERM", env={"PATH": "/usr/bin:/bin"})
+def connect_from_many_threads_at_once(at: Ground) -> None:
+    """Each waits for the answer to its own call; none may get that of another."""
+    got: list[socket.socket] = []
+
+    def ask() -> None:
+        for _ in range(50):
+            with suppress(PermissionError):
+                got.append(socket.socket())
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if not got:
+        raise PermissionError(1, "EPERM")
+    socket.create_connection(("127.0.0.1", at.outsider["tcp4"])).close()
 
 
 @attempt("workspace", "offline", blocked_by="EPERM")

@@ -4,7 +4,7 @@ import os
 import socket
 
 from tests.breakout.inside import Ground, send_message, unix_address
-from tests.breakout.table import attempt
+from tests.breakout.table import attempt, unless_landlock
 
 
 @attempt("read-only", "workspace", "offline", "narrow", blocked_by="EPERM ENOENT")
@@ -33,6 +33,26 @@ def connect_to_a_socket_of_packets(at: Ground) -> None:
 def connect_to_a_socket_without_a_path(at: Ground) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         stream.connect("\0" + at.outsider["abstract"][1:])
+
+
+@attempt(
+    "networked",
+    blocked_by="EPERM",
+    gap=unless_landlock(6, "with the network, sockets without a path are those of the host"),
+)
+def connect_to_a_socket_without_a_path_with_the_network(at: Ground) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        stream.connect("\0" + at.outsider["abstract"][1:])
+
+
+@attempt(
+    "networked",
+    blocked_by="EPERM",
+    gap=unless_landlock(6, "with the network, sockets without a path are those of the host"),
+)
+def send_a_message_to_a_socket_without_a_path_with_the_network(at: Ground) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        send_message(sender.fileno(), b"x", address=unix_address(at.outsider["abstract_dgram"]))
 
 
 @attempt("workspace", blocked_by="EPERM")

@@ -11,7 +11,7 @@ from holdfast.cli.status import Ended
 from holdfast.events import UNKNOWN_DENIAL, Denial, DenialKind, Reason, Verdict
 from holdfast.protocol.handshake import EnvironmentInfo, ShellInfo
 from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import ProcessLimits
+from holdfast.protocol.process import NetworkAttempt, ProcessLimits
 
 FOLDER = PathUri.from_path("/srv")
 
@@ -90,6 +90,9 @@ def test_an_unknown_sandbox_ends_the_run() -> None:
     assert end.value.status == 125
 
 
+CURL = NetworkAttempt(program="curl", family="IPv6", kind="datagram")
+
+
 def _denied(denial: Denial) -> Verdict:
     return Verdict(reason=Reason.EXITED, exit_code=1, denial=denial)
 
@@ -119,6 +122,11 @@ def _denied(denial: Denial) -> Verdict:
             "denied by the sandbox: x: sandbox says no",
         ),
         (_denied(UNKNOWN_DENIAL), "denied by the sandbox: it does not say what"),
+        (
+            Verdict(reason=Reason.EXITED, exit_code=6, network_attempts=(CURL,)),
+            "there is no network in the sandbox: curl asked for an IPv6 datagram socket",
+        ),
+        (Verdict(reason=Reason.EXITED, exit_code=0, network_attempts=(CURL,)), None),
         (
             Verdict(reason=Reason.LIMIT, exit_code=137, detail="wrote more than 5 bytes"),
             "ended by a limit: it wrote more than 5 bytes",

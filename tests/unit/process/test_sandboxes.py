@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.errors import CannotEnforce, InvalidParams
@@ -31,7 +32,7 @@ from holdfast.protocol.sandbox import (
 )
 from holdfast.sandbox import launcher as launcher_module
 from holdfast.sandbox.ladder import Rung
-from tests.unit.process.starting import LIMIT, closed, eventually, output, program, shell
+from tests.unit.process.starting import LIMIT, closed, eventually, output, program, shell, written
 
 ROOT = FileEntry(path=SpecialPath(value=SpecialValue(kind="root")), access="read")
 
@@ -161,6 +162,81 @@ async def test_a_network_attempt_is_in_the_verdict(processes: LocalProcesses) ->
 
     assert verdict.denial is not None
     assert verdict.denial.kind is DenialKind.OPERATION_NOT_PERMITTED
+    assert verdict.denial.network
+    (attempt,) = verdict.network_attempts
+    assert (attempt.family, attempt.kind) == ("IPv4", "stream")
+    assert attempt.program.startswith("python")
+
+
+async def test_one_that_the_command_keeps_to_itself_is_there_too(processes: LocalProcesses) -> None:
+    script = """
+import socket
+for family in (socket.AF_INET6, socket.AF_INET):
+    for _ in range(200):
+        try: socket.socket(family, socket.SOCK_DGRAM)
+        except PermissionError: pass
+        else: raise SystemExit("it got one")
+raise SystemExit("cannot resolve host")
+"""
+    params = program("/usr/bin/env", "python3", "-c", script, sandbox=managed())
+
+    process = await start(processes, params)
+    verdict = await closed(process)
+
+    assert output(process) == b"cannot resolve host\n"
+    assert verdict.denial is None
+    assert [(one.family, one.kind) for one in verdict.network_attempts] == [
+        ("IPv6", "datagram"),
+        ("IPv4", "datagram"),
+    ]
+
+
+async def test_of_many_attempts_some_are_kept(processes: LocalProcesses) -> None:
+    script = """
+import ctypes, socket
+for number in range(40):
+    ctypes.CDLL(None).prctl(15, b"name-%d" % number, 0, 0, 0)
+    try: socket.socket()
+    except PermissionError: pass
+"""
+    params = program("/usr/bin/env", "python3", "-c", script, sandbox=managed())
+
+    verdict = await closed(await start(processes, params))
+
+    assert verdict.exit_code == 0
+    assert [one.program for one in verdict.network_attempts] == [f"name-{n}" for n in range(16)]
+
+
+async def test_a_command_that_is_killed_in_the_middle_of_attempts_leaves_nothing(
+    processes: LocalProcesses,
+) -> None:
+    script = """
+import socket, sys
+print("up", flush=True)
+while True:
+    try: socket.socket()
+    except PermissionError: pass
+"""
+    fds = set(os.listdir("/proc/self/fd"))
+    params = program("/usr/bin/env", "python3", "-c", script, sandbox=managed())
+    process = await start(processes, params)
+    await written(process, b"up")
+
+    process.terminate()
+    verdict = await closed(process)
+
+    assert verdict.reason is Reason.TERMINATED
+    assert set(os.listdir("/proc/self/fd")) == fds
+
+
+async def test_with_the_network_there_are_none(processes: LocalProcesses) -> None:
+    script = "import socket; socket.socket(); raise SystemExit(1)"
+    sandbox = managed(network="enabled")
+    params = program("/usr/bin/env", "python3", "-c", script, sandbox=sandbox)
+
+    verdict = await closed(await start(processes, params))
+
+    assert (verdict.exit_code, verdict.network_attempts) == (1, ())
 
 
 async def test_terminate_ends_a_command_and_a_start(processes: LocalProcesses) -> None:
@@ -195,22 +271,90 @@ async def test_a_limit_ends_a_command_in_a_sandbox(processes: LocalProcesses) ->
     assert verdict.detail == "ran for more than 0.03 seconds"
 
 
-async def test_a_terminal_of_a_profile_that_hides_its_owner_still_works(
-    processes: LocalProcesses, ws: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.process.sandboxes._TERMINAL_OWNERS", ())
+async def test_a_terminal_is_the_controlling_one(processes: LocalProcesses) -> None:
+    params = shell("echo x >/dev/tty; ps -o tpgid= -p $$ >/dev/stdout", sandbox=managed(), tty=True)
 
-    process = await start(processes, shell("test -t 0; echo $?", sandbox=managed(), tty=True))
+    process = await start(processes, params)
+    verdict = await closed(process)
+
+    assert verdict.exit_code == 0
+    said = output(process).split()
+    assert said[0] == b"x"
+    assert int(said[1]) > 0
+
+
+@pytest.mark.parametrize("tty", [False, True])
+async def test_a_command_has_the_name_that_it_is_given(
+    processes: LocalProcesses, tty: bool
+) -> None:
+    params = shell('tr "\\0" " " </proc/$$/cmdline', sandbox=managed(), tty=tty, arg0="another")
+
+    process = await start(processes, params)
     await closed(process)
 
-    assert output(process) == b"0\r\n"
+    assert output(process).startswith(b"another -c ")
 
 
-async def test_a_name_that_cannot_be_given_is_refused(
-    processes: LocalProcesses, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "code", "reason"),
+    [
+        ("/no-such-place/sandbox", 127, "No such file or directory"),
+        ("no-such-program", 127, "No such file or directory"),
+        ("/etc/passwd", 126, "Permission denied"),
+        ("/etc", 126, "Permission denied"),
+        ("/etc/passwd/x", 126, "it cannot be executed"),
+    ],
+)
+async def test_a_program_that_cannot_be_executed_is_told_as_a_shell_does(
+    processes: LocalProcesses, name: str, code: int, reason: str
 ) -> None:
-    monkeypatch.setattr("holdfast.process.sandboxes._NAMING_SHELLS", ())
-    params = program("/bin/true", sandbox=managed(), arg0="x", tty=True)
+    process = await start(processes, program(name, sandbox=managed()))
+    verdict = await closed(process)
 
-    with pytest.raises(InvalidParams, match=r"arg0 needs bubblewrap 0\.9"):
-        await start(processes, params)
+    assert (verdict.reason, verdict.exit_code) == (Reason.EXITED, code)
+    assert output(process).decode() == f"holdfast: {name}: {reason}\n"
+    assert (verdict.denial is not None) == (reason == "Permission denied")
+
+
+async def test_arguments_that_are_too_long_are_told(processes: LocalProcesses) -> None:
+    process = await start(processes, program("/bin/echo", "x" * 200_000, sandbox=managed()))
+    verdict = await closed(process)
+
+    assert verdict.exit_code == 126
+    assert output(process) == b"holdfast: /bin/echo: Argument list too long\n"
+
+
+async def test_a_script_without_a_first_line_is_run_by_a_shell(
+    processes: LocalProcesses, ws: Path
+) -> None:
+    script = ws / "script"
+    script.write_text('echo "$0 $1"\n')
+    script.chmod(0o755)
+
+    process = await start(processes, program(str(script), "x", sandbox=managed()))
+    verdict = await closed(process)
+
+    assert (verdict.exit_code, output(process)) == (0, f"{script} x\n".encode())
+
+
+async def test_a_name_is_looked_for_where_it_can_be_seen(
+    processes: LocalProcesses, ws: Path
+) -> None:
+    for place, mode in (("hidden", 0o755), ("plain", 0o644), ("seen", 0o755)):
+        (ws / place).mkdir()
+        file = ws / place / "tool"
+        file.write_text(f"#!/bin/sh\necho {place}\n")
+        file.chmod(mode)
+    denied = FileEntry(path=PlainPath(path=PathUri.from_path(f"{ws}/hidden")), access="deny")
+    folders = ":".join(f"{ws}/{place}" for place in ("missing", "hidden", "plain", "seen"))
+    params = program("tool", sandbox=managed(denied), env={"PATH": folders})
+
+    process = await start(processes, params)
+    await closed(process)
+    assert output(process) == b"seen\n"
+
+    (ws / "seen/tool").unlink()
+    process = await start(processes, msgspec.structs.replace(params, process_id="again"))
+    verdict = await closed(process)
+    assert verdict.exit_code == 126
+    assert output(process) == f"holdfast: {ws}/plain/tool: Permission denied\n".encode()

@@ -1,13 +1,16 @@
 """What works here is tried; what does not is told with what to change."""
 
 import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.sandbox import ladder as module
 from holdfast.sandbox import launcher as launcher_module
-from holdfast.sandbox.ladder import Rung, climb, landlock_abi
+from holdfast.sandbox.ladder import Rung, climb
+from holdfast.sandbox.landlock import OLDEST_ABI, landlock_abi
 from tests.unit.sandbox.test_launcher import script
 
 OPTIONS = " ".join(sorted(launcher_module.NEEDED | {"--disable-userns"}))
@@ -118,5 +121,52 @@ def test_where_nothing_is_known_nothing_is_promised(tmp_path: Path) -> None:
     assert module._advice("", tmp_path) == "user namespaces cannot be made here"
 
 
-def test_landlock_is_asked_for_without_being_used() -> None:
-    assert landlock_abi() >= 0
+FILTERED = """
+import ctypes, struct, sys
+from holdfast.sandbox.ladder import climb
+from holdfast.sandbox.machines import MACHINES
+import platform
+numbers = MACHINES[platform.machine()].numbers
+refuse, allow = (0x06, 0, 0, 0x50000 | 1), (0x06, 0, 0, 0x7FFF0000)
+code = {
+    "landlock": [(0x20, 0, 0, 0), (0x15, 0, 1, numbers["landlock_restrict_self"]), refuse, allow],
+    "listening": [
+        (0x20, 0, 0, 0), (0x15, 0, 3, numbers["seccomp"]),
+        (0x20, 0, 0, 24), (0x45, 0, 1, 8), refuse, allow,
+    ],
+}[sys.argv[1]]
+program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in code))
+whole = struct.pack("=HxxxxxxQ", len(code), ctypes.addressof(program))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, whole, 0, 0) == 0
+ladder = climb()
+print(ladder.rung, ladder.landlock_abi > 0, ladder.listens, sep="|")
+print(*ladder.gaps, sep="|")
+"""
+"""Climbs where something refuses a part of it, as the filter of a container may."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("refused", "found", "gap"),
+    [
+        ("landlock", "full|False|True", "existing FIFOs that can be seen can be written to"),
+        ("listening", "full|True|False", "FIFOs in a protected folder below a writable one"),
+    ],
+)
+def test_what_does_not_work_here_is_left_out_for_itself(refused: str, found: str, gap: str) -> None:
+    if landlock_abi() < OLDEST_ABI:
+        pytest.skip("this kernel has no Landlock that could be refused")
+
+    done = subprocess.run(
+        [sys.executable, "-c", FILTERED, refused],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+
+    first, gaps = done.stdout.splitlines()
+    assert first == found
+    assert gap in gaps

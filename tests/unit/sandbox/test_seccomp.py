@@ -10,11 +10,13 @@ import sys
 
 import pytest
 
-from holdfast.sandbox.seccomp import MACHINES, FilterKind, filter_program
+from holdfast.sandbox.machines import MACHINES
+from holdfast.sandbox.seccomp import FilterKind, filter_program
 
 ALLOW = 0x7FFF0000
 KILL = 0x80000000
 EPERM = 0x50000 | errno.EPERM
+TELL = 0x7FC00000
 ENOSYS = 0x50000 | errno.ENOSYS
 
 ARCHES = sorted(MACHINES)
@@ -98,6 +100,23 @@ def test_new_namespaces_are_refused_and_new_processes_are_not(
     assert call(kind, machine, "unshare", new_time) == EPERM
     assert call(kind, machine, "unshare", files) == ALLOW
     assert call(kind, machine, "clone3") == ENOSYS
+
+
+@pytest.mark.parametrize("machine", ARCHES)
+def test_whoever_wants_to_know_is_told_of_attempts_to_reach_the_network(machine: str) -> None:
+    known = MACHINES[machine]
+    telling = filter_program("restricted", machine, tells=True)
+
+    def told(name: str, family: int, kind: int = 1) -> int:
+        return decide(telling, known.audit_arch, known.numbers[name], (family, kind))
+
+    unix, inet, netlink, inet6, vsock = 1, 2, 16, 10, 40
+    assert told("socket", inet) == told("socket", inet6, 2) == TELL
+    assert told("socket", netlink) == told("socket", vsock) == EPERM
+    assert told("socket", unix) == ALLOW
+    assert told("socket", unix, 2) == EPERM
+    assert told("socketpair", inet) == EPERM
+    assert filter_program("open", machine, tells=True) == filter_program("open", machine)
 
 
 @pytest.mark.parametrize(("kind", "machine"), BOTH)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.sandbox.verify import Planned, fault, is_built, read_table
+from holdfast.sandbox.verify import Planned, fault, read_table
 
 HOST = """\
 21 1 8:1 / / rw,relatime - ext4 /dev/root rw
@@ -114,14 +114,3 @@ def test_strange_names_are_read_as_they_are() -> None:
     assert found(INSIDE.replace(line(86), row), (Planned("/srv/a b\\c", "write"),)) == "/srv/ws/sub"
     only = "".join(line(number) for number in (81, 82, 83, 84, 85)) + row
     assert found(only, (Planned("/srv/a b\\c", "write"),)) is None
-
-
-def test_a_sandbox_is_built_once_the_host_is_gone() -> None:
-    host = read_table(HOST)
-    assert is_built(read_table(INSIDE), host)
-    assert not is_built({}, host)
-    assert not is_built(host, host)
-    assert not is_built(read_table(INSIDE.replace(" /srv ", " /newroot/srv ")), host)
-    assert not is_built(read_table(INSIDE + line(85).replace(" /srv ", " /oldroot ")), host)
-    named_so = "25 21 8:9 / /newroot rw - ext4 /dev/volume rw\n"
-    assert is_built(read_table(INSIDE + named_so), read_table(HOST + named_so))

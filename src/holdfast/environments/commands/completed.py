@@ -7,7 +7,7 @@ from holdfast.backends import ExecProcess
 from holdfast.environments.commands.capture import Captured
 from holdfast.errors import CommandFailed
 from holdfast.events import Denial, Reason, Verdict
-from holdfast.protocol.process import Enforcement
+from holdfast.protocol.process import Enforcement, NetworkAttempt
 
 __all__ = ["Completed"]
 
@@ -69,6 +69,11 @@ class Completed:
     def denial(self) -> Denial | None:
         """What was denied, as far as what the command wrote tells."""
         return self.verdict.denial
+
+    @property
+    def network_attempts(self) -> tuple[NetworkAttempt, ...]:
+        """Calls for the network that its sandbox refused; it may have failed for another reason."""
+        return self.verdict.network_attempts
 
     @property
     def enforcement(self) -> Enforcement | None:

@@ -1,0 +1,117 @@
+"""What the last stage of a start tells from inside a sandbox, and what it is told."""
+
+import asyncio
+import os
+import socket
+import struct
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.errors import SpawnFailed
+from holdfast.sandbox.stage import BUILT, GO, READY
+
+__all__ = ["Ready", "StageReport"]
+
+_ERROR = struct.Struct("=i")
+_CREDENTIALS = struct.Struct("=3i")
+_LONGEST = 64
+"""Bytes; more than it ever says at once."""
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The command is about to be executed."""
+
+    listener: int | None
+    """The descriptor of its filter, if that has one to tell."""
+
+
+class StageReport:
+    """
+    Our end of the line to a sandbox that is being built.
+
+    It is closed by whoever has it at last; `theirs` as soon as the launcher has it.
+    """
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ours.setblocking(False)
+        # Tells which process speaks, by the number that it has out here.
+        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+
+    def close(self) -> None:
+        self._ours.close()
+        self.theirs.close()
+
+    async def built(self) -> int | None:
+        """
+        Wait until all is mounted: the pid of the process that will be the command.
+
+        `None` if the launcher has failed before.
+
+        Raises:
+            SpawnFailed: It failed after that.
+        """
+        said, pid, _ = await self._receive()
+        if not said:
+            return None
+        self._check(said)
+        assert said == BUILT  # or it was not told to wait
+        return pid
+
+    def go(self) -> None:
+        """Let it go on, now that what it has built was looked at."""
+        with suppress(BrokenPipeError):  # it will be seen to have ended
+            self._ours.send(GO)
+
+    async def ready(self) -> Ready | None:
+        """
+        Wait until all is applied; `None` if the launcher has failed before.
+
+        Raises:
+            SpawnFailed: Something could not be applied.
+        """
+        said, _, fds = await self._receive()
+        if not said:
+            return None
+        self._check(said)
+        return Ready(fds[0] if fds else None)
+
+    def exec_error(self) -> int | None:
+        """Why the command could not be executed; nothing if it could, or may still be."""
+        try:
+            said = self._ours.recv(_LONGEST)
+        except OSError:
+            return None
+        return -_ERROR.unpack(said)[0] if said else None
+
+    def _check(self, said: bytes) -> None:
+        if said in (BUILT, READY):
+            return
+        error = -_ERROR.unpack_from(said)[0]
+        raise SpawnFailed(f"the sandbox could not be completed: {os.strerror(error)}", errno=error)
+
+    async def _receive(self) -> tuple[bytes, int | None, list[int]]:
+        """What is said next, by whom, and what comes with it; nothing at the end."""
+        loop = asyncio.get_running_loop()
+        there = asyncio.Event()
+        loop.add_reader(self._ours.fileno(), there.set)
+        try:
+            await there.wait()
+        finally:
+            loop.remove_reader(self._ours.fileno())
+        try:
+            said, control, _, _ = self._ours.recvmsg(
+                _LONGEST,
+                socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_ERROR.size),
+                socket.MSG_CMSG_CLOEXEC,
+            )
+        except ConnectionResetError:  # it ended without having read what it was sent
+            return b"", None, []
+        pid, fds = None, []
+        for _, kind, data in control:
+            if kind == socket.SCM_RIGHTS:
+                fds = list(memoryview(data).cast("i"))
+            elif kind == socket.SCM_CREDENTIALS:
+                pid = _CREDENTIALS.unpack(data)[0]
+        return said, pid, fds

@@ -1,0 +1,255 @@
+"""
+A list of system calls as a program of its own, for what has to be done right before an exec.
+
+Some of a sandbox can only be set up from inside: by a process that has left the launcher
+behind and is not the command yet. No interpreter can be started there, it would take
+longer than all the rest. So that process gets a program that does nothing but walk
+through a table: make a call, keep the result, go on. The walk is a hundred bytes of
+machine code, the same for every table; all that is done is in the table, made here. Pure:
+nothing here is run.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from holdfast.sandbox.machines import MACHINES
+
+__all__ = ["ANY", "RESULT", "CallProgram", "Label"]
+
+_BASE: Final = 0x400000
+"""Where header and code are in memory."""
+
+_CODE_AT: Final = 0x100
+_TABLE_AT: Final = 0x200
+"""Where the code and all that follows it are in the file."""
+
+RESULT: Final = _BASE + 0x10000 + _TABLE_AT
+"""
+Where the result of the last call is, in 4 bytes; the 4 bytes after them are 1.
+
+It is the first thing behind the code, which knows the address. As far into its page as
+into that of the file, so that the kernel can map it, and pages are nowhere larger.
+"""
+
+ANY: Final = 0
+"""Stands for all errors."""
+
+_FIRST: Final = struct.Struct("<iiQ")
+"""The last result, a 1, and where the first record is."""
+_RECORD: Final = struct.Struct("<8Q")
+"""A number, five arguments, where the result goes, where it is said what to do on failure."""
+_RULE: Final = struct.Struct("<QQ")
+"""An error and the record to go on with; the last of a list is for any error."""
+
+
+def _code(listing: str) -> bytes:
+    """The bytes of a listing: the first word of each line, but for those of labels."""
+    words = [line.split()[0] for line in listing.split("\n") if line.strip()]
+    return bytes.fromhex("".join(word for word in words if not word.endswith(":")))
+
+
+_WALKS: Final = {
+    # By a record's offsets: 0 number, 8 to 40 arguments, 48 result, 56 rules.
+    "x86_64": _code(
+        """
+        4c8b2424          mov   r12, [rsp]
+        4e8d64e410        lea   r12, [rsp+r12*8+16]  ; the environment, behind the arguments
+        41bd00024100      mov   r13d, RESULT
+        498b5d08          mov   rbx, [r13+8]         ; the first record
+        next:
+        488b03            mov   rax, [rbx]
+        488b7b08          mov   rdi, [rbx+8]
+        488b7310          mov   rsi, [rbx+16]
+        488b5318          mov   rdx, [rbx+24]
+        4c8b5320          mov   r10, [rbx+32]
+        4c8b4328          mov   r8, [rbx+40]
+        83f83b            cmp   eax, EXECVE
+        490f44d4          cmove rdx, r12             ; takes the environment along
+        0f05              syscall
+        41894500          mov   [r13], eax
+        488b4b30          mov   rcx, [rbx+48]
+        8901              mov   [rcx], eax
+        85c0              test  eax, eax
+        7806              js    failed
+        4883c340          add   rbx, 64
+        ebcc              jmp   next
+        failed:
+        488b4b38          mov   rcx, [rbx+56]
+        f7d8              neg   eax
+        look:
+        8b11              mov   edx, [rcx]
+        488b5908          mov   rbx, [rcx+8]
+        4883c110          add   rcx, 16
+        85d2              test  edx, edx
+        74b8              je    next
+        39c2              cmp   edx, eax
+        75ee              jne   look
+        ebb2              jmp   next
+        """
+    ),
+    "aarch64": _code(
+        """
+        f30340f9          ldr   x19, [sp]
+        f36f338b          add   x19, sp, x19, lsl #3
+        73420091          add   x19, x19, #16        ; the environment, behind the arguments
+        144080d2          movz  x20, RESULT
+        3408a0f2          movk  x20, RESULT, lsl #16
+        950640f9          ldr   x21, [x20, #8]       ; the first record
+        next:
+        a80240a9          ldp   x8, x0, [x21]
+        a10a41a9          ldp   x1, x2, [x21, #16]
+        a31242a9          ldp   x3, x4, [x21, #32]
+        1f750371          cmp   w8, EXECVE
+        6202829a          csel  x2, x19, x2, eq      ; takes the environment along
+        010000d4          svc   #0
+        a92a43a9          ldp   x9, x10, [x21, #48]
+        800200b9          str   w0, [x20]
+        200100b9          str   w0, [x9]
+        6000f837          tbnz  w0, #31, failed
+        b5020191          add   x21, x21, #64
+        f5ffff17          b     next
+        failed:
+        e003004b          neg   w0, w0
+        look:
+        490140b9          ldr   w9, [x10]
+        550540f9          ldr   x21, [x10, #8]
+        4a410091          add   x10, x10, #16
+        09feff34          cbz   w9, next
+        3f01006b          cmp   w9, w0
+        61ffff54          b.ne  look
+        edffff17          b     next
+        """
+    ),
+}
+"""The code for each processor."""
+
+_ELF_MACHINES: Final = {"x86_64": 62, "aarch64": 183}
+
+_ELF_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
+_ELF_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
+_IDENTITY: Final = b"\x7fELF\x02\x01\x01"
+_EXECUTABLE: Final = 2
+_LOADED, _STACK = 1, 0x6474E551
+_X, _W, _R = 1, 2, 4
+_ALIGNMENT: Final = 0x10000
+
+
+class Label:
+    """A place in the list of calls to go on with, which may come later."""
+
+    def __init__(self) -> None:
+        self.at: int | None = None
+
+
+class _Call(NamedTuple):
+    number: int
+    arguments: tuple[int, ...]
+    result: int
+    into_next: int | None
+    failed: Mapping[int, Label]
+
+
+class CallProgram:
+    """
+    Makes such a program.
+
+    The calls are made in the order in which they are added. One that fails is followed by
+    the next all the same, unless it is said for its error, or for `ANY`, where to go on.
+    The last one must not return.
+    """
+
+    def __init__(self, machine: str) -> None:
+        """
+        Raises:
+            KeyError: Nothing is known of that processor.
+        """
+        self._machine = machine
+        self._numbers = MACHINES[machine].numbers
+        self._data = bytearray()
+        self._calls: list[_Call] = []
+
+    def data(self, content: bytes) -> int:
+        """Put something into its memory, and return the address: a multiple of 8."""
+        address = RESULT + _FIRST.size + len(self._data)
+        self._data += content
+        self._data += bytes(-len(content) % 8)
+        return address
+
+    def text(self, text: str) -> int:
+        """Put in a text as the system takes it."""
+        return self.data(text.encode("utf-8", "surrogateescape") + b"\0")
+
+    def place(self, label: Label) -> None:
+        """Let the next call be the one that a label stands for."""
+        label.at = len(self._calls)
+
+    def call(
+        self,
+        name: str,
+        *arguments: int,
+        result: int = RESULT,
+        into_next: int | None = None,
+        failed: Label | Mapping[int, Label] | None = None,
+    ) -> None:
+        """
+        Add a call.
+
+        Args:
+            name: Of the system call. `execve` gets the environment without being told.
+            arguments: Five at the most.
+            result: An address that the result is written to as well, in 4 bytes.
+            into_next: Or which argument of the next call it becomes, counted from 0.
+            failed: Where to go on if it fails; by error, or whatever the error.
+        """
+        if isinstance(failed, Label):
+            failed = {ANY: failed}
+        number = self._numbers[name]
+        self._calls.append(_Call(number, arguments, result, into_next, failed or {}))
+
+    def image(self) -> bytes:
+        """The content of the file."""
+        records_at = RESULT + _FIRST.size + len(self._data)
+        rules_at = records_at + _RECORD.size * len(self._calls)
+        records = bytearray()
+        rules = bytearray()
+
+        def address(index: int) -> int:
+            return records_at + _RECORD.size * index
+
+        for index, call in enumerate(self._calls):
+            padding = (0,) * (5 - len(call.arguments))
+            result = call.result
+            if call.into_next is not None:
+                result = address(index + 1) + 8 * (1 + call.into_next)
+            records += _RECORD.pack(
+                call.number, *call.arguments, *padding, result, rules_at + len(rules)
+            )
+            otherwise = index + 1
+            for error, label in call.failed.items():
+                assert label.at is not None  # each is placed by whoever uses it
+                if error == ANY:
+                    otherwise = label.at
+                else:
+                    rules += _RULE.pack(error, address(label.at))
+            rules += _RULE.pack(ANY, address(otherwise))
+        first = _FIRST.pack(0, 1, records_at)
+        return self._head(table=first + bytes(self._data) + bytes(records) + bytes(rules))
+
+    def _head(self, table: bytes) -> bytes:
+        """The file around a table."""
+        code = _WALKS[self._machine]
+        segments = (
+            (_LOADED, _R | _X, 0, _BASE, _CODE_AT + len(code)),
+            (_LOADED, _R | _W, _TABLE_AT, RESULT, len(table)),
+            (_STACK, _R | _W, 0, 0, 0),
+        )
+        head = _ELF_HEADER.pack(
+            *(_IDENTITY, _EXECUTABLE, _ELF_MACHINES[self._machine], 1, _BASE + _CODE_AT),
+            *(_ELF_HEADER.size, 0, 0, _ELF_HEADER.size, _ELF_SEGMENT.size, len(segments), 0, 0, 0),
+        )
+        for kind, access, offset, place, size in segments:
+            head += _ELF_SEGMENT.pack(kind, access, offset, place, place, size, size, _ALIGNMENT)
+        return b"".join([head.ljust(_CODE_AT, b"\0"), code]).ljust(_TABLE_AT, b"\0") + table

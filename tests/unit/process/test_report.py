@@ -1,0 +1,102 @@
+"""The line to a sandbox that is being built, from both ends."""
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.errors import SpawnFailed
+from holdfast.process.report import StageReport
+from holdfast.sandbox.stage import BUILT, GO, READY
+from tests.unit.process.starting import LIMIT
+
+
+@pytest.fixture
+def report() -> Iterator[StageReport]:
+    report = StageReport()
+    yield report
+    report.close()
+
+
+def error(number: int, size: int) -> bytes:
+    return (-number).to_bytes(4, "little", signed=True).ljust(size, b"\0")
+
+
+async def test_it_tells_who_has_built(report: StageReport) -> None:
+    report.theirs.send(BUILT)
+
+    async with asyncio.timeout(LIMIT):
+        assert await report.built() == os.getpid()
+
+    report.go()
+    assert report.theirs.recv(9) == GO
+
+
+async def test_it_tells_when_all_is_applied(report: StageReport) -> None:
+    report.theirs.send(READY)
+
+    async with asyncio.timeout(LIMIT):
+        ready = await report.ready()
+
+    assert ready is not None
+    assert ready.listener is None
+
+
+async def test_a_descriptor_comes_with_it(report: StageReport) -> None:
+    theirs, other = os.pipe()
+    socket.send_fds(report.theirs, [READY], [theirs])
+
+    async with asyncio.timeout(LIMIT):
+        ready = await report.ready()
+
+    assert ready is not None
+    assert ready.listener is not None
+    assert not os.get_inheritable(ready.listener)
+    os.write(other, b"x")
+    assert os.read(ready.listener, 1) == b"x"
+    for fd in (theirs, other, ready.listener):
+        os.close(fd)
+
+
+@pytest.mark.parametrize("method", ["built", "ready"])
+async def test_a_launcher_that_fails_says_nothing(report: StageReport, method: str) -> None:
+    report.theirs.close()
+
+    async with asyncio.timeout(LIMIT):
+        assert await getattr(report, method)() is None
+
+
+@pytest.mark.parametrize("method", ["built", "ready"])
+async def test_what_cannot_be_applied_is_an_error_of_the_start(
+    report: StageReport, method: str
+) -> None:
+    report.theirs.send(error(errno.EINVAL, 8))
+
+    with pytest.raises(SpawnFailed, match="could not be completed: Invalid argument") as caught:
+        await getattr(report, method)()
+
+    assert caught.value.errno == errno.EINVAL
+
+
+async def test_one_that_ends_without_having_heard_us_has_failed(report: StageReport) -> None:
+    report.go()
+    report.theirs.close()
+
+    async with asyncio.timeout(LIMIT):
+        assert await report.ready() is None
+    report.go()  # which nobody hears
+
+
+async def test_an_error_of_the_exec_is_told_after_that(report: StageReport) -> None:
+    assert report.exec_error() is None  # nothing is said yet
+
+    report.theirs.send(error(errno.ENOENT, 4))
+    report.theirs.close()
+
+    assert report.exec_error() == errno.ENOENT
+    assert report.exec_error() is None
+    report.close()
+    assert report.exec_error() is None
