@@ -78,7 +78,7 @@ async def _execution(
         assert content is not None  # the arguments are a file
         words = content.split(b"\0")
         at = words.index(STAGE_PATH.encode())
-        return b"\0".join([*words[: at - 4], b"--seccomp", words[at - 1], *words[at + 1 :]])
+        return b"\0".join([*words[: at - 5], b"--seccomp", words[at - 1], *words[at + 1 :]])
 
     def take(
         outer: Launch, env: Mapping[str, str], *, pass_fds: Sequence[int], **_: object

@@ -40,6 +40,13 @@ class EnclosedChild(Child):
         """What it tried to reach, if that is told."""
         self._waits = False
 
+    def exit_status(self) -> os.waitid_result | None:
+        """How the command ended; how the launcher did, if nobody inside was left to tell."""
+        launchers = super().exit_status()
+        if launchers is None or self.report is None:
+            return launchers
+        return self.report.end() or launchers
+
     def signal(self, number: int) -> None:
         first = first_child(self.pid)
         if first is None:

@@ -49,7 +49,7 @@ _ARGS_FD, _STAGE_FD, _REPORT_FD = range(_FIRST_FD, _FIRST_FD + 3)
 EMPTY_FD = _REPORT_FD + 1
 """The first of the descriptors that are empty to read."""
 
-_COPY_STAGE = ("--perms", "0500", "--file", str(_STAGE_FD), STAGE_PATH)
+_WITH_STAGE = ("--as-pid-1", "--perms", "0500", "--file", str(_STAGE_FD), STAGE_PATH)
 
 
 class Enclosure(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ async def start_enclosed(
         undo.callback(report.close)
         theirs.callback(report.theirs.close)
         plain, moved = _split_environment(env, launch.cwd)
-        options = [*enclosure.options, *_COPY_STAGE, *moved]
+        options = [*enclosure.options, *_WITH_STAGE, *moved]
         fds = [report.theirs.fileno(), *[_EMPTY] * enclosure.empty_fds]
         told = None
         if enclosure.tells_end:

@@ -9,11 +9,13 @@ from contextlib import suppress
 import msgspec
 
 from holdfast.errors import SpawnFailed
-from holdfast.sandbox.stage import BUILT, GO, READY
+from holdfast.sandbox.stage import BUILT, END_SIZE, EXEC_ERROR_SIZE, GO, READY
 
 __all__ = ["Ready", "StageReport"]
 
 _ERROR = struct.Struct("=i")
+_END = struct.Struct("=iii4xiii")
+"""A signal, an error, a code, and of the process that ended pid, user and status."""
 _CREDENTIALS = struct.Struct("=3i")
 _LONGEST = 64
 """Bytes; more than it ever says at once."""
@@ -38,6 +40,8 @@ class StageReport:
         self._ours.setblocking(False)
         # Tells which process speaks, by the number that it has out here.
         self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._exec_error: int | None = None
+        self._end: os.waitid_result | None = None
 
     def close(self) -> None:
         self._ours.close()
@@ -45,7 +49,7 @@ class StageReport:
 
     async def built(self) -> int | None:
         """
-        Wait until all is mounted: the pid of the process that will be the command.
+        Wait until all is mounted: the pid of the first process inside.
 
         `None` if the launcher has failed before.
 
@@ -79,11 +83,23 @@ class StageReport:
 
     def exec_error(self) -> int | None:
         """Why the command could not be executed; nothing if it could, or may still be."""
-        try:
-            said = self._ours.recv(_LONGEST)
-        except OSError:
-            return None
-        return -_ERROR.unpack(said)[0] if said else None
+        self._take()
+        return self._exec_error
+
+    def end(self) -> os.waitid_result | None:
+        """How the command ended, as the first process inside has seen it; nothing if it has not."""
+        self._take()
+        return self._end
+
+    def _take(self) -> None:
+        """Hear what was said since."""
+        with suppress(OSError):  # nothing more was, or it is closed
+            while said := self._ours.recv(_LONGEST):
+                if len(said) == EXEC_ERROR_SIZE:
+                    self._exec_error = -_ERROR.unpack(said)[0]
+                elif len(said) == END_SIZE:
+                    number, _, code, pid, uid, status = _END.unpack(said)
+                    self._end = os.waitid_result((pid, uid, number, status, code))
 
     def _check(self, said: bytes) -> None:
         if said in (BUILT, READY):

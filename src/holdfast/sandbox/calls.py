@@ -4,9 +4,9 @@ A list of system calls as a program of its own, for what has to be done right be
 Some of a sandbox can only be set up from inside: by a process that has left the launcher
 behind and is not the command yet. No interpreter can be started there, it would take
 longer than all the rest. So that process gets a program that does nothing but walk
-through a table: make a call, keep the result, go on. The walk is a hundred bytes of
-machine code, the same for every table; all that is done is in the table, made here. Pure:
-nothing here is run.
+through a table: make a call, keep the result, go on. Where arguments are taken from and
+results are put, and what follows an error, is said by the table, which is made here. The
+walk is a hundred bytes of machine code, the same for every table. Pure: nothing is run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from holdfast.sandbox.machines import MACHINES
 
-__all__ = ["ANY", "RESULT", "CallProgram", "Label"]
+__all__ = ["ANY", "ENVIRONMENT", "RESULT", "At", "CallProgram", "Label"]
 
 _BASE: Final = 0x400000
 """Where header and code are in memory."""
@@ -37,12 +37,25 @@ into that of the file, so that the kernel can map it, and pages are nowhere larg
 ANY: Final = 0
 """Stands for all errors."""
 
-_FIRST: Final = struct.Struct("<iiQ")
-"""The last result, a 1, and where the first record is."""
+_FIRST: Final = struct.Struct("<iiQQ")
+"""The last result, a 1, where the first record is, and where the environment is."""
 _RECORD: Final = struct.Struct("<8Q")
-"""A number, five arguments, where the result goes, where it is said what to do on failure."""
+"""A number, where five arguments are, where the result goes, where the rules are."""
 _RULE: Final = struct.Struct("<QQ")
 """An error and the record to go on with; the last of a list is for any error."""
+
+_MOST_ARGUMENTS: Final = 5
+_WORD: Final = struct.Struct("<Q")
+
+
+class At(NamedTuple):
+    """An argument that is not known before: whatever is at this address by then."""
+
+    address: int
+
+
+ENVIRONMENT: Final = At(RESULT + 16)
+"""The environment that the program was started with, for what it becomes."""
 
 
 def _code(listing: str) -> bytes:
@@ -52,22 +65,26 @@ def _code(listing: str) -> bytes:
 
 
 _WALKS: Final = {
-    # By a record's offsets: 0 number, 8 to 40 arguments, 48 result, 56 rules.
+    # Of a record: 0 number, 8 to 40 where arguments are, 48 where the result goes, 56 rules.
     "x86_64": _code(
         """
         4c8b2424          mov   r12, [rsp]
         4e8d64e410        lea   r12, [rsp+r12*8+16]  ; the environment, behind the arguments
         41bd00024100      mov   r13d, RESULT
+        4d896510          mov   [r13+16], r12        ; ENVIRONMENT
         498b5d08          mov   rbx, [r13+8]         ; the first record
         next:
-        488b03            mov   rax, [rbx]
+        8b03              mov   eax, [rbx]
         488b7b08          mov   rdi, [rbx+8]
+        488b3f            mov   rdi, [rdi]
         488b7310          mov   rsi, [rbx+16]
+        488b36            mov   rsi, [rsi]
         488b5318          mov   rdx, [rbx+24]
+        488b12            mov   rdx, [rdx]
         4c8b5320          mov   r10, [rbx+32]
+        4d8b12            mov   r10, [r10]
         4c8b4328          mov   r8, [rbx+40]
-        83f83b            cmp   eax, EXECVE
-        490f44d4          cmove rdx, r12             ; takes the environment along
+        4d8b00            mov   r8, [r8]
         0f05              syscall
         41894500          mov   [r13], eax
         488b4b30          mov   rcx, [rbx+48]
@@ -75,7 +92,7 @@ _WALKS: Final = {
         85c0              test  eax, eax
         7806              js    failed
         4883c340          add   rbx, 64
-        ebcc              jmp   next
+        ebc5              jmp   next
         failed:
         488b4b38          mov   rcx, [rbx+56]
         f7d8              neg   eax
@@ -84,10 +101,10 @@ _WALKS: Final = {
         488b5908          mov   rbx, [rcx+8]
         4883c110          add   rcx, 16
         85d2              test  edx, edx
-        74b8              je    next
+        74b1              je    next
         39c2              cmp   edx, eax
         75ee              jne   look
-        ebb2              jmp   next
+        ebab              jmp   next
         """
     ),
     "aarch64": _code(
@@ -97,34 +114,40 @@ _WALKS: Final = {
         73420091          add   x19, x19, #16        ; the environment, behind the arguments
         144080d2          movz  x20, RESULT
         3408a0f2          movk  x20, RESULT, lsl #16
+        930a00f9          str   x19, [x20, #16]      ; ENVIRONMENT
         950640f9          ldr   x21, [x20, #8]       ; the first record
         next:
         a80240a9          ldp   x8, x0, [x21]
         a10a41a9          ldp   x1, x2, [x21, #16]
         a31242a9          ldp   x3, x4, [x21, #32]
-        1f750371          cmp   w8, EXECVE
-        6202829a          csel  x2, x19, x2, eq      ; takes the environment along
+        000040f9          ldr   x0, [x0]
+        210040f9          ldr   x1, [x1]
+        420040f9          ldr   x2, [x2]
+        630040f9          ldr   x3, [x3]
+        840040f9          ldr   x4, [x4]
         010000d4          svc   #0
         a92a43a9          ldp   x9, x10, [x21, #48]
         800200b9          str   w0, [x20]
         200100b9          str   w0, [x9]
         6000f837          tbnz  w0, #31, failed
         b5020191          add   x21, x21, #64
-        f5ffff17          b     next
+        f2ffff17          b     next
         failed:
         e003004b          neg   w0, w0
         look:
         490140b9          ldr   w9, [x10]
         550540f9          ldr   x21, [x10, #8]
         4a410091          add   x10, x10, #16
-        09feff34          cbz   w9, next
+        a9fdff34          cbz   w9, next
         3f01006b          cmp   w9, w0
         61ffff54          b.ne  look
-        edffff17          b     next
+        eaffff17          b     next
         """
     ),
 }
 """The code for each processor."""
+
+_NO_DESCRIPTOR: Final = 0xFFFFFFFF
 
 _ELF_MACHINES: Final = {"x86_64": 62, "aarch64": 183}
 
@@ -148,7 +171,6 @@ class _Call(NamedTuple):
     number: int
     arguments: tuple[int, ...]
     result: int
-    into_next: int | None
     failed: Mapping[int, Label]
 
 
@@ -169,6 +191,7 @@ class CallProgram:
         self._machine = machine
         self._numbers = MACHINES[machine].numbers
         self._data = bytearray()
+        self._constants: dict[int, int] = {}
         self._calls: list[_Call] = []
 
     def data(self, content: bytes) -> int:
@@ -189,25 +212,37 @@ class CallProgram:
     def call(
         self,
         name: str,
-        *arguments: int,
+        *arguments: int | At,
         result: int = RESULT,
-        into_next: int | None = None,
         failed: Label | Mapping[int, Label] | None = None,
     ) -> None:
         """
         Add a call.
 
         Args:
-            name: Of the system call. `execve` gets the environment without being told.
-            arguments: Five at the most.
+            name: Of the system call.
+            arguments: Five at the most; those that are left out are 0.
             result: An address that the result is written to as well, in 4 bytes.
-            into_next: Or which argument of the next call it becomes, counted from 0.
             failed: Where to go on if it fails; by error, or whatever the error.
         """
         if isinstance(failed, Label):
             failed = {ANY: failed}
-        number = self._numbers[name]
-        self._calls.append(_Call(number, arguments, result, into_next, failed or {}))
+        places = [
+            argument.address if isinstance(argument, At) else self._constant(argument)
+            for argument in arguments
+        ]
+        places += [self._constant(0)] * (_MOST_ARGUMENTS - len(places))
+        self._calls.append(_Call(self._numbers[name], tuple(places), result, failed or {}))
+
+    def go_to(self, label: Label) -> None:
+        """Go on elsewhere, by a call that can only fail."""
+        self.call("close", _NO_DESCRIPTOR, failed=label)
+
+    def _constant(self, value: int) -> int:
+        """The address of a number that does not change."""
+        if value not in self._constants:
+            self._constants[value] = self.data(_WORD.pack(value))
+        return self._constants[value]
 
     def image(self) -> bytes:
         """The content of the file."""
@@ -220,12 +255,8 @@ class CallProgram:
             return records_at + _RECORD.size * index
 
         for index, call in enumerate(self._calls):
-            padding = (0,) * (5 - len(call.arguments))
-            result = call.result
-            if call.into_next is not None:
-                result = address(index + 1) + 8 * (1 + call.into_next)
             records += _RECORD.pack(
-                call.number, *call.arguments, *padding, result, rules_at + len(rules)
+                call.number, *call.arguments, call.result, rules_at + len(rules)
             )
             otherwise = index + 1
             for error, label in call.failed.items():
@@ -235,7 +266,7 @@ class CallProgram:
                 else:
                     rules += _RULE.pack(error, address(label.at))
             rules += _RULE.pack(ANY, address(otherwise))
-        first = _FIRST.pack(0, 1, records_at)
+        first = _FIRST.pack(0, 1, records_at, 0)
         return self._head(table=first + bytes(self._data) + bytes(records) + bytes(rules))
 
     def _head(self, table: bytes) -> bytes:

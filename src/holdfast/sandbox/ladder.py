@@ -154,7 +154,16 @@ def _try(trial: _Trial) -> str | None:
         stack.callback(os.close, file)
         os.write(file, stage)
         os.lseek(file, 0, os.SEEK_SET)
-        arguments = ["--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", *_NAMESPACES]
+        arguments = [
+            "--die-with-parent",
+            "--as-pid-1",
+            "--ro-bind",
+            "/",
+            "/",
+            "--dev",
+            "/dev",
+            *_NAMESPACES,
+        ]
         arguments += [*trial.proc, "--cap-drop", "ALL"]
         arguments += ["--perms", "0500", "--file", str(file), STAGE_PATH]
         if "--disable-userns" in launcher.options:
@@ -180,7 +189,7 @@ def _try(trial: _Trial) -> str | None:
 def _gaps(abi: int) -> tuple[str, ...]:
     fifos = "existing FIFOs that can be seen can be written to (Landlock is not applied)"
     if abi >= OLDEST_ABI:
-        fifos = "FIFOs in a protected folder below a writable one can be written to"
+        fifos = "FIFOs in a read-only folder below a writable one can be written to"
     kinds = "sockets" if abi < SCOPING_ABI else "socket files"
     gaps = [
         fifos,

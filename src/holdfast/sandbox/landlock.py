@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from holdfast.sandbox.machines import MACHINES
 from holdfast.sandbox.policy import Policy
 
-__all__ = ["OLDEST_ABI", "SCOPING_ABI", "Ruleset", "landlock_abi", "ruleset"]
+__all__ = ["OLDEST_ABI", "SCOPING_ABI", "WRITE_FILE", "Ruleset", "landlock_abi", "ruleset"]
 
 OLDEST_ABI: Final = 2
 """Before it, nothing could be moved from one directory to another (Linux 5.19)."""
@@ -25,10 +25,11 @@ OLDEST_ABI: Final = 2
 SCOPING_ABI: Final = 6
 """From it on, abstract sockets can be kept apart (Linux 6.12)."""
 
-_WRITE_FILE: Final = 1 << 1
+WRITE_FILE: Final = 1 << 1
+"""To open something that is no directory for writing."""
 _REFER: Final = 1 << 13
 """Moving and linking between directories; refused by every ruleset that does not allow it."""
-_FOLDER: Final = _WRITE_FILE | _REFER
+_FOLDER: Final = WRITE_FILE | _REFER
 
 _ABSTRACT_SOCKETS: Final = 1
 
@@ -67,9 +68,12 @@ def ruleset(policy: Policy, abi: int) -> Ruleset | None:
 
 
 def _rules(policy: Policy) -> Iterator[tuple[str, int]]:
-    # These are private, and what of them must not be written is mounted read-only.
+    # These are private, and what of them must not be written is mounted read-only. So is
+    # the root directory itself, where no rule puts the host's in its place.
     yield "/dev", _FOLDER
-    yield "/proc", _WRITE_FILE
+    yield "/proc", WRITE_FILE
+    if "/" not in policy.rules:
+        yield "/", _FOLDER
     for rule in policy.rules.values():
         if rule.access == "write" and rule.kind is not None:
-            yield rule.path, _FOLDER if rule.kind == "directory" else _WRITE_FILE
+            yield rule.path, _FOLDER if rule.kind == "directory" else WRITE_FILE

@@ -16,7 +16,7 @@ import msgspec
 __all__ = ["NEEDED", "Launcher", "find_launcher"]
 
 NEEDED = frozenset(
-    {"--args", "--block-fd", "--die-with-parent", "--new-session", "--perms", "--seccomp"}
+    {"--args", "--as-pid-1", "--die-with-parent", "--file", "--new-session", "--perms"}
 )
 """Options without which it is too old to use."""
 

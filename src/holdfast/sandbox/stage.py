@@ -1,27 +1,41 @@
 """
-What is done inside a sandbox right before the command: the last stage of a start.
+What is done inside a sandbox right before the command, and beside it.
 
-The launcher has made the mounts and the namespaces and has given up all privileges. What
-is left is to apply Landlock, to take the terminal, to load the filter of system calls, to
-say that all this is done, and to become the command. Pure: this makes the program that
-does it (`sandbox.calls`); the launcher copies it into the sandbox, where it removes its own
-file first of all.
+The launcher has made the mounts and the namespaces, has given up all privileges, and is
+the first process inside. What is left is to apply Landlock, to load the filter of system
+calls, and to start the command, with its terminal if it has one. The first process then
+stays: it takes in and reaps what is orphaned, and tells how the command ended. It is under
+the same rules as the command, which so can look at it, but gains nothing by it.
+
+Pure: this makes the program that does it (`sandbox.calls`). The launcher copies it into
+the sandbox, where it removes its own file first of all.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import struct
 import termios
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.sandbox.calls import ANY, RESULT, CallProgram, Label
-from holdfast.sandbox.landlock import Ruleset
+from holdfast.sandbox.calls import ANY, ENVIRONMENT, RESULT, At, CallProgram, Label
+from holdfast.sandbox.landlock import WRITE_FILE, Ruleset
 
-__all__ = ["BUILT", "GO", "NOT_EXECUTABLE", "NOT_FOUND", "READY", "STAGE_PATH", "make_stage"]
+__all__ = [
+    "BUILT",
+    "END_SIZE",
+    "EXEC_ERROR_SIZE",
+    "GO",
+    "NOT_EXECUTABLE",
+    "NOT_FOUND",
+    "READY",
+    "STAGE_PATH",
+    "make_stage",
+]
 
 STAGE_PATH: Final = "/dev/.holdfast"
 """Where the launcher puts it: in a directory that every sandbox has for itself."""
@@ -33,24 +47,23 @@ GO: Final = b"g"
 
 READY: Final = b"r"
 """
-What it says when all is applied, with the descriptor of the filter if there is one.
-
-After that there is nothing more if it became the command, and otherwise the error as a
-negative number of 4 bytes. If something could not be applied, it says 8 bytes instead, the
-first 4 of which are the error.
+What it says when the command is about to be executed, with the descriptor of the filter if
+there is one. If something could not be applied, it says 8 bytes instead, the first 4 of
+which are the error as a negative number.
 """
+
+EXEC_ERROR_SIZE: Final = 4
+"""After that come as many bytes, such a number, if the command cannot be executed; and"""
+
+END_SIZE: Final = 28
+"""so many when the command has ended: the beginning of a `siginfo_t`."""
 
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
-"""How it exits if there is no such program or it cannot be executed, as a shell does."""
+"""How it ends if there is no such program or it cannot be executed, as in a shell."""
 
 _REPORT: Final = 3
-_RULESET: Final = 4
-_BENEATH: Final = 5
-"""
-Numbers of descriptors. The first is kept while everything else is closed, and what is
-opened after that gets the lowest number that is free.
-"""
+"""The number of the descriptor that is kept while all others are closed."""
 
 _HIGHEST: Final = 0xFFFFFFFF
 _HERE: Final = -100 & 0xFFFFFFFFFFFFFFFF
@@ -63,6 +76,15 @@ _SHELL: Final = "/bin/sh"
 """Runs what is executable but of no format that the kernel knows, as `execvp` has it."""
 
 _SETUP_FAILED: Final = 1
+
+_ALL: Final = 0
+_ONE: Final = 1
+"""Of whom `waitid` is to wait for."""
+_LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_SIGINFO: Final = 128
+_PID_AT: Final = 16
+_STATUS_AT: Final = 24
+"""Where a `siginfo_t` has them, and how large it is."""
 
 
 def make_stage(
@@ -101,17 +123,33 @@ def make_stage(
     made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
     made.call("close_range", _REPORT + 1, _HIGHEST, 0)
+    allowed: int | At = 1
+    if wait:
+        allowed = At(made.data(bytes(8)))
+        made.call("write", _REPORT, made.data(BUILT), len(BUILT), failed=failed)
+        # If there is nobody any more, what is read is 0 bytes, which the next call refuses.
+        room = made.data(GO)
+        made.call("read", _REPORT, room, len(GO), result=allowed.address, failed=failed)
+    made.call("prctl", _NO_NEW_PRIVILEGES, allowed, failed=failed)
+    if landlock is not None:
+        _apply_landlock(made, landlock, terminal, failed)
+    message, listener = _ready_message(made) if listen else (0, None)
+    _load_filter(made, filter_program, listener, failed)
+    child = made.data(bytes(8))
+    command = Label()
+    made.call("clone", signal.SIGCHLD, result=child, failed=failed)
+    # There is no process 0, which is what the child has been told of.
+    scrap = made.data(bytes(_SIGINFO))
+    made.call("waitid", _ONE, At(child), scrap, _LOOK, failed={errno.EINVAL: command})
+    _stay(made, At(child), listener)
+    made.place(command)
     if terminal:
         made.call("setsid")
         made.call("ioctl", 0, termios.TIOCSCTTY, 0)
-    if wait:
-        made.call("write", _REPORT, made.data(BUILT), len(BUILT), failed=failed)
-        # If there is nobody any more, what is read is 0 bytes, which the next call refuses.
-        made.call("read", _REPORT, made.data(GO), len(GO), into_next=1, failed=failed)
-    made.call("prctl", _NO_NEW_PRIVILEGES, 0 if wait else 1, 0, 0, 0, failed=failed)
-    if landlock is not None:
-        _apply_landlock(made, landlock, terminal, failed)
-    _load_filter(made, filter_program, listen, failed)
+    if listen:
+        made.call("sendmsg", _REPORT, message, socket.MSG_NOSIGNAL, failed=failed)
+    else:
+        made.call("write", _REPORT, made.data(READY), len(READY), failed=failed)
     _execute(made, program, argv)
     made.place(failed)
     made.call("write", _REPORT, RESULT, 8)
@@ -120,38 +158,66 @@ def make_stage(
 
 
 def _apply_landlock(made: CallProgram, rules: Ruleset, terminal: bool, failed: Label) -> None:
-    attributes = made.data(rules.attributes)
-    made.call("landlock_create_ruleset", attributes, len(rules.attributes), 0, failed=failed)
+    attributes, size = made.data(rules.attributes), len(rules.attributes)
+    fd = At(made.data(bytes(8)))
+    made.call("landlock_create_ruleset", attributes, size, 0, result=fd.address, failed=failed)
     for path, access in rules.rules:
-        rule = made.data(struct.pack("<Qi", access, _BENEATH))
+        rule = made.data(struct.pack("<Qi", access, 0))
+        beneath = At(rule + 8)
         missing = Label()
-        made.call("openat", _HERE, made.text(path), os.O_PATH | os.O_CLOEXEC, 0, failed=missing)
-        made.call("landlock_add_rule", _RULESET, _PATH_BENEATH, rule, 0, failed=failed)
-        made.call("close", _BENEATH)
+        made.call(
+            *("openat", _HERE, made.text(path), os.O_PATH | os.O_CLOEXEC),
+            result=beneath.address,
+            failed=missing,
+        )
+        made.call("landlock_add_rule", fd, _PATH_BENEATH, rule, 0, failed=failed)
+        made.call("close", beneath)
         made.place(missing)
     if terminal:
         # It belongs to the host's `/dev`: it could not be opened again by its name.
-        write = made.data(struct.pack("<Qi", 1 << 1, 0))
-        made.call("landlock_add_rule", _RULESET, _PATH_BENEATH, write, 0, failed=failed)
-    made.call("landlock_restrict_self", _RULESET, 0, failed=failed)
-    made.call("close", _RULESET)
+        write = made.data(struct.pack("<Qi", WRITE_FILE, 0))
+        made.call("landlock_add_rule", fd, _PATH_BENEATH, write, 0, failed=failed)
+    made.call("landlock_restrict_self", fd, 0, failed=failed)
+    made.call("close", fd)
 
 
-def _load_filter(made: CallProgram, program: bytes, listen: bool, failed: Label) -> None:
+def _load_filter(made: CallProgram, program: bytes, listener: At | None, failed: Label) -> None:
     size = len(program) // 8
     whole = made.data(struct.pack("<HxxxxxxQ", size, made.data(program)))
-    ready = made.data(READY)
-    if not listen:
+    if listener is None:
         made.call("seccomp", _LOAD_FILTER, 0, whole, failed=failed)
-        made.call("write", _REPORT, ready, len(READY), failed=failed)
-        return
+    else:
+        made.call(
+            *("seccomp", _LOAD_FILTER, _WITH_LISTENER, whole),
+            result=listener.address,
+            failed=failed,
+        )
+
+
+def _stay(made: CallProgram, child: At, listener: At | None) -> None:
+    """Be the first process: reap whatever ends, until the command is among it."""
+    if listener is not None:
+        made.call("close", listener)
+    ended, gone, scrap = (made.data(bytes(_SIGINFO)) for _ in range(3))
+    again, done = Label(), Label()
+    made.place(again)
+    made.call("waitid", _ALL, 0, ended, os.WEXITED | os.WNOWAIT, failed=done)
+    made.call("waitid", _ONE, At(ended + _PID_AT), gone, os.WEXITED, failed=done)
+    # Whether the command is still ours to wait for.
+    made.call("waitid", _ONE, child, scrap, _LOOK, failed=done)
+    made.go_to(again)
+    made.place(done)
+    made.call("write", _REPORT, gone, END_SIZE)
+    made.call("exit_group", At(gone + _STATUS_AT))
+
+
+def _ready_message(made: CallProgram) -> tuple[int, At]:
+    """Where the message is, and where in it the descriptor has to be that goes along."""
+    part = made.data(struct.pack("<QQ", made.data(READY), len(READY)))
     head = struct.pack("<Qii", 20, socket.SOL_SOCKET, socket.SCM_RIGHTS)
     control = made.data(head + bytes(8))
-    part = made.data(struct.pack("<QQ", ready, len(READY)))
     message = made.data(struct.pack("<QQQQQQQ", 0, 0, part, 1, control, len(head) + 8, 0))
-    listener = control + len(head)
-    made.call("seccomp", _LOAD_FILTER, _WITH_LISTENER, whole, result=listener, failed=failed)
-    made.call("sendmsg", _REPORT, message, socket.MSG_NOSIGNAL, failed=failed)
+    return message, At(control + len(head))
 
 
 def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:
@@ -159,15 +225,17 @@ def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:
     path = made.text(program)
     foreign = Label()
     reasons = {error: Label() for error in (errno.ENOENT, errno.EACCES, errno.E2BIG, ANY)}
-    made.call("execve", path, _list(made, words), failed={errno.ENOEXEC: foreign, **reasons})
+    given = _list(made, words)
+    made.call("execve", path, given, ENVIRONMENT, failed={errno.ENOEXEC: foreign, **reasons})
     made.place(foreign)
     shell = made.text(_SHELL)
-    made.call("execve", shell, _list(made, [shell, path, *words[1:]]), failed=reasons)
+    given = _list(made, [shell, path, *words[1:]])
+    made.call("execve", shell, given, ENVIRONMENT, failed=reasons)
     for error, label in reasons.items():
         made.place(label)
         why = os.strerror(error) if error != ANY else "it cannot be executed"
         said = os.fsencode(f"holdfast: {program or argv[0]}: {why}\n")
-        made.call("write", _REPORT, RESULT, 4)
+        made.call("write", _REPORT, RESULT, EXEC_ERROR_SIZE)
         made.call("write", 2, made.data(said), len(said))
         made.call("exit_group", NOT_FOUND if error == errno.ENOENT else NOT_EXECUTABLE)
 

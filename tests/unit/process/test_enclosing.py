@@ -79,8 +79,7 @@ async def code(child: EnclosedChild) -> int:
         loop.remove_reader(child.pidfd)
     status = child.exit_status()
     assert status is not None
-    assert status.si_code == os.CLD_EXITED
-    return status.si_status
+    return status.si_status + (0 if status.si_code == os.CLD_EXITED else 128)
 
 
 def output(child: EnclosedChild) -> str:
@@ -168,7 +167,7 @@ async def test_what_the_launcher_was_told_is_not_to_be_read_inside() -> None:
         "/bin/sh", "-c", "tr '\\0' ' ' </proc/1/cmdline; tr '\\0' ' ' </proc/1/environ"
     )
 
-    assert said.startswith("bwrap --args 3 -- /dev/.holdfast PWD=")
+    assert said.startswith("/dev/.holdfast PWD=")
     assert said.rstrip().endswith("PWD=/ PATH=/usr/bin:/bin")
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import errno
 import os
+import signal
 import socket
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -97,6 +99,18 @@ async def test_an_error_of_the_exec_is_told_after_that(report: StageReport) -> N
     report.theirs.close()
 
     assert report.exec_error() == errno.ENOENT
-    assert report.exec_error() is None
+    assert report.end() is None
     report.close()
-    assert report.exec_error() is None
+    assert report.exec_error() == errno.ENOENT  # it does not change
+
+
+async def test_the_end_of_the_command_is_told_last(report: StageReport) -> None:
+    assert report.end() is None
+
+    report.theirs.send(error(errno.EACCES, 4))
+    report.theirs.send(struct.pack("=iii4xiii", signal.SIGCHLD, 0, os.CLD_KILLED, 2, 1000, 15))
+
+    end = report.end()
+    assert end is not None
+    assert (end.si_code, end.si_status, end.si_pid, end.si_uid) == (os.CLD_KILLED, 15, 2, 1000)
+    assert report.exec_error() == errno.EACCES

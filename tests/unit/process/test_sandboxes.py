@@ -261,6 +261,29 @@ async def test_a_start_can_be_called_off(processes: LocalProcesses, ws: Path) ->
     assert len(processes) == 0
 
 
+@pytest.mark.parametrize(("tty", "code"), [(False, 143), (True, 1)])
+async def test_a_signal_that_ends_a_command_is_named(
+    processes: LocalProcesses, tty: bool, code: int
+) -> None:
+    process = await start(processes, shell("kill -TERM $$", sandbox=managed(), tty=tty))
+
+    verdict = await closed(process)
+
+    assert (verdict.reason, verdict.exit_code, verdict.signal) == (Reason.SIGNALED, code, 15)
+
+
+async def test_orphans_are_reaped_and_end_with_the_command(processes: LocalProcesses) -> None:
+    script = """
+for _ in 1 2 3 4 5 6 7 8; do (true & exec true); done
+(sleep 60 &)
+while ps -o stat= --ppid 1 | grep -q Z; do :; done
+exit 9
+"""
+    process = await start(processes, shell(script, sandbox=managed()))
+
+    assert (await closed(process)).exit_code == 9
+
+
 async def test_a_limit_ends_a_command_in_a_sandbox(processes: LocalProcesses) -> None:
     limits = ProcessLimits(wall_time_ms=30)
     params = program("/bin/sleep", "60", sandbox=managed(), limits=limits)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.calls import ANY, RESULT, CallProgram, Label
+from holdfast.sandbox.calls import ANY, ENVIRONMENT, RESULT, At, CallProgram, Label
 from holdfast.sandbox.machines import MACHINES
 
 HERE = platform.machine()
@@ -110,22 +110,39 @@ def test_a_result_can_go_anywhere_in_its_memory(machine: str, tmp_path: Path) ->
     assert run(made, tmp_path).stdout == b"abc\x03\0\0\0\xff\xff\xff\xff"
 
 
-def test_a_result_can_become_an_argument_of_the_next_call(machine: str, tmp_path: Path) -> None:
+def test_a_result_can_be_an_argument_of_what_follows(machine: str, tmp_path: Path) -> None:
     made = CallProgram(machine)
-    made.call("openat", 0, made.text("/proc/self/comm"), os.O_RDONLY, 0, into_next=0)
-    made.call("read", 0, room := made.data(bytes(64)), 64, into_next=2)
-    made.call("write", 1, room, 0)
-    made.call("exit_group", 0)
+    opened, got, room = made.data(bytes(8)), made.data(bytes(8)), made.data(bytes(64))
+    made.call("openat", 0, made.text("/proc/self/comm"), os.O_RDONLY, 0, result=opened)
+    made.call("read", At(opened), room, 64, result=got)
+    made.call("write", 1, room, At(got))
+    made.call("exit_group", At(got))
 
-    assert run(made, tmp_path).stdout.endswith(b"\n")
+    done = run(made, tmp_path)
+
+    assert done.stdout.endswith(b"\n")
+    assert done.returncode == len(done.stdout)
+
+
+def test_it_can_go_on_elsewhere(machine: str, tmp_path: Path) -> None:
+    made = CallProgram(machine)
+    last, middle = Label(), Label()
+    made.go_to(middle)
+    made.place(last)
+    say(made, "last")
+    made.call("exit_group", 0)
+    made.place(middle)
+    say(made, "middle ")
+    made.go_to(last)
+
+    assert run(made, tmp_path).stdout == b"middle last"
 
 
 def test_a_program_that_it_becomes_has_the_environment(machine: str, tmp_path: Path) -> None:
     made = CallProgram(machine)
     words = [made.text(word) for word in ("sh", "-c", "echo $VARIABLE $0 $1", "zero", "one")]
-    made.call(
-        "execve", made.text("/bin/sh"), made.data(struct.pack(f"<{len(words) + 1}Q", *words, 0))
-    )
+    argv = made.data(struct.pack(f"<{len(words) + 1}Q", *words, 0))
+    made.call("execve", made.text("/bin/sh"), argv, ENVIRONMENT)
     made.call("exit_group", 1)
 
     done = run(made, tmp_path, "an", "argument", "more", env={"VARIABLE": "value"})

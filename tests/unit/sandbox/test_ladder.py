@@ -152,7 +152,7 @@ print(*ladder.gaps, sep="|")
     ("refused", "found", "gap"),
     [
         ("landlock", "full|False|True", "existing FIFOs that can be seen can be written to"),
-        ("listening", "full|True|False", "FIFOs in a protected folder below a writable one"),
+        ("listening", "full|True|False", "FIFOs in a read-only folder below a writable one"),
     ],
 )
 def test_what_does_not_work_here_is_left_out_for_itself(refused: str, found: str, gap: str) -> None:

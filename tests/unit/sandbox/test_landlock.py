@@ -56,6 +56,13 @@ def test_a_kernel_is_told_no_more_than_it_knows(abi: int, attributes: bytes) -> 
     assert made.attributes == attributes
 
 
+def test_a_root_directory_that_is_private_can_be_written_to() -> None:
+    made = ruleset(Policy(full_read=False, full_write=False, minimal=True), 7)
+
+    assert made is not None
+    assert dict(made.rules) == {"/": WRITE | MOVE, "/dev": WRITE | MOVE, "/proc": WRITE}
+
+
 @pytest.mark.parametrize("abi", [0, 1])
 def test_a_kernel_that_is_too_old_is_told_nothing(abi: int) -> None:
     assert ruleset(POLICY, abi) is None
