@@ -3,8 +3,8 @@ Builds a sandbox around a command, and waits until it is built.
 
 The launcher makes namespaces and mounts. It then executes a small program that does the
 rest from inside (`sandbox.stage`) and tells us how that went: so a sandbox that cannot be
-built is an error of the start, not of the command. Where the limits of a command are to be
-set first, or its mounts looked at, that program waits for our word.
+built is an error of the start, not of the command. Where the mounts are to be looked at
+first, that program waits for our word.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import msgspec
 from holdfast.errors import SpawnFailed
 from holdfast.process.attempts import NetworkAttempts
 from holdfast.process.enclosed import EnclosedChild
-from holdfast.process.limits import apply_limits
+from holdfast.process.limits import kernel_limits
 from holdfast.process.program import Launch
 from holdfast.process.report import Ready, StageReport
 from holdfast.protocol.process import ProcessLimits
@@ -105,7 +105,6 @@ async def start_enclosed(
         SpawnFailed: It could not be built; nothing is left of it.
         OSError: No descriptor is left to start it with.
     """
-    held = limits is not None or bool(to_verify)
     with ExitStack() as theirs, ExitStack() as ours, ExitStack() as undo:
         report = StageReport()
         undo.callback(report.close)
@@ -134,7 +133,9 @@ async def start_enclosed(
             listen=enclosure.listen,
             landlock=enclosure.landlock,
             terminal=terminal is not None,
-            wait=held,
+            # The first process inside is counted, too.
+            limits=() if limits is None else kernel_limits(limits, extra_processes=1),
+            wait=bool(to_verify),
         )
         fds = [_readable(arguments, theirs), _readable(stage, theirs), *fds]
         outer = Launch(
@@ -153,7 +154,7 @@ async def start_enclosed(
         theirs.close()
         try:
             async with asyncio.timeout(_BUILD_LIMIT):
-                ready = await _complete(report, limits, to_verify if held else None)
+                ready = await _complete(report, to_verify)
         except TimeoutError:
             raise SpawnFailed(
                 f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
@@ -169,14 +170,9 @@ async def start_enclosed(
     return child
 
 
-async def _complete(
-    report: StageReport, limits: ProcessLimits | None, to_verify: Sequence[Planned] | None
-) -> Ready | None:
+async def _complete(report: StageReport, to_verify: Sequence[Planned]) -> Ready | None:
     """
     Wait until the sandbox is built, and see to it that it may be used.
-
-    Args:
-        to_verify: What has to be mounted, before it goes on; `None` if it does not wait.
 
     Returns:
         `None` if the launcher has failed.
@@ -184,16 +180,11 @@ async def _complete(
     Raises:
         SpawnFailed: It is not as it has to be.
     """
-    if to_verify is not None:
-        pid = await report.built()
-        if pid is None:
+    if to_verify:
+        first = await report.built()
+        if first is None:
             return None
-        with suppress(ProcessLookupError):  # it will be seen to have ended
-            if limits is not None:
-                # The first process inside, which is the launcher's, is counted too.
-                apply_limits(pid, limits, extra_processes=1)
-        if to_verify:
-            _verify(pid, to_verify)
+        _verify(first, to_verify)
         report.go()
     return await report.ready()
 

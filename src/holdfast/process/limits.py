@@ -2,9 +2,10 @@
 Limits on what one command may use (an extension of Holdfast).
 
 Address space, processor time, processes and open files are the kernel's to limit.
-They are set from outside on a process that waits: between a fork and an exec no
-Python can run, and a limit that is set on this process, however short, would hit
-its threads. Output and time are watched here.
+In a sandbox they are set by the stage before the command. Without one they are set
+from outside on a process that waits: between a fork and an exec no Python can run, and
+a limit that is set on this process, however short, would hit its threads. Output and
+time are watched here.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import os
 import resource
 import signal
 from contextlib import ExitStack
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -21,7 +22,18 @@ from holdfast.process.output import OutputLog
 from holdfast.process.program import Launch
 from holdfast.protocol.process import OutputChunk, ProcessLimits
 
-__all__ = ["Gate", "Watchdog", "apply_limits", "has_kernel_limits", "held_launch"]
+__all__ = [
+    "Gate",
+    "KernelLimit",
+    "Watchdog",
+    "apply_limits",
+    "has_kernel_limits",
+    "held_launch",
+    "kernel_limits",
+]
+
+KernelLimit: TypeAlias = tuple[int, int, int]
+"""A resource, the limit, and what the process itself could raise it to."""
 
 _SHELL = "/bin/sh"
 _HOLD = 'read -r _ <&3 && exec 3<&- && exec "$@"'
@@ -41,17 +53,13 @@ def has_kernel_limits(limits: ProcessLimits) -> bool:
     )
 
 
-def apply_limits(pid: int, limits: ProcessLimits, *, extra_processes: int = 0) -> None:
+def kernel_limits(limits: ProcessLimits, *, extra_processes: int = 0) -> list[KernelLimit]:
     """
-    Set the limits that the kernel keeps, on a process that waits for it.
+    What the kernel is to keep: a resource, the limit, and how far that could be raised again.
 
     Args:
-        pid: The process; what it starts inherits them.
         limits: What may be used.
         extra_processes: How many of ours are counted with those of the command.
-
-    Raises:
-        ProcessLookupError: It is gone.
     """
     wanted = [
         (resource.RLIMIT_AS, limits.address_space_bytes, 0, 0),
@@ -60,14 +68,27 @@ def apply_limits(pid: int, limits: ProcessLimits, *, extra_processes: int = 0) -
         (resource.RLIMIT_NPROC, limits.processes, extra_processes, 0),
         (resource.RLIMIT_NOFILE, limits.open_files, 0, 0),
     ]
+    found: list[KernelLimit] = []
     for kind, value, more, above in wanted:
         if value is None:
             continue
-        hard = resource.prlimit(pid, kind)[1]
+        hard = resource.getrlimit(kind)[1]
         most = value + more + above
         if hard != resource.RLIM_INFINITY:
             most = min(most, hard)
-        resource.prlimit(pid, kind, (min(value + more, most), most))
+        found.append((kind, min(value + more, most), most))
+    return found
+
+
+def apply_limits(pid: int, limits: ProcessLimits) -> None:
+    """
+    Set those limits on a process that waits for it; what it starts inherits them.
+
+    Raises:
+        ProcessLookupError: It is gone.
+    """
+    for kind, soft, hard in kernel_limits(limits):
+        resource.prlimit(pid, kind, (soft, hard))
 
 
 class Gate:

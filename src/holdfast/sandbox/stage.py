@@ -77,6 +77,9 @@ _SHELL: Final = "/bin/sh"
 
 _SETUP_FAILED: Final = 1
 
+_PAUSE: Final = 1_000_000
+"""Nanoseconds between two attempts to hand over a descriptor."""
+
 _ALL: Final = 0
 _ONE: Final = 1
 """Of whom `waitid` is to wait for."""
@@ -97,6 +100,7 @@ def make_stage(
     listen: bool = False,
     landlock: Ruleset | None = None,
     terminal: bool = False,
+    limits: Sequence[tuple[int, int, int]] = (),
     wait: bool = False,
 ) -> bytes:
     """
@@ -111,6 +115,7 @@ def make_stage(
         listen: Whether that filter tells somebody of some calls, and so has a descriptor.
         landlock: What is to be refused beyond the mounts.
         terminal: Whether its input is a terminal, to become its own.
+        limits: What the command may use: resources, limits, and what it may raise them to.
         wait: Whether somebody looks at what is mounted before it goes on.
 
     Raises:
@@ -147,9 +152,13 @@ def make_stage(
         made.call("setsid")
         made.call("ioctl", 0, termios.TIOCSCTTY, 0)
     if listen:
-        made.call("sendmsg", _REPORT, message, socket.MSG_NOSIGNAL, failed=failed)
+        _hand_over(made, message, failed)
     else:
         made.call("write", _REPORT, made.data(READY), len(READY), failed=failed)
+    # Only now: they would count for what comes before, too.
+    for resource, soft, hard in limits:
+        limit = made.data(struct.pack("<QQ", soft, hard))
+        made.call("prlimit64", 0, resource, limit, failed=failed)
     _execute(made, program, argv)
     made.place(failed)
     made.call("write", _REPORT, RESULT, 8)
@@ -218,6 +227,21 @@ def _ready_message(made: CallProgram) -> tuple[int, At]:
     control = made.data(head + bytes(8))
     message = made.data(struct.pack("<QQQQQQQ", 0, 0, part, 1, control, len(head) + 8, 0))
     return message, At(control + len(head))
+
+
+def _hand_over(made: CallProgram, message: int, failed: Label) -> None:
+    """Send it. Of a user, only so many descriptors may be on their way at once: then wait."""
+    send, crowded, sent = Label(), Label(), Label()
+    made.place(send)
+    made.call(
+        *("sendmsg", _REPORT, message, socket.MSG_NOSIGNAL),
+        failed={errno.ETOOMANYREFS: crowded, ANY: failed},
+    )
+    made.go_to(sent)
+    made.place(crowded)
+    made.call("nanosleep", made.data(struct.pack("<QQ", 0, _PAUSE)))
+    made.go_to(send)
+    made.place(sent)
 
 
 def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:

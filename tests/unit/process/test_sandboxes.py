@@ -2,6 +2,9 @@
 
 import asyncio
 import os
+import platform
+import resource
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,8 +13,10 @@ import pytest
 
 from holdfast.errors import CannotEnforce, InvalidParams
 from holdfast.events import DenialKind, Reason
+from holdfast.process.child import owned_pids
+from holdfast.process.enclosed import first_child
 from holdfast.process.local import LocalProcess
-from holdfast.process.sandboxes import Sandbox, Sandboxes
+from holdfast.process.sandboxes import Sandbox, Sandboxes, shared_sandboxes
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits, StartParams
@@ -32,6 +37,7 @@ from holdfast.protocol.sandbox import (
 )
 from holdfast.sandbox import launcher as launcher_module
 from holdfast.sandbox.ladder import Rung
+from holdfast.sandbox.machines import MACHINES
 from tests.unit.process.starting import LIMIT, closed, eventually, output, program, shell, written
 
 ROOT = FileEntry(path=SpecialPath(value=SpecialValue(kind="root")), access="read")
@@ -227,6 +233,42 @@ while True:
 
     assert verdict.reason is Reason.TERMINATED
     assert set(os.listdir("/proc/self/fd")) == fds
+
+
+def command_of(launcher: int) -> int | None:
+    first = first_child(launcher)
+    return None if first is None else first_child(first)
+
+
+def sleeps(pid: int | None) -> bool:
+    """Whether a process is in the middle of the call that waits for a time."""
+    number = MACHINES[platform.machine()].numbers["nanosleep"]
+    try:
+        return Path(f"/proc/{pid}/syscall").read_text().split()[0] == str(number)
+    except OSError:
+        return False
+
+
+async def test_a_user_with_many_descriptors_on_their_way_is_waited_for(
+    processes: LocalProcesses,
+) -> None:
+    """The kernel counts those of all processes of a user, and lets no more than this be sent."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ours, theirs = socket.socketpair()
+    assert (await shared_sandboxes().ladder()).listens
+    with ours, theirs:
+        for _ in range(20):
+            socket.send_fds(ours, [b"x"], [0] * 10)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (150, before[1]))
+        try:
+            starting = asyncio.ensure_future(start(processes, program("true", sandbox=managed())))
+            known = owned_pids()
+            await eventually(lambda: owned_pids() != known)
+            (launcher,) = owned_pids() - known
+            await eventually(lambda: sleeps(command_of(launcher)))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert (await closed(await starting)).ok
 
 
 async def test_with_the_network_there_are_none(processes: LocalProcesses) -> None:
