@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from holdfast.sandbox.machines import MACHINES
 
-__all__ = ["ANY", "ENVIRONMENT", "RESULT", "At", "CallProgram", "Label"]
+__all__ = ["ANY", "ENVIRONMENT", "RESULT", "At", "Beginning", "CallProgram", "Label"]
 
 _BASE: Final = 0x400000
 """Where header and code are in memory."""
@@ -174,6 +174,15 @@ class _Call(NamedTuple):
     failed: Mapping[int, Label]
 
 
+class Beginning(NamedTuple):
+    """Calls that many programs begin with, made once."""
+
+    content: bytes
+    """All that follows the code."""
+    leaves_at: int
+    """Where in it the address has to be of what comes after them."""
+
+
 class CallProgram:
     """
     Makes such a program.
@@ -183,20 +192,26 @@ class CallProgram:
     The last one must not return.
     """
 
-    def __init__(self, machine: str) -> None:
+    def __init__(self, machine: str, beginning: Beginning | None = None) -> None:
         """
+        Args:
+            machine: The processor.
+            beginning: What comes before all that is added.
+
         Raises:
             KeyError: Nothing is known of that processor.
         """
         self._machine = machine
         self._numbers = MACHINES[machine].numbers
+        self._beginning = beginning
+        self._start = RESULT + (_FIRST.size if beginning is None else len(beginning.content))
         self._data = bytearray()
         self._constants: dict[int, int] = {}
         self._calls: list[_Call] = []
 
     def data(self, content: bytes) -> int:
         """Put something into its memory, and return the address: a multiple of 8."""
-        address = RESULT + _FIRST.size + len(self._data)
+        address = self._start + len(self._data)
         self._data += content
         self._data += bytes(-len(content) % 8)
         return address
@@ -244,33 +259,16 @@ class CallProgram:
             self._constants[value] = self.data(_WORD.pack(value))
         return self._constants[value]
 
+    def as_beginning(self) -> Beginning:
+        """What was added so far, as what other programs begin with."""
+        self.call("close", _NO_DESCRIPTOR)  # which fails; where to go on is known later
+        content = self._table()
+        # The last rule of all is the one for this call.
+        return Beginning(content, len(content) - _WORD.size)
+
     def image(self) -> bytes:
         """The content of the file."""
-        records_at = RESULT + _FIRST.size + len(self._data)
-        rules_at = records_at + _RECORD.size * len(self._calls)
-        records = bytearray()
-        rules = bytearray()
-
-        def address(index: int) -> int:
-            return records_at + _RECORD.size * index
-
-        for index, call in enumerate(self._calls):
-            records += _RECORD.pack(
-                call.number, *call.arguments, call.result, rules_at + len(rules)
-            )
-            otherwise = index + 1
-            for error, label in call.failed.items():
-                assert label.at is not None  # each is placed by whoever uses it
-                if error == ANY:
-                    otherwise = label.at
-                else:
-                    rules += _RULE.pack(error, address(label.at))
-            rules += _RULE.pack(ANY, address(otherwise))
-        first = _FIRST.pack(0, 1, records_at, 0)
-        return self._head(table=first + bytes(self._data) + bytes(records) + bytes(rules))
-
-    def _head(self, table: bytes) -> bytes:
-        """The file around a table."""
+        table = self._table()
         code = _WALKS[self._machine]
         segments = (
             (_LOADED, _R | _X, 0, _BASE, _CODE_AT + len(code)),
@@ -284,3 +282,27 @@ class CallProgram:
         for kind, access, offset, place, size in segments:
             head += _ELF_SEGMENT.pack(kind, access, offset, place, place, size, size, _ALIGNMENT)
         return b"".join([head.ljust(_CODE_AT, b"\0"), code]).ljust(_TABLE_AT, b"\0") + table
+
+    def _table(self) -> bytes:
+        """All that follows the code: data, then records, then rules."""
+        records_at = self._start + len(self._data)
+        rules_at = records_at + _RECORD.size * len(self._calls)
+        records, rules = bytearray(), bytearray()
+        for index, call in enumerate(self._calls):
+            records += _RECORD.pack(
+                call.number, *call.arguments, call.result, rules_at + len(rules)
+            )
+            otherwise = index + 1
+            for error, label in call.failed.items():
+                assert label.at is not None  # each is placed by whoever uses it
+                if error == ANY:
+                    otherwise = label.at
+                else:
+                    rules += _RULE.pack(error, records_at + _RECORD.size * label.at)
+            rules += _RULE.pack(ANY, records_at + _RECORD.size * otherwise)
+        if self._beginning is None:
+            before = bytearray(_FIRST.pack(0, 1, records_at, 0))
+        else:
+            before = bytearray(self._beginning.content)
+            _WORD.pack_into(before, self._beginning.leaves_at, records_at)
+        return b"".join((before, self._data, records, rules))

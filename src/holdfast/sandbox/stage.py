@@ -20,9 +20,10 @@ import socket
 import struct
 import termios
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
-from holdfast.sandbox.calls import ANY, ENVIRONMENT, RESULT, At, CallProgram, Label
+from holdfast.sandbox.calls import ANY, ENVIRONMENT, RESULT, At, Beginning, CallProgram, Label
 from holdfast.sandbox.landlock import WRITE_FILE, Ruleset
 
 __all__ = [
@@ -121,9 +122,29 @@ def make_stage(
     Raises:
         KeyError: Nothing is known of that processor.
     """
+    beginning = _beginning(
+        machine, report, filter_program, listen, landlock, terminal, tuple(limits), wait
+    )
+    made = CallProgram(machine, beginning)
+    _execute(made, program, argv)
+    return made.image()
+
+
+@lru_cache(maxsize=128)
+def _beginning(
+    machine: str,
+    report: int,
+    filter_program: bytes,
+    listen: bool,
+    landlock: Ruleset | None,
+    terminal: bool,
+    limits: tuple[tuple[int, int, int], ...],
+    wait: bool,
+) -> Beginning:
+    """All but the exec; the same for each command of a sandbox."""
     assert report != _REPORT  # it is moved there
     made = CallProgram(machine)
-    failed = Label()
+    failed, command = Label(), Label()
     made.call("unlinkat", _HERE, made.text(STAGE_PATH), 0, failed=failed)
     made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
@@ -140,13 +161,15 @@ def make_stage(
         _apply_landlock(made, landlock, terminal, failed)
     message, listener = _ready_message(made) if listen else (0, None)
     _load_filter(made, filter_program, listener, failed)
-    child = made.data(bytes(8))
-    command = Label()
-    made.call("clone", signal.SIGCHLD, result=child, failed=failed)
+    child = At(made.data(bytes(8)))
+    made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
     # There is no process 0, which is what the child has been told of.
     scrap = made.data(bytes(_SIGINFO))
-    made.call("waitid", _ONE, At(child), scrap, _LOOK, failed={errno.EINVAL: command})
-    _stay(made, At(child), listener)
+    made.call("waitid", _ONE, child, scrap, _LOOK, failed={errno.EINVAL: command})
+    _stay(made, child, listener)
+    made.place(failed)
+    made.call("write", _REPORT, RESULT, 8)
+    made.call("exit_group", _SETUP_FAILED)
     made.place(command)
     if terminal:
         made.call("setsid")
@@ -159,11 +182,7 @@ def make_stage(
     for resource, soft, hard in limits:
         limit = made.data(struct.pack("<QQ", soft, hard))
         made.call("prlimit64", 0, resource, limit, failed=failed)
-    _execute(made, program, argv)
-    made.place(failed)
-    made.call("write", _REPORT, RESULT, 8)
-    made.call("exit_group", _SETUP_FAILED)
-    return made.image()
+    return made.as_beginning()
 
 
 def _apply_landlock(made: CallProgram, rules: Ruleset, terminal: bool, failed: Label) -> None:

@@ -138,6 +138,20 @@ def test_it_can_go_on_elsewhere(machine: str, tmp_path: Path) -> None:
     assert run(made, tmp_path).stdout == b"middle last"
 
 
+def test_a_beginning_serves_many_programs(machine: str, tmp_path: Path) -> None:
+    first = CallProgram(machine)
+    say(first, "begun ")
+    beginning = first.as_beginning()
+    for text in ("one", "another"):
+        made = CallProgram(machine, beginning)
+        say(made, text)
+        made.call("exit_group", len(text))
+
+        done = run(made, tmp_path)
+
+        assert (done.stdout, done.returncode) == (f"begun {text}".encode(), len(text))
+
+
 def test_a_program_that_it_becomes_has_the_environment(machine: str, tmp_path: Path) -> None:
     made = CallProgram(machine)
     words = [made.text(word) for word in ("sh", "-c", "echo $VARIABLE $0 $1", "zero", "one")]
