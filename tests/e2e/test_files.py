@@ -227,10 +227,11 @@ async def test_writes_that_hang_hold_up_nothing_else(
             await client.request("fs/writeFile", {"path": file_uri(fifo), "dataBase64": data})
             for _ in range(8)
         ]
-        (tmp_path / "file").write_bytes(b"content")
+        content = b"content" * 20_000  # more than is read without a thread
+        (tmp_path / "file").write_bytes(content)
         path = file_uri(tmp_path / "file")
         result = await client.call("fs/readFile", {"path": path})
-        assert from_base64(result["dataBase64"]) == b"content"
+        assert from_base64(result["dataBase64"]) == content
         assert (await client.run(["/bin/echo", "fine"])).stdout == b"fine\n"
     finally:
         os.close(reader)

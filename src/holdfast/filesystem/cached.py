@@ -1,15 +1,17 @@
 """
-Facts about a file, without waiting for them where the kernel has them at hand.
+Facts about a file, and the content of a small one, without waiting for them where the
+kernel has them at hand.
 
 To ask a thread costs ten times what the question itself costs, and to ask in the
 event loop could stop everything on a dead mount. The kernel settles it:
 `RESOLVE_CACHED` looks a path up in its caches only, links included, and fails with
 `EAGAIN` where a file system would have to be asked; `AT_STATX_DONT_SYNC` then takes
-what is known of the file. So `cached_metadata` never waits, and its "don't know"
-sends the caller to a thread. A local path that is in use is nearly always known. What
-a network file system remembers may be out of date, so those are always asked.
+what is known of the file, and `RWF_NOWAIT` what is in memory of it. So `cached_metadata`
+and `cached_content` never wait, and their "don't know" sends the caller to a thread. A
+local path that is in use is nearly always known. What a network file system remembers may
+be out of date, so those are always asked.
 
-Neither call is in Python's `os`, nor is the time of birth; ctypes is enough for two.
+The first two are not in Python's `os`, nor is the time of birth; ctypes is enough for two.
 """
 
 import ctypes
@@ -22,7 +24,7 @@ from typing import NamedTuple
 from holdfast.filesystem.failure import refusal
 from holdfast.protocol.fs import FileMetadata
 
-__all__ = ["cached_metadata", "metadata", "metadata_of"]
+__all__ = ["cached_content", "cached_metadata", "metadata", "metadata_of"]
 
 _AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
@@ -54,7 +56,13 @@ _LOOK = os.O_PATH | os.O_CLOEXEC
 _itself = _OpenHow(_LOOK | os.O_NOFOLLOW, 0, _RESOLVE_CACHED)
 _target = _OpenHow(_LOOK, 0, _RESOLVE_CACHED)
 
+_content = _OpenHow(os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0, _RESOLVE_CACHED)
+
 _itself_ref, _target_ref = ctypes.byref(_itself), ctypes.byref(_target)
+_content_ref = ctypes.byref(_content)
+
+_LARGEST = 1 << 16
+"""Bytes of a file that is read at once; the time to copy more would be missed elsewhere."""
 
 _statx = ctypes.CDLL(None, use_errno=True).statx
 # Calls that never wait need not let other threads run meanwhile.
@@ -148,6 +156,32 @@ def cached_metadata(path: str) -> FileMetadata | None:
     if is_symlink:
         facts = _recall(name, _target_ref)
     return None if facts is None else _wire(facts, is_symlink)
+
+
+def cached_content(path: str) -> bytes | None:
+    """
+    All of a small regular file, if the kernel has it in memory.
+
+    Raises:
+        NotFound: It remembers that there is no such file.
+    """
+    name = os.fsencode(path)
+    facts = _recall(name, _target_ref)
+    # Only now it is opened: to open a device, or a FIFO, does something.
+    if facts is None or not stat.S_ISREG(facts.mode) or not 0 < facts.size <= _LARGEST:
+        return None
+    descriptor: int = _openat2_at_once(_OPENAT2, _AT_FDCWD, name, _content_ref, _HOW_BYTES)
+    if descriptor < 0:
+        return None
+    try:
+        # One byte more than there was: if that is read, the file has grown meanwhile.
+        room = bytearray(facts.size + 1)
+        got = os.preadv(descriptor, [room], 0, os.RWF_NOWAIT)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return bytes(memoryview(room)[:got]) if got == facts.size else None
 
 
 def _recall(name: bytes, how: object) -> _Facts | None:

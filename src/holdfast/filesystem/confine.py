@@ -22,7 +22,7 @@ from holdfast.sandbox.entries import read_entries
 from holdfast.sandbox.policy import Policy
 from holdfast.sandbox.resolve import Facts, resolve
 
-__all__ = ["operations", "reading_operations", "restricts_files"]
+__all__ = ["operations", "reading_operations", "reads_everything", "restricts_files"]
 
 
 class _Unsearched(HostDisk):
@@ -88,6 +88,16 @@ def reading_operations(sandbox: SandboxContext | None) -> Operations:
             _reading_all.clear()
         _reading_all[sandbox] = found
     return found
+
+
+def reads_everything(sandbox: SandboxContext | None) -> bool:
+    """
+    Whether everything may be read, whatever is on the disk.
+
+    It is not looked for: of a context that `reading_operations` has not met yet, or has
+    forgotten, the answer is no.
+    """
+    return not restricts_files(sandbox) or sandbox in _reading_all
 
 
 _KEPT_AT_MOST = 128

@@ -2,8 +2,8 @@
 The files of this machine, behind the seam.
 
 System calls run in threads of their own, so that none of them holds up the event
-loop, and one that never ends holds up nothing else. The exception is a question
-that the kernel answers from memory (see `cached`).
+loop, and one that never ends holds up nothing else. The exception is what the kernel
+has in memory (see `cached`).
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from functools import partial
 from typing import Self, TypeVar
 
 from holdfast.errors import InvalidRequest
-from holdfast.filesystem.cached import cached_metadata
-from holdfast.filesystem.confine import operations, reading_operations, restricts_files
+from holdfast.filesystem.cached import cached_content, cached_metadata
+from holdfast.filesystem.confine import operations, reading_operations, reads_everything
 from holdfast.filesystem.failure import native_path
 from holdfast.filesystem.handle import LocalFileHandle
 from holdfast.filesystem.threads import FileThreads
@@ -58,10 +58,21 @@ class LocalFileSystem:
         """Do something in a thread, such as to encode what was read."""
         return self._threads.run(work)
 
+    def recall_file(
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
+    ) -> bytes | None:
+        """As `read_file`, if the file is small and at hand; otherwise `None`."""
+        if not follow_symlinks or not reads_everything(sandbox):
+            return None
+        return cached_content(native_path(path))
+
     async def read_file(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes:
         """All of a regular file, up to 512 MiB."""
+        found = self.recall_file(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
+        if found is not None:
+            return found
         native = native_path(path)
         return await self.run(
             lambda: reading_operations(sandbox).read_file(native, follow_symlinks=follow_symlinks)
@@ -137,7 +148,7 @@ class LocalFileSystem:
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata | None:
         """As `get_metadata`, if the answer is at hand; otherwise `None`."""
-        if not follow_symlinks or restricts_files(sandbox):
+        if not follow_symlinks or not reads_everything(sandbox):
             return None
         return cached_metadata(native_path(path))
 

@@ -91,7 +91,21 @@ def _follows(wish: bool | None) -> bool:
 # -- whole files
 
 
-async def _read_file(client: ServerConnection, params: ReadFileParams) -> Encoded:
+def _read_file(client: ServerConnection, params: ReadFileParams) -> Encoded | Awaitable[Encoded]:
+    follow = _follows(params.follow_symlinks)
+    found = client.state.filesystem.recall_file(
+        params.path, follow_symlinks=follow, sandbox=params.sandbox
+    )
+    if found is None:
+        return _read_file_later(client, params)
+    return _content(encode_base64(found))
+
+
+def _content(encoded: bytes) -> Encoded:
+    return Encoded(b'{"dataBase64":"', encoded, b'"}')
+
+
+async def _read_file_later(client: ServerConnection, params: ReadFileParams) -> Encoded:
     filesystem = client.state.filesystem
     async with client.turns.turn():
         data = await filesystem.read_file(
@@ -101,7 +115,7 @@ async def _read_file(client: ServerConnection, params: ReadFileParams) -> Encode
             encoded = encode_base64(data)
         else:
             encoded = await filesystem.run(partial(encode_base64, data))
-    return Encoded(b'{"dataBase64":"', encoded, b'"}')
+    return _content(encoded)
 
 
 async def _write_file(client: ServerConnection, params: WriteFileParams) -> Empty:

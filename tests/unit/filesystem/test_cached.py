@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import NotFound
 from holdfast.filesystem import cached
-from holdfast.filesystem.cached import cached_metadata, metadata, metadata_of
+from holdfast.filesystem.cached import cached_content, cached_metadata, metadata, metadata_of
 
 
 @pytest.mark.requirement("fs.metadata.times")
@@ -57,6 +57,43 @@ def test_memory_knows_what_is_not_there(tmp_path: Path) -> None:
         metadata(path)
     with pytest.raises(NotFound, match="os error 2"):
         assert cached_metadata(path)
+
+
+def test_memory_has_the_content_of_a_small_file_or_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to("file")
+    assert cached_content(str(tmp_path / "file")) in (b"12345", None)
+    assert cached_content(str(tmp_path / "link")) in (b"12345", None)
+    with (tmp_path / "file").open("ab") as file:
+        file.write(b"6")
+    assert cached_content(str(tmp_path / "file")) in (b"123456", None)
+
+
+def test_memory_has_a_file_of_the_system() -> None:
+    """One on a disk: files in memory only are not read in this way by older kernels."""
+    path = Path("/etc/passwd")
+    expected = path.read_bytes()
+    if not cached._is_local(cached._look(-100, os.fsencode(path), 0).mount):
+        pytest.skip("the file system of the system is not a local one")
+    assert cached_content(str(path)) == expected
+
+
+def test_memory_has_no_content_of_what_is_large_empty_or_no_file(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(70_000))
+    (tmp_path / "empty").touch()
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path, *tmp_path.iterdir(), Path("/dev/null"), Path("/proc/self/status")):
+        assert cached_content(str(path)) is None
+    assert not (tmp_path / "missing").exists()  # so that this is known
+    with pytest.raises(NotFound):
+        assert cached_content(str(tmp_path / "missing"))
+
+
+def test_a_fifo_is_not_even_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert cached_content(str(tmp_path / "fifo")) is None
+    with pytest.raises(OSError, match="No such device"):  # whoever opened it would be a reader
+        os.open(tmp_path / "fifo", os.O_WRONLY | os.O_NONBLOCK)
 
 
 def test_nothing_is_believed_of_other_file_systems() -> None:

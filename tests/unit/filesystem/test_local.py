@@ -199,11 +199,11 @@ async def test_only_regular_files_are_opened(files: LocalFileSystem, path: str) 
 async def test_a_large_file_is_refused(
     files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handle_module, "MAX_FILE", 10)
-    (tmp_path / "file").write_bytes(bytes(10))
-    assert len(await files.read_file(uri(tmp_path / "file"))) == 10
-    (tmp_path / "file").write_bytes(bytes(11))
-    with pytest.raises(InvalidRequest, match="file is too large to read: limit is 10 bytes"):
+    monkeypatch.setattr(handle_module, "MAX_FILE", 100_000)
+    (tmp_path / "file").write_bytes(bytes(100_000))
+    assert len(await files.read_file(uri(tmp_path / "file"))) == 100_000
+    (tmp_path / "file").write_bytes(bytes(100_001))
+    with pytest.raises(InvalidRequest, match="file is too large to read: limit is 100000 bytes"):
         await files.read_file(uri(tmp_path / "file"))
 
 
