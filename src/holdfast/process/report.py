@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import struct
 from contextlib import suppress
@@ -9,13 +10,11 @@ from contextlib import suppress
 import msgspec
 
 from holdfast.errors import SpawnFailed
-from holdfast.sandbox.stage import BUILT, END_SIZE, EXEC_ERROR_SIZE, GO, READY
+from holdfast.sandbox.stage import BUILT, END_SIZE, EXEC_ERROR_SIZE, GO, READY, ended
 
 __all__ = ["Ready", "StageReport"]
 
 _ERROR = struct.Struct("=i")
-_END = struct.Struct("=iii4xiii")
-"""A signal, an error, a code, and of the process that ended pid, user and status."""
 _CREDENTIALS = struct.Struct("=3i")
 _LONGEST = 64
 """Bytes; more than it ever says at once."""
@@ -98,8 +97,8 @@ class StageReport:
                 if len(said) == EXEC_ERROR_SIZE:
                     self._exec_error = -_ERROR.unpack(said)[0]
                 elif len(said) == END_SIZE:
-                    number, _, code, pid, uid, status = _END.unpack(said)
-                    self._end = os.waitid_result((pid, uid, number, status, code))
+                    code, status = ended(said)
+                    self._end = os.waitid_result((0, 0, signal.SIGCHLD, status, code))
 
     def _check(self, said: bytes) -> None:
         if said in (BUILT, READY):

@@ -1,7 +1,8 @@
 """
 Encloses commands: from the profile of a request to a child inside its sandbox.
 
-What this machine can enforce is found out once, when the first profile comes.
+What this machine can enforce is found out once: when a server starts, or with the first
+profile.
 """
 
 import asyncio
@@ -159,10 +160,11 @@ class Sandboxes:
     async def ladder(self) -> Ladder:
         """What can be enforced here, tried out the first time."""
         if self._ladder is None:
-            return await asyncio.get_running_loop().run_in_executor(None, self._climb)
+            return await asyncio.get_running_loop().run_in_executor(None, self.climb)
         return self._ladder
 
-    def _climb(self) -> Ladder:
+    def climb(self) -> Ladder:
+        """The same, waiting for it in this thread."""
         with self._climbing:  # a hundred first starts at once are one trial
             if self._ladder is None:
                 self._ladder = climb(self._environ)

@@ -12,7 +12,7 @@ import platform
 import socket
 import subprocess
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from holdfast.sandbox.launcher import Launcher, find_launcher
 from holdfast.sandbox.machines import MACHINES
 from holdfast.sandbox.policy import Policy
 from holdfast.sandbox.seccomp import filter_program
-from holdfast.sandbox.stage import STAGE_PATH, make_stage
+from holdfast.sandbox.stage import END_SIZE, STAGE_PATH, ended, make_stage
 
 __all__ = ["Ladder", "Rung", "climb"]
 
@@ -181,9 +181,20 @@ def _try(trial: _Trial) -> str | None:
             )
         except (OSError, subprocess.SubprocessError) as error:
             return str(error)
-    if done.returncode == 0:
-        return None
+        # Not by the status of the launcher: that may be taken by who reaps orphans here.
+        if _ended_well(ours):
+            return None
     return done.stderr.decode("utf-8", "replace").strip() or f"bwrap: status {done.returncode}"
+
+
+def _ended_well(report: socket.socket) -> bool:
+    """Whether the last thing that the first process inside told is that all went well."""
+    report.setblocking(False)
+    last = b""
+    with suppress(BlockingIOError, ConnectionResetError):
+        while said := report.recv(END_SIZE):
+            last = said
+    return len(last) == END_SIZE and ended(last) == (os.CLD_EXITED, 0)
 
 
 def _gaps(abi: int) -> tuple[str, ...]:

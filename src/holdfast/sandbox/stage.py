@@ -35,6 +35,7 @@ __all__ = [
     "NOT_FOUND",
     "READY",
     "STAGE_PATH",
+    "ended",
     "make_stage",
 ]
 
@@ -58,6 +59,9 @@ EXEC_ERROR_SIZE: Final = 4
 
 END_SIZE: Final = 28
 """so many when the command has ended: the beginning of a `siginfo_t`."""
+
+_END: Final = struct.Struct("=iii4xiii")
+"""Of that: a signal, an error, a code; of the process its pid, user and status."""
 
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
@@ -89,6 +93,12 @@ _SIGINFO: Final = 128
 _PID_AT: Final = 16
 _STATUS_AT: Final = 24
 """Where a `siginfo_t` has them, and how large it is."""
+
+
+def ended(told: bytes) -> tuple[int, int]:
+    """The code and the status in what it tells of the end of a command (`END_SIZE`)."""
+    _, _, code, _, _, status = _END.unpack(told)
+    return code, status
 
 
 def make_stage(

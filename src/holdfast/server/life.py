@@ -154,12 +154,21 @@ async def _serve(
         gc.collect()
         gc.freeze()
         loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
+        looking = loop.run_in_executor(None, _look_at_sandboxes)
         await stopped.wait()
+        await looking
         if orphaned:
             await _ask_to_end(server)
     if orphaned:
         kill_all_children()
     return 0
+
+
+def _look_at_sandboxes() -> None:
+    """Find out what can be enforced here before anybody asks, and before a command has run."""
+    from holdfast.process.sandboxes import shared_sandboxes
+
+    shared_sandboxes().climb()
 
 
 async def _serve_stdio(server: Server, stopped: asyncio.Event) -> None:

@@ -112,5 +112,5 @@ async def test_the_end_of_the_command_is_told_last(report: StageReport) -> None:
 
     end = report.end()
     assert end is not None
-    assert (end.si_code, end.si_status, end.si_pid, end.si_uid) == (os.CLD_KILLED, 15, 2, 1000)
+    assert (end.si_code, end.si_status) == (os.CLD_KILLED, 15)
     assert report.exec_error() == errno.EACCES
