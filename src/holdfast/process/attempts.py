@@ -94,6 +94,10 @@ def _attempt(pid: int, family: int, kind: int) -> NetworkAttempt:
             program = file.read().rstrip("\n")
     except OSError:
         program = ""
+    # A process may call itself what it likes, and the name will be shown to people.
+    program = "".join(
+        [letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in program]
+    )
     return NetworkAttempt(
         program=program,
         family="IPv6" if family == socket.AF_INET6 else "IPv4",

@@ -16,6 +16,12 @@ __all__ = ["Ready", "StageReport"]
 
 _ERROR = struct.Struct("=i")
 _CREDENTIALS = struct.Struct("=3i")
+_ENDS = (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
+_HIGHEST_STATUS = 255
+
+_MOST_SAID = 4
+"""Messages; after it is ready, there are two at the most."""
+
 _LONGEST = 64
 """Bytes; more than it ever says at once."""
 
@@ -91,14 +97,21 @@ class StageReport:
         return self._end
 
     def _take(self) -> None:
-        """Hear what was said since."""
-        with suppress(OSError):  # nothing more was, or it is closed
-            while said := self._ours.recv(_LONGEST):
+        """
+        Hear what was said since.
+
+        By then the command has run, and may have got hold of the process that speaks: it
+        can say nothing but how it ended itself, and not so much that it holds us up.
+        """
+        with suppress(OSError):  # nothing more was said, or it is closed
+            for _ in range(_MOST_SAID):
+                said = self._ours.recv(_LONGEST)
                 if len(said) == EXEC_ERROR_SIZE:
                     self._exec_error = -_ERROR.unpack(said)[0]
                 elif len(said) == END_SIZE:
                     code, status = ended(said)
-                    self._end = os.waitid_result((0, 0, signal.SIGCHLD, status, code))
+                    if code in _ENDS and 0 <= status <= _HIGHEST_STATUS:
+                        self._end = os.waitid_result((0, 0, signal.SIGCHLD, status, code))
 
     def _check(self, said: bytes) -> None:
         if said in (BUILT, READY):

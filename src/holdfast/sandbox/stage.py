@@ -176,7 +176,7 @@ def _beginning(
     # There is no process 0, which is what the child has been told of.
     scrap = made.data(bytes(_SIGINFO))
     made.call("waitid", _ONE, child, scrap, _LOOK, failed={errno.EINVAL: command})
-    _stay(made, child, listener)
+    _stay(made, child, listener, failed)
     made.place(failed)
     made.call("write", _REPORT, RESULT, 8)
     made.call("exit_group", _SETUP_FAILED)
@@ -232,15 +232,15 @@ def _load_filter(made: CallProgram, program: bytes, listener: At | None, failed:
         )
 
 
-def _stay(made: CallProgram, child: At, listener: At | None) -> None:
+def _stay(made: CallProgram, child: At, listener: At | None, failed: Label) -> None:
     """Be the first process: reap whatever ends, until the command is among it."""
     if listener is not None:
         made.call("close", listener)
-    ended, gone, scrap = (made.data(bytes(_SIGINFO)) for _ in range(3))
+    waiting, gone, scrap = (made.data(bytes(_SIGINFO)) for _ in range(3))
     again, done = Label(), Label()
     made.place(again)
-    made.call("waitid", _ALL, 0, ended, os.WEXITED | os.WNOWAIT, failed=done)
-    made.call("waitid", _ONE, At(ended + _PID_AT), gone, os.WEXITED, failed=done)
+    made.call("waitid", _ALL, 0, waiting, os.WEXITED | os.WNOWAIT, failed=failed)
+    made.call("waitid", _ONE, At(waiting + _PID_AT), gone, os.WEXITED, failed=failed)
     # Whether the command is still ours to wait for.
     made.call("waitid", _ONE, child, scrap, _LOOK, failed=done)
     made.go_to(again)

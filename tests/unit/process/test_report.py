@@ -104,6 +104,26 @@ async def test_an_error_of_the_exec_is_told_after_that(report: StageReport) -> N
     assert report.exec_error() == errno.ENOENT  # it does not change
 
 
+@pytest.mark.parametrize(
+    ("code", "status"), [(os.CLD_STOPPED, 19), (0, 0), (os.CLD_EXITED, 256), (os.CLD_KILLED, -1)]
+)
+async def test_an_end_that_cannot_be_is_not_believed(
+    report: StageReport, code: int, status: int
+) -> None:
+    report.theirs.send(struct.pack("=iii4xiii", signal.SIGCHLD, 0, code, 2, 1000, status))
+    report.theirs.send(b"something else")
+
+    assert report.end() is None
+    assert report.exec_error() is None
+
+
+async def test_who_says_too_much_is_not_listened_to(report: StageReport) -> None:
+    for number in range(1, 9):
+        report.theirs.send(error(number, 4))
+
+    assert report.exec_error() == 4
+
+
 async def test_the_end_of_the_command_is_told_last(report: StageReport) -> None:
     assert report.end() is None
 

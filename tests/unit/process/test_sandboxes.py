@@ -201,7 +201,7 @@ async def test_of_many_attempts_some_are_kept(processes: LocalProcesses) -> None
     script = """
 import ctypes, socket
 for number in range(40):
-    ctypes.CDLL(None).prctl(15, b"name-%d" % number, 0, 0, 0)
+    ctypes.CDLL(None).prctl(15, b"name-%d\\x1b\\xff" % number, 0, 0, 0)
     try: socket.socket()
     except PermissionError: pass
 """
@@ -210,7 +210,9 @@ for number in range(40):
     verdict = await closed(await start(processes, params))
 
     assert verdict.exit_code == 0
-    assert [one.program for one in verdict.network_attempts] == [f"name-{n}" for n in range(16)]
+    assert [one.program for one in verdict.network_attempts] == [
+        f"name-{n}\ufffd\ufffd" for n in range(16)
+    ]
 
 
 async def test_a_command_that_is_killed_in_the_middle_of_attempts_leaves_nothing(
