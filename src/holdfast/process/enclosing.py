@@ -19,6 +19,7 @@ from contextlib import ExitStack, suppress
 import msgspec
 
 from holdfast.errors import SpawnFailed
+from holdfast.process.cgroups import CommandCgroup
 from holdfast.process.enclosed import EnclosedChild, first_child
 from holdfast.process.limits import apply_limits
 from holdfast.process.program import Launch
@@ -98,7 +99,7 @@ async def start_enclosed(
         terminal: Rows and columns, if it is to have a terminal.
         pipe_stdin: Whether its input is a pipe.
         pipe_stderr: Whether its error output is one.
-        limits: What each of its processes may use.
+        limits: What it may use.
         to_verify: All mounts, if others may interfere with them: the command runs only
             once they are found to be as planned.
 
@@ -156,7 +157,7 @@ async def start_enclosed(
                 if held:
                     first = await _wait_for_first(child)
                     if first is not None and limits is not None:
-                        _limit_first_process(first, limits)
+                        child.cgroup = _limit_first_process(first, limits)
                     if first is not None and to_verify:
                         await _verify(child, first, to_verify)
                     gate.send(b"\0")
@@ -256,10 +257,11 @@ async def _wait_for_first(child: EnclosedChild) -> int | None:
     return first
 
 
-def _limit_first_process(first: int, limits: ProcessLimits) -> None:
+def _limit_first_process(first: int, limits: ProcessLimits) -> CommandCgroup | None:
     """Set limits on a process that waits at the gate, or will."""
     with suppress(ProcessLookupError):  # it has failed
-        apply_limits(first, limits, extra_processes=1)
+        return apply_limits(first, limits, extra_processes=1)
+    return None
 
 
 async def _verify(child: EnclosedChild, first: int, planned: Sequence[Planned]) -> None:

@@ -1,10 +1,13 @@
 """
 Limits on what one command may use (an extension of Holdfast).
 
-Address space, processor time, processes and open files are the kernel's to limit.
-They are set from outside on a process that waits: between a fork and an exec no
+Memory, address space, processor time, processes and open files are the kernel's to
+limit. They are set from outside on a process that waits: between a fork and an exec no
 Python can run, and a limit that is set on this process, however short, would hit
 its threads. Output and time are watched here.
+
+Memory and processes are limited for a command as a whole, by a cgroup. Without one,
+the first cannot be, and the second is by what the kernel counts for the user.
 """
 
 import asyncio
@@ -16,12 +19,14 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.errors import InvalidParams
 from holdfast.events import Reason, Verdict
+from holdfast.process.cgroups import CommandCgroup, shared_cgroups
 from holdfast.process.output import OutputLog
 from holdfast.process.program import Launch
 from holdfast.protocol.process import OutputChunk, ProcessLimits
 
-__all__ = ["Gate", "Watchdog", "apply_limits", "has_kernel_limits", "held_launch"]
+__all__ = ["Gate", "Watchdog", "apply_limits", "check_limits", "has_kernel_limits", "held_launch"]
 
 _SHELL = "/bin/sh"
 _HOLD = 'read -r _ <&3 && exec 3<&- && exec "$@"'
@@ -33,6 +38,7 @@ def has_kernel_limits(limits: ProcessLimits) -> bool:
     return any(
         value is not None
         for value in (
+            limits.memory_bytes,
             limits.address_space_bytes,
             limits.cpu_seconds,
             limits.processes,
@@ -41,7 +47,22 @@ def has_kernel_limits(limits: ProcessLimits) -> bool:
     )
 
 
-def apply_limits(pid: int, limits: ProcessLimits, *, extra_processes: int = 0) -> None:
+def check_limits(limits: ProcessLimits) -> None:
+    """
+    Refuse what cannot be kept here.
+
+    Raises:
+        InvalidParams: With the reason and what to change.
+    """
+    if limits.memory_bytes is not None:
+        problem = shared_cgroups().place().why_not("memory")
+        if problem is not None:
+            raise InvalidParams(f"memoryBytes needs a cgroup of its own for a command: {problem}")
+
+
+def apply_limits(
+    pid: int, limits: ProcessLimits, *, extra_processes: int = 0
+) -> CommandCgroup | None:
     """
     Set the limits that the kernel keeps, on a process that waits for it.
 
@@ -50,24 +71,60 @@ def apply_limits(pid: int, limits: ProcessLimits, *, extra_processes: int = 0) -
         limits: What may be used.
         extra_processes: How many of ours are counted with those of the command.
 
+    Returns:
+        The cgroup that it is in now, if there is one; to be released when it has ended.
+
     Raises:
         ProcessLookupError: It is gone.
+        OSError: The kernel refused.
     """
+    cgroup = _enter_cgroup(pid, limits, extra_processes)
+    processes = limits.processes
+    if cgroup is not None and cgroup.counts_processes:
+        processes = None
     wanted = [
         (resource.RLIMIT_AS, limits.address_space_bytes, 0, 0),
         # At the first number the kernel sends a signal that says why, at the second it kills.
         (resource.RLIMIT_CPU, limits.cpu_seconds, 0, 1),
-        (resource.RLIMIT_NPROC, limits.processes, extra_processes, 0),
+        (resource.RLIMIT_NPROC, processes, extra_processes, 0),
         (resource.RLIMIT_NOFILE, limits.open_files, 0, 0),
     ]
-    for kind, value, more, above in wanted:
-        if value is None:
-            continue
-        hard = resource.prlimit(pid, kind)[1]
-        most = value + more + above
-        if hard != resource.RLIM_INFINITY:
-            most = min(most, hard)
-        resource.prlimit(pid, kind, (min(value + more, most), most))
+    try:
+        for kind, value, more, above in wanted:
+            if value is None:
+                continue
+            hard = resource.prlimit(pid, kind)[1]
+            most = value + more + above
+            if hard != resource.RLIM_INFINITY:
+                most = min(most, hard)
+            resource.prlimit(pid, kind, (min(value + more, most), most))
+    except BaseException:
+        if cgroup is not None:
+            cgroup.release()
+        raise
+    return cgroup
+
+
+def _enter_cgroup(pid: int, limits: ProcessLimits, extra_processes: int) -> CommandCgroup | None:
+    """Put a process into a cgroup of its own, if one is wanted and can be had."""
+    if limits.memory_bytes is None and limits.processes is None:
+        return None
+    cgroups = shared_cgroups()
+    controllers = cgroups.place().controllers
+    counted = limits.processes is not None and "pids" in controllers
+    if limits.memory_bytes is None and not counted:
+        return None
+    cgroup = cgroups.make()
+    try:
+        if limits.memory_bytes is not None:
+            cgroup.limit_memory(limits.memory_bytes)
+        if limits.processes is not None and counted:
+            cgroup.limit_processes(limits.processes, extra_processes)
+        cgroup.admit(pid)
+    except BaseException:
+        cgroup.release()
+        raise
+    return cgroup
 
 
 class Gate:
@@ -97,10 +154,15 @@ class Watchdog:
     """Kills a process that writes too much or takes too long."""
 
     def __init__(
-        self, process: _Watched, loop: asyncio.AbstractEventLoop, limits: ProcessLimits
+        self,
+        process: _Watched,
+        loop: asyncio.AbstractEventLoop,
+        limits: ProcessLimits,
+        cgroup: CommandCgroup | None = None,
     ) -> None:
         self._process = process
         self._limits = limits
+        self._cgroup = cgroup
         self._written = 0
         self._exceeded: str | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -128,7 +190,9 @@ class Watchdog:
         ):
             exceeded = f"used more than {self._limits.cpu_seconds} seconds of processor time"
         if exceeded is None and verdict.exit_code and verdict.reason in _BY_LIMIT:
-            exceeded = self._failed_call()
+            if self._cgroup is not None:
+                exceeded = self._cgroup.exceeded()
+            exceeded = exceeded or self._failed_call()
         if exceeded is None or verdict.reason not in _BY_LIMIT:
             return verdict
         return msgspec.structs.replace(verdict, reason=Reason.LIMIT, detail=exceeded)
@@ -137,11 +201,15 @@ class Watchdog:
         """
         The limit that made a call of it fail, by what it wrote about that.
 
-        The kernel tells only the process, which may say so or not, as with a denial.
+        The kernel tells only the process, which may say so or not, as with a denial. Of
+        what a cgroup limits it tells us, so that nothing is left to guess.
         """
+        counted = self._cgroup is not None and self._cgroup.counts_processes
         said = b"".join([chunk.chunk for chunk in self._process.log.retained()]).lower()
         for name, words, text in _FAILED_CALLS:
             value = getattr(self._limits, name)
+            if counted and name == "processes":
+                continue
             if value is not None and any(word in said for word in words):
                 return text.format(value)
         return None

@@ -26,7 +26,13 @@ from holdfast.errors import (
 from holdfast.events import Reason, Verdict
 from holdfast.process.child import Child
 from holdfast.process.env import child_environment
-from holdfast.process.limits import Gate, apply_limits, has_kernel_limits, held_launch
+from holdfast.process.limits import (
+    Gate,
+    apply_limits,
+    check_limits,
+    has_kernel_limits,
+    held_launch,
+)
 from holdfast.process.local import LocalProcess, Outcome
 from holdfast.process.program import (
     Launch,
@@ -348,7 +354,11 @@ class LocalProcesses:
                         pass_fds=pass_fds,
                     )
                 if gate is not None and limits is not None:
-                    apply_limits(child.pid, limits)
+                    try:
+                        child.cgroup = apply_limits(child.pid, limits)
+                    except BaseException:
+                        child.discard()
+                        raise
                     gate.open()
                 return child
         except OSError as error:
@@ -408,6 +418,8 @@ def refuse_unsupported(params: StartParams) -> None:
     held = limits is not None and has_kernel_limits(limits) and not is_sandboxed(params)
     if held and params.arg0 is not None:
         raise InvalidParams("limits cannot be combined with arg0")
+    if limits is not None:
+        check_limits(limits)
 
 
 def is_sandboxed(params: StartParams) -> bool:
