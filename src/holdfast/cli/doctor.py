@@ -43,8 +43,10 @@ class Finding(NamedTuple):
 
 def doctor(options: argparse.Namespace) -> int:
     """Look, and show it: 1 if no sandbox can be enforced."""
+    # First: what a trial of the sandbox leaves for a moment is nobody's that we know.
+    place = find_place(os.getpid())
     ladder = climb()
-    found = list(findings(ladder))
+    found = list(findings(ladder, place))
     enforceable = ladder.rung is not Rung.NONE
     if options.json:
         facts = {
@@ -63,13 +65,13 @@ def doctor(options: argparse.Namespace) -> int:
     return 0 if enforceable else 1
 
 
-def findings(ladder: Ladder) -> Iterator[Finding]:
+def findings(ladder: Ladder, place: Place) -> Iterator[Finding]:
     """What is here, one after the other, and what even a working sandbox leaves open."""
     yield Finding("holdfast", "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
     yield _platform()
     yield from _isolation(ladder)
-    yield _cgroup(find_place(os.getpid()))
+    yield _cgroup(place)
     yield _ssh()
     yield _uvloop()
     yield from _home(holdfast_home(os.environ))

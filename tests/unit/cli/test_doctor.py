@@ -19,6 +19,7 @@ BWRAP = Launcher("/usr/bin/bwrap", "0.8.0", frozenset())
 FULL = Ladder(rung=Rung.FULL, launcher=BWRAP, landlock_abi=7, gaps=("a gap",))
 NO_PROC = Ladder(rung=Rung.WITHOUT_PROC, launcher=BWRAP, problem="no /proc here")
 NO_USERS = Ladder(rung=Rung.NONE, launcher=BWRAP, problem="bwrap: No; set the sysctl x to 1")
+NO_PLACE = Place(problem="no cgroups", advice="get some")
 NO_BWRAP = Ladder(rung=Rung.NONE, problem="bubblewrap is not installed: install it")
 
 
@@ -32,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def by_name(ladder: Ladder) -> dict[str, Finding]:
-    return {finding.name: finding for finding in findings(ladder)}
+    return {finding.name: finding for finding in findings(ladder, NO_PLACE)}
 
 
 @pytest.mark.usefixtures("home")
