@@ -59,10 +59,14 @@ def cgroup(delegated: Cgroup) -> Iterator[Cgroup]:
 
 
 @pytest.fixture(params=["free", "sandboxed"])
-def sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any] | None:
+def sandbox(request: pytest.FixtureRequest, read_only: dict[str, Any]) -> dict[str, Any] | None:
     """What a command is started in, if anything."""
-    if request.param == "free":
-        return None
+    return None if request.param == "free" else read_only
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> dict[str, Any]:
+    """A sandbox in which all can be read."""
     root = {"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}
     files = {"type": "restricted", "entries": [root]}
     return {

@@ -143,6 +143,31 @@ async def test_what_a_command_leaves_in_the_background_stays_limited(
     await server_cgroup.has_only(rest)
 
 
+LIFT = """
+limit=$(find /sys/fs/cgroup -name memory.max -exec grep -l {limit} {{}} + | head -n 1)
+echo found ${{limit##*/}}
+echo max 2>/dev/null > "$limit" && echo lifted
+for folder in /sys/fs/cgroup/*/tests; do echo 0 2>/dev/null > $folder/cgroup.procs && echo left; done
+true
+"""
+"""Looks for its own limit, and tries to lift it and to leave the cgroup."""
+
+
+@pytest.mark.usefixtures("nothing_stays")
+async def test_a_command_in_a_sandbox_cannot_lift_its_limits(
+    client: Client, sandbox: dict[str, Any] | None
+) -> None:
+    limit = 77 * MIB
+
+    run = await client.run_shell(
+        LIFT.format(limit=limit), sandbox=sandbox, limits={"memoryBytes": limit}
+    )
+
+    found, *rest = run.stdout.decode().splitlines()
+    assert found == "found memory.max"
+    assert rest == (["lifted", "left"] if sandbox is None else [])
+
+
 DAEMON = "(setsid sleep 600 >/dev/null 2>&1 &); sleep 600 & echo up; wait"
 
 ENDS = {
@@ -154,13 +179,13 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_no_cgroup_is_left_when_a_server_ends_by(
-    cgroup: Cgroup, sandbox: dict[str, Any] | None, end: str
+    cgroup: Cgroup, read_only: dict[str, Any], end: str
 ) -> None:
     who, number = ENDS[end]
     with serving(command=cgroup.serve()) as server:
         async with connect(server.url) as client:
-            for limits in ({"processes": 20}, {"memoryBytes": 50 * MIB}):
-                name = str(limits)
+            for name, sandbox in (("free", None), ("sandboxed", read_only)):
+                limits = {"processes": 20, "memoryBytes": 50 * MIB}
                 await client.shell(name, DAEMON, sandbox=sandbox, limits=limits)
                 await client.output(name, b"up\n")
             own = f"holdfast-{server.serving_pid}"
