@@ -144,10 +144,10 @@ async def test_what_a_command_leaves_in_the_background_stays_limited(
 
 
 LIFT = """
-limit=$(find /sys/fs/cgroup -name memory.max -exec grep -l {limit} {{}} + | head -n 1)
-echo found ${{limit##*/}}
-echo max 2>/dev/null > "$limit" && echo lifted
-for folder in /sys/fs/cgroup/*/tests; do echo 0 2>/dev/null > $folder/cgroup.procs && echo left; done
+own=$(find "$1" -name memory.max -exec grep -l "$2" {} +)
+echo "found ${own##*/}"
+echo max 2>/dev/null >"$own" && echo lifted
+echo 0 2>/dev/null >"$1/tests/cgroup.procs" && echo left
 true
 """
 """Looks for its own limit, and tries to lift it and to leave the cgroup."""
@@ -155,13 +155,12 @@ true
 
 @pytest.mark.usefixtures("nothing_stays")
 async def test_a_command_in_a_sandbox_cannot_lift_its_limits(
-    client: Client, sandbox: dict[str, Any] | None
+    client: Client, delegated: Cgroup, sandbox: dict[str, Any] | None
 ) -> None:
     limit = 77 * MIB
+    argv = ["/bin/sh", "-c", LIFT, "sh", str(delegated.path), str(limit)]
 
-    run = await client.run_shell(
-        LIFT.format(limit=limit), sandbox=sandbox, limits={"memoryBytes": limit}
-    )
+    run = await client.run(argv, sandbox=sandbox, limits={"memoryBytes": limit})
 
     found, *rest = run.stdout.decode().splitlines()
     assert found == "found memory.max"
