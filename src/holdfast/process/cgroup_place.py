@@ -23,7 +23,10 @@ from holdfast.process.cgroup_tree import (
 __all__ = ["Place", "find_place"]
 
 _MARKS = ("user.delegate", "trusted.delegate")
-"""How systemd marks what it leaves to others (since version 251 for all to read)."""
+"""How systemd marks what it leaves to others; that of a user has no such marks."""
+
+_ASK_LIMIT = 5.0
+"""Seconds for systemd to answer."""
 
 _SYSTEMD = "/run/systemd/system"
 """Is there where systemd runs, which changes what it has not left to others."""
@@ -116,7 +119,28 @@ def _is_ours_to_divide(folder: str, systemd: bool) -> bool:
     files = (folder, f"{folder}/cgroup.procs", f"{folder}/cgroup.subtree_control")
     if not all(os.access(path, os.W_OK) for path in files):
         return False
-    return not systemd or any(_mark(folder, name) == b"1" for name in _MARKS)
+    return not systemd or any(_mark(folder, name) == b"1" for name in _MARKS) or _is_left(folder)
+
+
+def _is_left(folder: str) -> bool:
+    """Whether systemd says that it leaves a cgroup to others."""
+    import subprocess  # most starts come without
+
+    above, unit = os.path.split(folder)
+    of_user = [part for part in above.split("/") if part.startswith("user@")]
+    command = ["systemctl", *(["--user"] if of_user else ()), "show", "--value", "-p", "Delegate"]
+    try:
+        said = subprocess.run(
+            [*command, "--", unit],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_ASK_LIMIT,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return said.strip() == b"yes"
 
 
 def _mark(folder: str, name: str) -> bytes:

@@ -120,6 +120,7 @@ def test_systemd_marks_what_it_leaves_to_others(
             raise OSError from None
 
     monkeypatch.setattr(os, "getxattr", mark)
+    monkeypatch.setenv("PATH", "")
     place = found(tree, systemd=True, uid=uid)
     assert place.folder is None
     assert place.advice == f"start it with `{command} -p Delegate=yes holdfast …`"
@@ -127,6 +128,29 @@ def test_systemd_marks_what_it_leaves_to_others(
     assert found(tree, systemd=True).folder is None
     marks[str(own), "user.delegate"] = b"1"
     assert found(tree, systemd=True).folder == str(own)
+
+
+@pytest.mark.parametrize(
+    ("unit", "asked"),
+    [
+        ("user@1000.service/app.slice/run.scope", "--user show --value -p Delegate -- run.scope"),
+        ("system.slice/some.service", "show --value -p Delegate -- some.service"),
+    ],
+    ids=["user", "system"],
+)
+def test_without_a_mark_systemd_is_asked(
+    tree: FakeTree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unit: str, asked: str
+) -> None:
+    tree.add(unit)
+    own = tree.be_in(unit)
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(f'#!/bin/sh\n[ "$*" = "{asked}" ] && echo yes\n')
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert found(tree, systemd=True).folder == str(own)
+    systemctl.write_text("#!/bin/sh\necho no\n")
+    assert found(tree, systemd=True).folder is None
 
 
 def test_version_1_is_of_no_use(tree: FakeTree) -> None:
