@@ -13,6 +13,7 @@ import msgspec
 from holdfast.process.cgroup_tree import (
     CONTROLLERS,
     NoCgroup,
+    bound_to_version_1,
     descends_from,
     is_root,
     own_folder,
@@ -72,7 +73,7 @@ def find_place(
         own, top = own_folder(proc)
     except NoCgroup as error:
         return Place(problem=str(error), advice=_UNIFIED)
-    if not read_words(f"{top}/cgroup.controllers"):
+    if bound_to_version_1(proc).issuperset(CONTROLLERS):
         return Place(problem="the controllers are those of cgroups of version 1", advice=_UNIFIED)
     places = list(_places(own, top, root_pid, proc, systemd, start))
     # The one with the most, and of these the nearest, which also has the nearest reason.

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 __all__ = [
     "CONTROLLERS",
     "NoCgroup",
+    "bound_to_version_1",
     "change_controllers",
     "command_prefix",
     "descends_from",
@@ -72,6 +73,12 @@ def _unescape(field: str) -> str:
     for code in ("040", "011", "012", "134"):
         field = field.replace(f"\\{code}", chr(int(code, 8)))
     return field
+
+
+def bound_to_version_1(proc: str = "/proc") -> set[str]:
+    """The controllers that version 2 cannot have, as version 1 has them."""
+    lines = [line.split(":") for line in _read(f"{proc}/self/cgroup").splitlines()]
+    return {name for line in lines if line[0] != "0" for name in line[1].split(",")}
 
 
 def is_root(folder: str) -> bool:

@@ -158,7 +158,8 @@ def test_version_1_is_of_no_use(tree: FakeTree) -> None:
     tree.mount(kind="cgroup")
     assert problem(tree) == "no cgroups of version 2 are mounted"
     tree.mount()
-    (tree.top / "cgroup.controllers").write_text("\n")
+    (tree.top / "cgroup.controllers").write_text("hugetlb\n")
+    (tree.proc / "self" / "cgroup").write_text("9:pids:/\n4:cpu,memory:/x\n0::/\n")
     assert problem(tree) == "the controllers are those of cgroups of version 1"
 
 
