@@ -250,7 +250,10 @@ def _remove_stale(folder: str, proc: str) -> None:
     """Remove what is left of processes that were killed together with their guardians."""
     for name in os.listdir(folder):
         made = _NUMBERED.fullmatch(name)
-        if made is not None and not os.path.exists(f"{proc}/{made[1]}"):
+        if made is None:
+            continue
+        # One of them may have had the number that is ours now.
+        if int(made[1]) == os.getpid() or not os.path.exists(f"{proc}/{made[1]}"):
             with suppress(OSError):
                 os.rmdir(f"{folder}/{name}")
 

@@ -90,7 +90,8 @@ def test_where_there_is_no_place_nothing_is_done() -> None:
 
 
 def test_what_the_killed_have_left_is_removed(tree: FakeTree, place: Place) -> None:
-    for name in ("holdfast-55-3", "holdfast-55-self", "holdfast-901-1", "another-55-1"):
+    of_the_dead = ("holdfast-55-3", "holdfast-55-self", f"holdfast-{OWN}-1", REST)
+    for name in (*of_the_dead, "holdfast-901-1", "another-55-1"):
         tree.add(f"mine/{name}")
 
     prepare(place, proc=str(tree.proc))
