@@ -14,11 +14,11 @@ from holdfast.process.cgroup_tree import (
     CONTROLLERS,
     NoCgroup,
     bound_to_version_1,
-    descends_from,
     is_root,
     own_folder,
     processes_in,
     read_words,
+    stranger_in,
 )
 
 __all__ = ["Place", "find_place"]
@@ -84,21 +84,19 @@ def _places(
     own: str, top: str, root_pid: int, proc: str, systemd: bool, start: str
 ) -> Iterator[Place]:
     path = own.removeprefix(top) or "/"
-    stranger = next((p for p in processes_in(own) if not descends_from(p, root_pid, proc)), None)
-    if not _is_ours_to_divide(own, systemd):
-        yield Place(problem=f"the cgroup {path} is not delegated to this process", advice=start)
-    elif is_root(own):
-        yield _with_controllers(own, path)
-    elif stranger is not None:
+    stranger = stranger_in(own, root_pid, proc)
+    if stranger is not None and _is_writable(own) and not is_root(own):
         yield Place(
             problem=f"the cgroup {path} also holds {_name(stranger, proc)}, which is not its own",
             advice=start,
         )
+    elif not _is_writable(own) or (systemd and not _is_left(own)):
+        yield Place(problem=f"the cgroup {path} is not delegated to this process", advice=start)
     else:
-        yield _with_controllers(own, path, moves=True)
+        yield _with_controllers(own, path, moves=not is_root(own))
     above = os.path.dirname(own)
     empty = own != top and not is_root(above) and not processes_in(above)
-    if empty and _is_ours_to_divide(above, systemd):
+    if empty and _is_writable(above) and (not systemd or _is_left(above)):
         # Whoever divided it has put us into a part of its own.
         yield _with_controllers(above, above.removeprefix(top) or "/")
 
@@ -116,18 +114,20 @@ def _with_controllers(folder: str, path: str, *, moves: bool = False) -> Place:
     )
 
 
-def _is_ours_to_divide(folder: str, systemd: bool) -> bool:
+def _is_writable(folder: str) -> bool:
     files = (folder, f"{folder}/cgroup.procs", f"{folder}/cgroup.subtree_control")
-    if not all(os.access(path, os.W_OK) for path in files):
-        return False
-    return not systemd or any(_mark(folder, name) == b"1" for name in _MARKS) or _is_left(folder)
+    return all(os.access(path, os.W_OK) for path in files)
 
 
 def _is_left(folder: str) -> bool:
     """Whether systemd says that it leaves a cgroup to others."""
+    if any(_mark(folder, name) == b"1" for name in _MARKS):
+        return True
+    above, unit = os.path.split(folder)
+    if unit.endswith(".slice"):
+        return False  # these never are
     import subprocess  # most starts come without
 
-    above, unit = os.path.split(folder)
     of_user = [part for part in above.split("/") if part.startswith("user@")]
     command = ["systemctl", *(["--user"] if of_user else ()), "show", "--value", "-p", "Delegate"]
     try:

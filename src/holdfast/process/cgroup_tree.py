@@ -14,7 +14,6 @@ __all__ = [
     "bound_to_version_1",
     "change_controllers",
     "command_prefix",
-    "descends_from",
     "is_root",
     "move",
     "own_folder",
@@ -22,6 +21,7 @@ __all__ = [
     "read_words",
     "remove_cgroups",
     "rest_name",
+    "stranger_in",
     "write",
 ]
 
@@ -144,7 +144,22 @@ def change_controllers(folder: str, sign: str, names: Iterable[str]) -> None:
         write(f"{folder}/cgroup.subtree_control", words)
 
 
-def descends_from(pid: int, ancestor: int, proc: str = "/proc") -> bool:
+def stranger_in(folder: str, first: int, proc: str = "/proc") -> int | None:
+    """A process of a cgroup that is not ours, if there is one: ours descend from the first."""
+    for pid in processes_in(folder):
+        for _ in range(_LOOKS):
+            if _descends_from(pid, first, proc) or (pid and not os.path.exists(f"{proc}/{pid}")):
+                break
+        else:
+            return pid
+    return None
+
+
+_LOOKS = 3
+"""How often it is looked where a process comes from: one between may end meanwhile."""
+
+
+def _descends_from(pid: int, ancestor: int, proc: str) -> bool:
     """Whether a process is another one, or was started by it or by one of its own."""
     while pid > 0 and pid != ancestor:
         # The name of a program stands in parentheses, and may have any in it.

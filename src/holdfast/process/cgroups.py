@@ -21,12 +21,12 @@ from holdfast.process.cgroup_place import Place, find_place
 from holdfast.process.cgroup_tree import (
     change_controllers,
     command_prefix,
-    descends_from,
     move,
     processes_in,
     read_words,
     remove_cgroups,
     rest_name,
+    stranger_in,
     write,
 )
 from holdfast.process.guardian import guardian_pid
@@ -214,9 +214,7 @@ def prepare(place: Place, *, proc: str = "/proc") -> Place:
         change_controllers(folder, "+", wanted)
     except OSError as error:
         if place.moves:
-            with suppress(OSError):
-                move(processes_in(rest), folder)
-                os.rmdir(rest)
+            _move_back(rest, folder)
         return Place(
             problem=f"the cgroup {folder} cannot be divided: {error.strerror}",
             advice="see `holdfast doctor`",
@@ -236,10 +234,20 @@ def _move_all(folder: str, rest: str, proc: str) -> None:
         pids = processes_in(folder)
         if not pids:
             return
-        if not all(descends_from(pid, first, proc) for pid in pids):
+        if stranger_in(folder, first, proc) is not None:
             break
         move(pids, rest)
     raise BlockingIOError(0, "others start processes in it")
+
+
+def _move_back(rest: str, folder: str) -> None:
+    with suppress(OSError):  # as far as the kernel lets us
+        for _ in range(_ROUNDS):
+            pids = processes_in(rest)
+            if not pids:
+                break
+            move(pids, folder)
+        os.rmdir(rest)
 
 
 def _first_of_ours() -> int:

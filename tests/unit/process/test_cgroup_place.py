@@ -63,6 +63,14 @@ def test_a_process_that_cannot_be_seen_is_not_ours(tree: FakeTree) -> None:
     assert "also holds a process of elsewhere" in problem(tree)
 
 
+def test_a_process_that_has_just_ended_is_no_stranger(tree: FakeTree) -> None:
+    tree.add("mine")
+    own = tree.be_in("mine")
+    (own / "cgroup.procs").write_text(f"{OWN}\n902")
+
+    assert found(tree).folder == str(own)
+
+
 def test_a_part_of_what_was_delegated_leaves_the_rest_for_commands(tree: FakeTree) -> None:
     above = tree.add("unit")
     tree.add("unit/main", "")
