@@ -6,11 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from hypothesis import settings
-
-# The same examples on every run, and no clock: a busy machine is no reason to fail.
-settings.register_profile("holdfast", derandomize=True, deadline=None, database=None)
-settings.load_profile("holdfast")
 
 
 def pytest_asyncio_loop_factories(

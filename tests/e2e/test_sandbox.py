@@ -572,6 +572,7 @@ async def test_the_list_names_the_limit_that_ended_a_process(
     ("limits", "text"),
     [
         ({"openFiles": 1}, "openFiles must be at least 16"),
+        ({"memoryBytes": 1 << 20}, "memoryBytes must be at least 4194304"),
         ({"cpuSeconds": 0}, "limit must be between 1 and 9223372036854775807"),
     ],
 )

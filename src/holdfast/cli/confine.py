@@ -62,6 +62,7 @@ def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
         memory=options.limit_memory,
         processes=options.limit_processes,
         open_files=options.limit_files,
+        total_memory=options.limit_total_memory,
         cpu_time=options.limit_cpu,
         output=options.limit_output,
         wall_time=options.limit_time,

@@ -10,6 +10,7 @@ CONFINING = (
     "limit_memory",
     "limit_processes",
     "limit_files",
+    "limit_total_memory",
     "limit_cpu",
     "limit_output",
     "limit_time",
@@ -28,14 +29,20 @@ def add_confining_options(parser: argparse.ArgumentParser) -> None:
         help="what it may touch: read-only, workspace-write, disabled, or a PROFILE.toml"
         " (see `holdfast sandbox explain`)",
     )
-    limits = parser.add_argument_group("limits", "what it may use; it is ended at the last three")
+    limits = parser.add_argument_group("limits", "what it may use; it is ended at the last four")
     limits.add_argument(
         "--limit-memory", metavar="SIZE", type=size, help="address space of a process, such as 2G"
     )
     limits.add_argument(
-        "--limit-processes", metavar="N", type=count, help="how many processes; not kept for root"
+        "--limit-processes", metavar="N", type=count, help="how many processes there may be"
     )
     limits.add_argument("--limit-files", metavar="N", type=count, help="open files of a process")
+    limits.add_argument(
+        "--limit-total-memory",
+        metavar="SIZE",
+        type=size,
+        help="memory of all its processes together, such as 512M; needs a delegated cgroup",
+    )
     limits.add_argument(
         "--limit-cpu", metavar="SECONDS", type=count, help="processor time of a process"
     )

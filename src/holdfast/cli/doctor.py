@@ -17,6 +17,7 @@ from holdfast.cli.table import aligned
 from holdfast.environments.config.file import FILE_NAME
 from holdfast.environments.config.providers import FileProvider, holdfast_home
 from holdfast.errors import InvalidConfig
+from holdfast.process.cgroup_place import Place, find_place
 from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import OLDEST_ABI
 from holdfast.sandbox.machines import MACHINES
@@ -29,6 +30,9 @@ Standing: TypeAlias = Literal["ok", "warning", "missing", "failed"]
 _SSH_LIMIT = 5.0
 """Seconds for ssh to tell its version."""
 
+_LIMITED = {"memory": "memory", "pids": "processes"}
+"""What the controllers of cgroups limit, in our words."""
+
 
 class Finding(NamedTuple):
     """One thing that was looked at."""
@@ -40,8 +44,10 @@ class Finding(NamedTuple):
 
 def doctor(options: argparse.Namespace) -> int:
     """Look, and show it: 1 if no sandbox can be enforced."""
+    # First: what a trial of the sandbox leaves for a moment is nobody's that we know.
+    place = find_place(os.getpid())
     ladder = climb()
-    found = list(findings(ladder))
+    found = list(findings(ladder, place))
     enforceable = ladder.rung is not Rung.NONE
     if options.json:
         facts = {
@@ -60,13 +66,13 @@ def doctor(options: argparse.Namespace) -> int:
     return 0 if enforceable else 1
 
 
-def findings(ladder: Ladder) -> Iterator[Finding]:
+def findings(ladder: Ladder, place: Place) -> Iterator[Finding]:
     """What is here, one after the other, and what even a working sandbox leaves open."""
     yield Finding("holdfast", "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
     yield _platform()
     yield from _isolation(ladder)
-    yield _cgroup(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))
+    yield _cgroup(place)
     yield _ssh()
     yield _uvloop()
     yield from _home(holdfast_home(os.environ))
@@ -115,18 +121,16 @@ def _with_remedy(problem: str) -> str:
     return problem
 
 
-def _cgroup(mount: Path, own: Path) -> Finding:
-    """Whether limits for whole trees of processes could be set; they are not, yet."""
-    if not (mount / "cgroup.controllers").exists():
-        return Finding("cgroup", "missing", "no version 2; limits hold for each process alone")
-    try:
-        path = own.read_text().strip().rpartition("::")[2]
-    except OSError:
-        path = ""
-    folder = mount / path.lstrip("/")
-    if os.access(folder / "cgroup.procs", os.W_OK) and os.access(folder, os.W_OK):
-        return Finding("cgroup", "ok", f"version 2, delegated: {path}")
-    return Finding("cgroup", "missing", "version 2, not delegated to this user")
+def _cgroup(place: Place) -> Finding:
+    """Which limits would hold for a whole command, of a server that is started as this was."""
+    names = [_LIMITED[name] for name in place.controllers]
+    if not names:
+        detail = f"limits hold for each process alone: {place.problem}; {place.advice}"
+        return Finding("cgroup", "missing", detail)
+    detail = f"{' and '.join(names)} can be limited for a whole command, in {place.folder}"
+    if place.problem:
+        return Finding("cgroup", "warning", f"{detail}; {place.problem}; {place.advice}")
+    return Finding("cgroup", "ok", detail)
 
 
 def _ssh() -> Finding:

@@ -13,7 +13,7 @@ class Limits:
     """
     What a command may use at most; what is not given is not limited.
 
-    At the last three it is ended and the verdict's reason is `LIMIT`. The first three
+    At the last four it is ended and the verdict's reason is `LIMIT`. The first three
     make single calls of it fail; if it then fails itself and says why, as most programs
     do ("Too many open files"), the reason is `LIMIT` too.
     """
@@ -22,12 +22,20 @@ class Limits:
     """Bytes of address space of each of its processes: an allocation beyond it fails."""
     processes: int | None = None
     """
-    How many there may be; the start of one more fails.
+    How many there may be, threads too; the start of one more fails.
 
-    In a sandbox those inside count, otherwise all of the user. Those of root never do.
+    Those of the command count, where it can have a cgroup of its own. Where not, in a
+    sandbox those inside count, otherwise all of the user, and those of root never do.
     """
     open_files: int | None = None
     """Of each of its processes, at least 16."""
+    total_memory: int | None = None
+    """
+    Bytes of memory of all its processes together, which are killed at it; at least 4 MiB.
+
+    Needs a cgroup of its own for the command. Where it cannot have one, the start is
+    refused with what to change (`InvalidParams`, from a server `RemoteError`).
+    """
     cpu_time: int | None = None
     """Seconds of processor time of each of its processes, which is killed at it."""
     output: int | None = None
@@ -47,6 +55,7 @@ class Limits:
         wall = self.wall_time
         try:
             return ProcessLimits(
+                memory_bytes=self.total_memory,
                 address_space_bytes=self.memory,
                 cpu_seconds=self.cpu_time,
                 processes=self.processes,

@@ -4,13 +4,16 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from holdfast.process.program import Launch
 from holdfast.process.pty import open_terminal
 from holdfast.process.spawn import spawn
 from holdfast.process.tree import kill_tree
 from holdfast.protocol.process import OutputStream
+
+if TYPE_CHECKING:
+    from holdfast.process.cgroups import CommandCgroup
 
 __all__ = ["Child", "owned_pids"]
 
@@ -33,7 +36,7 @@ class Child:
     itself: that and its number are given back by `reap`.
     """
 
-    __slots__ = ("outputs", "pid", "pidfd", "stdin", "terminal")
+    __slots__ = ("cgroup", "outputs", "pid", "pidfd", "stdin", "terminal")
 
     def __init__(
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
@@ -48,6 +51,8 @@ class Child:
         """What the child writes to, non-blocking."""
         self.terminal = outputs[0][1] if outputs[0][0] == "pty" else None
         """The master of its terminal, if it has one."""
+        self.cgroup: CommandCgroup | None = None
+        """What limits it and all that it starts, if anything does."""
         _owned.add(pid)
 
     def exit_status(self) -> os.waitid_result | None:
@@ -93,6 +98,16 @@ class Child:
             os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
         os.close(self.pidfd)
         _owned.discard(self.pid)
+        if self.cgroup is not None:
+            self.cgroup.release()
+
+    def discard(self) -> None:
+        """End it and let go of all it had: of a start that failed."""
+        self.kill_group()
+        for fd in {fd for _, fd in self.outputs} | ({self.stdin} - {None}):
+            assert fd is not None  # taken out above
+            os.close(fd)
+        self.reap()
 
     @classmethod
     def on_pipes(

@@ -4,7 +4,7 @@ Builds a sandbox around a command, and waits until it is built.
 The launcher makes namespaces and mounts. It then executes a small program that does the
 rest from inside (`sandbox.stage`) and tells us how that went: so a sandbox that cannot be
 built is an error of the start, not of the command. Where the mounts are to be looked at
-first, that program waits for our word.
+first, or it has to be put into a cgroup, that program waits for our word.
 """
 
 import asyncio
@@ -18,8 +18,9 @@ import msgspec
 
 from holdfast.errors import SpawnFailed
 from holdfast.process.attempts import NetworkAttempts
+from holdfast.process.bounds import Bounds, make_bounds
+from holdfast.process.cgroups import CommandCgroup
 from holdfast.process.enclosed import EnclosedChild
-from holdfast.process.limits import kernel_limits
 from holdfast.process.program import Launch
 from holdfast.process.report import Ready, StageReport
 from holdfast.protocol.process import ProcessLimits
@@ -97,7 +98,7 @@ async def start_enclosed(
         terminal: Rows and columns, if it is to have a terminal.
         pipe_stdin: Whether its input is a pipe.
         pipe_stderr: Whether its error output is one.
-        limits: What each of its processes may use.
+        limits: What it may use.
         to_verify: All mounts, if others may interfere with them: the command runs only
             once they are found to be as planned.
 
@@ -106,6 +107,10 @@ async def start_enclosed(
         OSError: No descriptor is left to start it with.
     """
     with ExitStack() as theirs, ExitStack() as ours, ExitStack() as undo:
+        # The first process inside is counted, too.
+        bounds = _NO_BOUNDS if limits is None else make_bounds(limits, extra_processes=1)
+        if bounds.cgroup is not None:
+            undo.callback(bounds.cgroup.release)
         report = StageReport()
         undo.callback(report.close)
         theirs.callback(report.theirs.close)
@@ -133,9 +138,8 @@ async def start_enclosed(
             listen=enclosure.listen,
             landlock=enclosure.landlock,
             terminal=terminal is not None,
-            # The first process inside is counted, too.
-            limits=() if limits is None else kernel_limits(limits, extra_processes=1),
-            wait=bool(to_verify),
+            limits=bounds.each,
+            wait=bool(to_verify) or bounds.cgroup is not None,
         )
         fds = [_readable(arguments, theirs), _readable(stage, theirs), *fds]
         outer = Launch(
@@ -150,11 +154,12 @@ async def start_enclosed(
             child = EnclosedChild.on_terminal(
                 outer, plain, rows=rows, cols=cols, pass_fds=fds, controlling=False
             )
+        child.cgroup = bounds.cgroup
         undo.callback(child.discard)
         theirs.close()
         try:
             async with asyncio.timeout(_BUILD_LIMIT):
-                ready = await _complete(report, to_verify)
+                ready = await _complete(report, to_verify, bounds.cgroup)
         except TimeoutError:
             raise SpawnFailed(
                 f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
@@ -170,7 +175,9 @@ async def start_enclosed(
     return child
 
 
-async def _complete(report: StageReport, to_verify: Sequence[Planned]) -> Ready | None:
+async def _complete(
+    report: StageReport, to_verify: Sequence[Planned], cgroup: CommandCgroup | None
+) -> Ready | None:
     """
     Wait until the sandbox is built, and see to it that it may be used.
 
@@ -179,15 +186,21 @@ async def _complete(report: StageReport, to_verify: Sequence[Planned]) -> Ready 
 
     Raises:
         SpawnFailed: It is not as it has to be.
+        OSError: The kernel does not let it into its cgroup.
     """
-    if to_verify:
+    if to_verify or cgroup is not None:
         first = await report.built()
         if first is None:
             return None
-        _verify(first, to_verify)
+        if cgroup is not None:
+            cgroup.admit(first)
+        if to_verify:
+            _verify(first, to_verify)
         report.go()
     return await report.ready()
 
+
+_NO_BOUNDS = Bounds([], None)
 
 _EMPTY = -1
 """Stands for `/dev/null` among descriptors."""

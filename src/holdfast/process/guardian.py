@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Iterable
 __all__ = [
     "become_subreaper",
     "children_of_this_process",
+    "guardian_pid",
     "kill_all_children",
     "reap_children",
     "run_guarded",
@@ -42,6 +43,14 @@ _STOP_LIMIT = 10.0
 
 _SWEEP_LIMIT = 10.0
 """Seconds to go on killing what keeps starting new processes."""
+
+
+_guardian: int | None = None
+
+
+def guardian_pid() -> int | None:
+    """The process that guards this one, as long as it is there."""
+    return _guardian if _guardian == os.getppid() else None
 
 
 def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signals] = ()) -> int:
@@ -68,6 +77,8 @@ def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signal
     lifeline, held = os.pipe()
     # Until both have their handlers: a signal is neither lost nor taken by the wrong one.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, forward or _STOP_SIGNALS)
+    global _guardian
+    _guardian = os.getpid()
     # What exists by now is never looked at again by the collector, which would have
     # every page of it copied for one of the two.
     gc.freeze()
@@ -97,6 +108,7 @@ def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signal
     if restore_terminal is not None and os.WIFSIGNALED(status):
         restore_terminal()
     kill_all_children()
+    _remove_cgroups(worker)
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
 
@@ -112,6 +124,12 @@ def _wait(worker: int, *, also_stop: bool) -> int:
             return status
         stop_this_process()  # the shell notices, and continues us
         os.kill(worker, signal.SIGCONT)
+
+
+def _remove_cgroups(worker: int) -> None:
+    from holdfast.process.cgroup_tree import remove_cgroups  # not needed before
+
+    remove_cgroups(worker)
 
 
 def _stop_at_signals(worker: int) -> None:

@@ -1,111 +1,24 @@
 """
-Limits on what one command may use (an extension of Holdfast).
+The limits of one command (an extension of Holdfast): watching them, and telling which was met.
 
-Address space, processor time, processes and open files are the kernel's to limit.
-In a sandbox they are set by the stage before the command. Without one they are set
-from outside on a process that waits: between a fork and an exec no Python can run, and
-a limit that is set on this process, however short, would hit its threads. Output and
-time are watched here.
+Output and time are watched here. The rest is the kernel's to keep (`process.bounds`). Some
+of it the kernel tells us of, the rest only the command, which may say so or not.
 """
 
 import asyncio
-import os
-import resource
 import signal
-from contextlib import ExitStack
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from holdfast.events import Reason, Verdict
 from holdfast.process.output import OutputLog
-from holdfast.process.program import Launch
 from holdfast.protocol.process import OutputChunk, ProcessLimits
 
-__all__ = [
-    "Gate",
-    "KernelLimit",
-    "Watchdog",
-    "apply_limits",
-    "has_kernel_limits",
-    "held_launch",
-    "kernel_limits",
-]
+if TYPE_CHECKING:
+    from holdfast.process.cgroups import CommandCgroup
 
-KernelLimit: TypeAlias = tuple[int, int, int]
-"""A resource, the limit, and what the process itself could raise it to."""
-
-_SHELL = "/bin/sh"
-_HOLD = 'read -r _ <&3 && exec 3<&- && exec "$@"'
-"""Waits for a line before it becomes the command."""
-
-
-def has_kernel_limits(limits: ProcessLimits) -> bool:
-    """Whether any of them has to be set before the command runs."""
-    return any(
-        value is not None
-        for value in (
-            limits.address_space_bytes,
-            limits.cpu_seconds,
-            limits.processes,
-            limits.open_files,
-        )
-    )
-
-
-def kernel_limits(limits: ProcessLimits, *, extra_processes: int = 0) -> list[KernelLimit]:
-    """
-    What the kernel is to keep: a resource, the limit, and how far that could be raised again.
-
-    Args:
-        limits: What may be used.
-        extra_processes: How many of ours are counted with those of the command.
-    """
-    wanted = [
-        (resource.RLIMIT_AS, limits.address_space_bytes, 0, 0),
-        # At the first number the kernel sends a signal that says why, at the second it kills.
-        (resource.RLIMIT_CPU, limits.cpu_seconds, 0, 1),
-        (resource.RLIMIT_NPROC, limits.processes, extra_processes, 0),
-        (resource.RLIMIT_NOFILE, limits.open_files, 0, 0),
-    ]
-    found: list[KernelLimit] = []
-    for kind, value, more, above in wanted:
-        if value is None:
-            continue
-        hard = resource.getrlimit(kind)[1]
-        most = value + more + above
-        if hard != resource.RLIM_INFINITY:
-            most = min(most, hard)
-        found.append((kind, min(value + more, most), most))
-    return found
-
-
-def apply_limits(pid: int, limits: ProcessLimits) -> None:
-    """
-    Set those limits on a process that waits for it; what it starts inherits them.
-
-    Raises:
-        ProcessLookupError: It is gone.
-    """
-    for kind, soft, hard in kernel_limits(limits):
-        resource.prlimit(pid, kind, (soft, hard))
-
-
-class Gate:
-    """Holds back a command until its limits are set."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self.theirs, self._ours = os.pipe()
-        stack.callback(os.close, self.theirs)
-        stack.callback(os.close, self._ours)
-
-    def open(self) -> None:
-        os.write(self._ours, b"\n")
-
-
-def held_launch(launch: Launch) -> Launch:
-    """The same command, behind a shell that waits for a line on descriptor 3."""
-    return Launch(_SHELL, ["sh", "-c", _HOLD, "sh", launch.program, *launch.argv[1:]], launch.cwd)
+__all__ = ["Watchdog"]
 
 
 class _Watched(Protocol):
@@ -118,10 +31,15 @@ class Watchdog:
     """Kills a process that writes too much or takes too long."""
 
     def __init__(
-        self, process: _Watched, loop: asyncio.AbstractEventLoop, limits: ProcessLimits
+        self,
+        process: _Watched,
+        loop: asyncio.AbstractEventLoop,
+        limits: ProcessLimits,
+        cgroup: "CommandCgroup | None" = None,
     ) -> None:
         self._process = process
         self._limits = limits
+        self._cgroup = cgroup
         self._written = 0
         self._exceeded: str | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -149,7 +67,9 @@ class Watchdog:
         ):
             exceeded = f"used more than {self._limits.cpu_seconds} seconds of processor time"
         if exceeded is None and verdict.exit_code and verdict.reason in _BY_LIMIT:
-            exceeded = self._failed_call()
+            if self._cgroup is not None:
+                exceeded = self._cgroup.exceeded()
+            exceeded = exceeded or self._failed_call()
         if exceeded is None or verdict.reason not in _BY_LIMIT:
             return verdict
         return msgspec.structs.replace(verdict, reason=Reason.LIMIT, detail=exceeded)
@@ -158,11 +78,15 @@ class Watchdog:
         """
         The limit that made a call of it fail, by what it wrote about that.
 
-        The kernel tells only the process, which may say so or not, as with a denial.
+        The kernel tells only the process, which may say so or not, as with a denial. Of
+        what a cgroup limits it tells us, so that nothing is left to guess.
         """
+        counted = self._cgroup is not None and self._cgroup.counts_processes
         said = b"".join([chunk.chunk for chunk in self._process.log.retained()]).lower()
         for name, words, text in _FAILED_CALLS:
             value = getattr(self._limits, name)
+            if counted and name == "processes":
+                continue
             if value is not None and any(word in said for word in words):
                 return text.format(value)
         return None

@@ -76,7 +76,9 @@ class LocalProcess:
         self._terminal = child.terminal
         # Why we killed it, if we did; becomes the reason in the verdict.
         self._killed: Reason | None = None
-        self._limits = None if params.limits is None else Watchdog(self, loop, params.limits)
+        self._limits: Watchdog | None = None
+        if params.limits is not None:
+            self._limits = Watchdog(self, loop, params.limits, child.cgroup)
         # Whether its owner is gone, so that nobody will read what is still to come.
         self._abandoned = False
         # Readers that cannot keep up.

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from functools import cache
 
 from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
+from holdfast.process.bounds import has_bounds
 from holdfast.process.enclosed import EnclosedChild
 from holdfast.process.enclosing import EMPTY_FD, Enclosure, start_enclosed
-from holdfast.process.limits import has_kernel_limits
 from holdfast.process.outcome import SandboxedOutcome
 from holdfast.process.program import DEFAULT_PATH, Launch
 from holdfast.protocol.process import Enforcement, ProcessLimits
@@ -106,7 +106,7 @@ class Sandbox:
                 terminal=terminal,
                 pipe_stdin=pipe_stdin,
                 pipe_stderr=pipe_stderr,
-                limits=limits if limits is not None and has_kernel_limits(limits) else None,
+                limits=limits if limits is not None and has_bounds(limits) else None,
                 to_verify=self._to_verify,
             )
         except BaseException:

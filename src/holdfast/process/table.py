@@ -9,7 +9,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -26,7 +26,6 @@ from holdfast.errors import (
 from holdfast.events import Reason, Verdict
 from holdfast.process.child import Child
 from holdfast.process.env import child_environment
-from holdfast.process.limits import Gate, apply_limits, has_kernel_limits, held_launch
 from holdfast.process.local import LocalProcess, Outcome
 from holdfast.process.program import (
     Launch,
@@ -322,38 +321,41 @@ class LocalProcesses:
     def _spawn(self, params: StartParams, argv: Sequence[str], env: Mapping[str, str]) -> Child:
         cwd = native_cwd(params)
         limits = params.limits
-        if limits is not None and not has_kernel_limits(limits):
-            limits = None
+        if params.tty:
+            launch = terminal_launch(argv, params.arg0, cwd, env)
+            start = partial(self._start_on_terminal, params, env)
+        else:
+            launch = pipe_launch(argv, params.arg0, cwd, env)
+            start = partial(self._start_on_pipes, params, env)
         try:
-            with ExitStack() as stack:
-                gate = None if limits is None else Gate(stack)
-                pass_fds = () if gate is None else (gate.theirs,)
-                if params.tty:
-                    launch = terminal_launch(argv, params.arg0, cwd, env)
-                    size = params.terminal_size
-                    rows, cols = DEFAULT_SIZE if size is None else (size.rows, size.cols)
-                    child = Child.on_terminal(
-                        launch if gate is None else held_launch(launch),
-                        env,
-                        rows=rows,
-                        cols=cols,
-                        pass_fds=pass_fds,
-                    )
-                else:
-                    launch = pipe_launch(argv, params.arg0, cwd, env)
-                    child = Child.on_pipes(
-                        launch if gate is None else held_launch(launch),
-                        env,
-                        pipe_stdin=params.pipe_stdin,
-                        pass_fds=pass_fds,
-                    )
-                if gate is not None and limits is not None:
-                    apply_limits(child.pid, limits)
-                    gate.open()
-                return child
+            if limits is None:
+                return start(launch)
+            from holdfast.process.bounds import start_bounded  # most commands have none
+
+            return start_bounded(start, launch, limits)
         except OSError as error:
             # No descriptor, no terminal or no memory left.
             raise SpawnFailed(system_text(error.errno or 0), errno=error.errno) from error
+
+    def _start_on_terminal(
+        self,
+        params: StartParams,
+        env: Mapping[str, str],
+        launch: Launch,
+        pass_fds: Sequence[int] = (),
+    ) -> Child:
+        size = params.terminal_size
+        rows, cols = DEFAULT_SIZE if size is None else (size.rows, size.cols)
+        return Child.on_terminal(launch, env, rows=rows, cols=cols, pass_fds=pass_fds)
+
+    def _start_on_pipes(
+        self,
+        params: StartParams,
+        env: Mapping[str, str],
+        launch: Launch,
+        pass_fds: Sequence[int] = (),
+    ) -> Child:
+        return Child.on_pipes(launch, env, pipe_stdin=params.pipe_stdin, pass_fds=pass_fds)
 
     def _process_closed(self, process: LocalProcess) -> None:
         self._ended(process)
@@ -404,10 +406,10 @@ def refuse_unsupported(params: StartParams) -> None:
     enforced = params.enforce_managed_network and params.sandbox is not None
     if params.managed_network is not None or enforced:
         raise InvalidParams("managed networking is not supported by this exec-server")
-    limits = params.limits
-    held = limits is not None and has_kernel_limits(limits) and not is_sandboxed(params)
-    if held and params.arg0 is not None:
-        raise InvalidParams("limits cannot be combined with arg0")
+    if params.limits is not None:
+        from holdfast.process.bounds import check_limits
+
+        check_limits(params.limits)
 
 
 def is_sandboxed(params: StartParams) -> bool:

@@ -48,6 +48,7 @@ _MAX_LIMIT = (1 << 63) - 1
 """What the kernel takes as a number and not as "none"."""
 
 _FEWEST_FILES = 16
+_LEAST_MEMORY = 4 << 20
 
 
 class ThreadId(str):
@@ -99,16 +100,23 @@ class TerminalSize(Wire, frozen=True, kw_only=True):
 class ProcessLimits(Wire, frozen=True, kw_only=True):
     """What a process may use at most. An extension of Holdfast; none is set unless given."""
 
+    memory_bytes: U64 | None = None
+    """
+    Of all its processes together, which are killed at it; at least 4 MiB.
+
+    Needs a cgroup that is delegated to the server: without one the start is refused.
+    """
     address_space_bytes: U64 | None = None
     """Of each of its processes: an allocation beyond it fails."""
     cpu_seconds: U64 | None = None
     """Of each of its processes, which is killed at it."""
     processes: U64 | None = None
     """
-    How many there may be, the starting of more fails.
+    How many there may be, threads too; the starting of more fails.
 
-    The kernel counts those of the user: in a sandbox only those inside, otherwise all.
-    It does not count those of root.
+    Where the server has a delegated cgroup, those of the command count. Without one, the
+    kernel counts those of the user: in a sandbox only those inside, otherwise all. It does
+    not count those of root then.
     """
     open_files: U64 | None = None
     """Of each of its processes; at least 16, which a shell needs."""
@@ -124,6 +132,8 @@ class ProcessLimits(Wire, frozen=True, kw_only=True):
                 raise ValueError(f"limit must be between 1 and {_MAX_LIMIT}")
         if self.open_files is not None and self.open_files < _FEWEST_FILES:
             raise ValueError(f"openFiles must be at least {_FEWEST_FILES}")
+        if self.memory_bytes is not None and self.memory_bytes < _LEAST_MEMORY:
+            raise ValueError(f"memoryBytes must be at least {_LEAST_MEMORY}")
 
 
 class StartParams(Wire, frozen=True, kw_only=True):

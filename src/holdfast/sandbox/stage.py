@@ -36,6 +36,7 @@ __all__ = [
     "READY",
     "STAGE_PATH",
     "ended",
+    "make_prologue",
     "make_stage",
 ]
 
@@ -140,6 +141,53 @@ def make_stage(
     return made.image()
 
 
+def make_prologue(
+    machine: str,
+    *,
+    program: str,
+    argv: Sequence[str],
+    report: int,
+    limits: Sequence[tuple[int, int, int]] = (),
+    wait: bool = False,
+) -> bytes:
+    """
+    The program for a command without a sandbox, which sets its limits and executes it.
+
+    It says `BUILT` and waits, if it is to; then nothing, or what error there was. Of the
+    descriptors beyond the standard ones it knows 3 and `report`, and leaves none.
+    """
+    made = CallProgram(machine)
+    failed = Label()
+    made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
+    made.call("close", report)
+    if wait:
+        # As in `_beginning`: there is no process 0, and a process 1 that is not its child.
+        told = _wait_for_word(made, failed)
+        scrap = made.data(bytes(_SIGINFO))
+        made.call("waitid", _ONE, told, scrap, _LOOK, failed={errno.EINVAL: failed})
+    _set_limits(made, limits, failed)
+    words = [made.text(word) for word in argv]
+    made.call("execve", made.text(program), _list(made, words), ENVIRONMENT, failed=failed)
+    made.place(failed)
+    made.call("write", _REPORT, RESULT, EXEC_ERROR_SIZE)
+    made.call("exit_group", NOT_EXECUTABLE)
+    return made.image()
+
+
+def _wait_for_word(made: CallProgram, failed: Label) -> At:
+    """Say `BUILT` and wait for `GO`; 0 if there is nobody any more, and 1 otherwise."""
+    got = At(made.data(bytes(8)))
+    made.call("write", _REPORT, made.data(BUILT), len(BUILT), failed=failed)
+    made.call("read", _REPORT, made.data(GO), len(GO), result=got.address, failed=failed)
+    return got
+
+
+def _set_limits(made: CallProgram, limits: Sequence[tuple[int, int, int]], failed: Label) -> None:
+    for resource, soft, hard in limits:
+        limit = made.data(struct.pack("<QQ", soft, hard))
+        made.call("prlimit64", 0, resource, limit, failed=failed)
+
+
 @lru_cache(maxsize=128)
 def _beginning(
     machine: str,
@@ -159,13 +207,8 @@ def _beginning(
     made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
     made.call("close_range", _REPORT + 1, _HIGHEST, 0)
-    allowed: int | At = 1
-    if wait:
-        allowed = At(made.data(bytes(8)))
-        made.call("write", _REPORT, made.data(BUILT), len(BUILT), failed=failed)
-        # If there is nobody any more, what is read is 0 bytes, which the next call refuses.
-        room = made.data(GO)
-        made.call("read", _REPORT, room, len(GO), result=allowed.address, failed=failed)
+    # Without a word it is 0, which this call refuses.
+    allowed = _wait_for_word(made, failed) if wait else 1
     made.call("prctl", _NO_NEW_PRIVILEGES, allowed, failed=failed)
     if landlock is not None:
         _apply_landlock(made, landlock, terminal, failed)
@@ -189,9 +232,7 @@ def _beginning(
     else:
         made.call("write", _REPORT, made.data(READY), len(READY), failed=failed)
     # Only now: they would count for what comes before, too.
-    for resource, soft, hard in limits:
-        limit = made.data(struct.pack("<QQ", soft, hard))
-        made.call("prlimit64", 0, resource, limit, failed=failed)
+    _set_limits(made, limits, failed)
     return made.as_beginning()
 
 

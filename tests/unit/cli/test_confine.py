@@ -50,9 +50,11 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 def test_every_limit_has_an_option() -> None:
     options = _options(
         *("--limit-memory", "1G", "--limit-processes", "2", "--limit-files", "30"),
+        *("--limit-total-memory", "512M"),
         *("--limit-cpu", "4", "--limit-output", "5k", "--limit-time", "0.5"),
     )
     assert limits_of(options) == ProcessLimits(
+        memory_bytes=512 << 20,
         address_space_bytes=1 << 30,
         processes=2,
         open_files=30,

@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.cli import doctor as doctor_module
 from holdfast.cli import sandbox as sandbox_module
-from holdfast.cli.doctor import Finding, doctor, findings
+from holdfast.cli.doctor import Finding, Standing, doctor, findings
 from holdfast.cli.sandbox import explain
+from holdfast.process.cgroup_place import Place
 from holdfast.sandbox.ladder import Ladder, Rung
 from holdfast.sandbox.launcher import Launcher
 
@@ -18,6 +19,7 @@ BWRAP = Launcher("/usr/bin/bwrap", "0.8.0", frozenset())
 FULL = Ladder(rung=Rung.FULL, launcher=BWRAP, landlock_abi=7, gaps=("a gap",))
 NO_PROC = Ladder(rung=Rung.WITHOUT_PROC, launcher=BWRAP, problem="no /proc here")
 NO_USERS = Ladder(rung=Rung.NONE, launcher=BWRAP, problem="bwrap: No; set the sysctl x to 1")
+NO_PLACE = Place(problem="no cgroups", advice="get some")
 NO_BWRAP = Ladder(rung=Rung.NONE, problem="bubblewrap is not installed: install it")
 
 
@@ -31,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def by_name(ladder: Ladder) -> dict[str, Finding]:
-    return {finding.name: finding for finding in findings(ladder)}
+    return {finding.name: finding for finding in findings(ladder, NO_PLACE)}
 
 
 @pytest.mark.usefixtures("home")
@@ -123,18 +125,30 @@ def test_a_profile_that_cannot_be_enforced_is_explained_and_fails(
     assert facts["rules"]
 
 
-def test_a_cgroup_is_of_use_only_if_it_is_delegated(tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    mount = tmp_path / "mount"
-    (mount / "mine").mkdir(parents=True)
-    assert "no version 2" in doctor_module._cgroup(mount, own).detail
-    (mount / "cgroup.controllers").touch()
-    assert "not delegated" in doctor_module._cgroup(mount, own).detail
-    own.write_text("0::/mine\n")
-    (mount / "mine" / "cgroup.procs").touch()
-    assert doctor_module._cgroup(mount, own) == Finding(
-        "cgroup", "ok", "version 2, delegated: /mine"
-    )
+@pytest.mark.parametrize(
+    ("place", "standing", "detail"),
+    [
+        (
+            Place(problem="it is not delegated", advice="delegate it"),
+            "missing",
+            "limits hold for each process alone: it is not delegated; delegate it",
+        ),
+        (
+            Place(folder="/cg", controllers=("memory", "pids")),
+            "ok",
+            "memory and processes can be limited for a whole command, in /cg",
+        ),
+        (
+            Place(folder="/cg", controllers=("pids",), problem="no memory", advice="add it"),
+            "warning",
+            "processes can be limited for a whole command, in /cg; no memory; add it",
+        ),
+    ],
+)
+def test_a_doctor_says_which_limits_hold_for_a_whole_command(
+    place: Place, standing: Standing, detail: str
+) -> None:
+    assert doctor_module._cgroup(place) == Finding("cgroup", standing, detail)
 
 
 @pytest.mark.usefixtures("home")

@@ -12,8 +12,17 @@ def test_no_limits_are_none() -> None:
 
 
 def test_every_limit_has_its_field_on_the_wire() -> None:
-    limits = Limits(memory=1, processes=2, open_files=30, cpu_time=4, output=5, wall_time=0.0061)
+    limits = Limits(
+        memory=1,
+        processes=2,
+        open_files=30,
+        total_memory=4 << 20,
+        cpu_time=4,
+        output=5,
+        wall_time=0.0061,
+    )
     assert limits.on_wire() == ProcessLimits(
+        memory_bytes=4 << 20,
         address_space_bytes=1,
         processes=2,
         open_files=30,
@@ -28,6 +37,7 @@ def test_every_limit_has_its_field_on_the_wire() -> None:
     [
         Limits(memory=0),
         Limits(open_files=3),
+        Limits(total_memory=4096),
         Limits(wall_time=0),
         Limits(wall_time=-1),
         Limits(wall_time=float("inf")),

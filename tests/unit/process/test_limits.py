@@ -1,15 +1,42 @@
 """Limits: what the kernel keeps and what is watched, on real processes."""
 
 import asyncio
+import os
+import platform
+from pathlib import Path
 
 import pytest
 
+from holdfast.errors import InvalidParams, SpawnFailed
 from holdfast.events import Reason, Verdict
+from holdfast.process import bounds as bounds_module
+from holdfast.process.bounds import check_limits
+from holdfast.process.cgroup_place import Place
+from holdfast.process.cgroups import Cgroups
+from holdfast.process.child import owned_pids
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol.process import ProcessLimits, StartParams
+from tests.unit.process.fake_cgroups import FakeTree
 from tests.unit.process.starting import closed, launch, program, read, shell
 
 SPIN = ("/bin/sh", "-c", "while :; do :; done")
+
+
+@pytest.fixture(autouse=True)
+def no_cgroups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that has none to divide, whatever there is on this one."""
+    cgroups = Cgroups(Place(problem="there are no cgroups", advice="get some"))
+    monkeypatch.setattr(bounds_module, "shared_cgroups", lambda: cgroups)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, no_cgroups: None, monkeypatch: pytest.MonkeyPatch) -> FakeTree:
+    """A machine that has one for commands."""
+    tree = FakeTree(tmp_path, monkeypatch)
+    place = Place(folder=str(tree.add("ours")), controllers=("memory", "pids"))
+    cgroups = Cgroups(place, proc=str(tree.proc))
+    monkeypatch.setattr(bounds_module, "shared_cgroups", lambda: cgroups)
+    return tree
 
 
 async def output(processes: LocalProcesses, params: StartParams) -> str:
@@ -57,6 +84,49 @@ async def test_a_command_finds_its_own_arguments(processes: LocalProcesses) -> N
     await closed(process)
 
     assert (await read(process)).chunks[0].chunk == b"zero a b \n"
+
+
+@pytest.mark.parametrize("limits", [ProcessLimits(cpu_seconds=60), None])
+async def test_a_command_with_limits_has_the_name_that_it_is_given(
+    processes: LocalProcesses, limits: ProcessLimits | None
+) -> None:
+    params = shell("tr '\\0' ' ' </proc/$$/cmdline", arg0="another", limits=limits)
+
+    assert (await output(processes, params)).startswith("another -c ")
+
+
+@both
+@pytest.mark.parametrize("name", ["/no-such-place", "/etc/passwd", "/etc/passwd/x", "no-such"])
+async def test_a_program_that_cannot_be_executed_is_the_same_error_with_limits(
+    processes: LocalProcesses, tty: bool, name: str
+) -> None:
+    texts = []
+    for limits in (None, ProcessLimits(cpu_seconds=60)):
+        with pytest.raises(SpawnFailed) as caught:
+            processes.launch(program(name, tty=tty, limits=limits))
+        texts.append((str(caught.value), caught.value.errno))
+
+    assert texts[0] == texts[1]
+    assert len(processes) == 0
+
+
+async def test_a_start_with_limits_that_fails_leaves_nothing(processes: LocalProcesses) -> None:
+    fds, pids = set(os.listdir("/proc/self/fd")), owned_pids()
+
+    with pytest.raises(SpawnFailed):
+        processes.launch(program("/no-such-place", limits=ProcessLimits(cpu_seconds=60)))
+
+    assert (set(os.listdir("/proc/self/fd")), owned_pids()) == (fds, pids)
+
+
+def test_limits_of_the_kernel_need_a_processor_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "vax")
+
+    check_limits(ProcessLimits(wall_time_ms=1))
+    with pytest.raises(InvalidParams, match="limits of the kernel cannot be set on vax"):
+        check_limits(ProcessLimits(open_files=99))
 
 
 @pytest.mark.slow
@@ -181,3 +251,104 @@ async def test_only_a_failure_that_tells_of_a_limit_that_is_set_is_laid_to_it(
     verdict = process.log.verdict
     assert verdict is not None
     assert verdict.reason is Reason.EXITED
+
+
+# -- cgroups
+
+
+def test_memory_is_refused_where_no_cgroup_can_be_had(processes: LocalProcesses) -> None:
+    params = program("/bin/true", limits=ProcessLimits(memory_bytes=1 << 30))
+
+    with pytest.raises(InvalidParams) as error:
+        processes.launch(params)
+
+    assert str(error.value) == (
+        "memoryBytes needs a cgroup of its own for a command: there are no cgroups; get some"
+    )
+    assert not list(processes)
+
+
+def test_a_command_needs_some_memory() -> None:
+    with pytest.raises(ValueError, match="memoryBytes must be at least 4194304"):
+        ProcessLimits(memory_bytes=4 << 10)
+
+
+@both
+async def test_where_a_cgroup_can_be_had_that_counts_the_processes(
+    processes: LocalProcesses, tree: FakeTree, tty: bool
+) -> None:
+    limits = ProcessLimits(processes=4321)
+    process = launch(processes, shell("sleep 600", tty=tty, limits=limits))
+    (name,) = tree.below("ours")
+    folder = tree.top / "ours" / name
+    told = {name: (folder / name).read_text() for name in ("pids.max", "memory.max")}
+
+    process.terminate()
+    await closed(process)
+
+    assert told == {"pids.max": "4321", "memory.max": "max"}
+    assert tree.admitted == [process.pid]
+    assert tree.below("ours") == set()
+
+
+async def test_a_limit_of_one_process_alone_needs_no_cgroup(
+    processes: LocalProcesses, tree: FakeTree
+) -> None:
+    await closed(launch(processes, program("/bin/true", limits=ProcessLimits(open_files=99))))
+
+    assert tree.admitted == []
+
+
+@pytest.mark.parametrize(
+    ("events", "code", "text"),
+    [
+        ("max 1 > pids", 1, "ran into its limit of 9 processes"),
+        ("oom 1 > memory", 1, f"used more than {1 << 30} bytes of memory"),
+        ("max 1 > pids", 0, None),
+        ("max 0 > pids", 1, None),
+    ],
+    ids=["processes", "memory", "success", "another failure"],
+)
+async def test_the_kernel_tells_which_limit_a_command_met(
+    processes: LocalProcesses, tree: FakeTree, events: str, code: int, text: str | None
+) -> None:
+    folder = tree.top / "ours" / f"holdfast-{os.getpid()}-1"
+    # What it says itself counts for nothing then.
+    script = f"echo cannot fork; cd {folder}; echo {events}.events; exit {code}"
+    limits = ProcessLimits(processes=9, memory_bytes=1 << 30)
+
+    verdict = await closed(launch(processes, shell(script, limits=limits)))
+
+    assert verdict.detail == text
+    assert verdict.reason is (Reason.EXITED if text is None else Reason.LIMIT)
+
+
+@both
+@pytest.mark.parametrize("file", ["cgroup.procs", "pids.max"])
+def test_a_command_that_cannot_be_limited_is_not_run(
+    processes: LocalProcesses, tree: FakeTree, tmp_path: Path, tty: bool, file: str
+) -> None:
+    tree.refused = {file}
+    mark = tmp_path / "mark"
+    params = program("/bin/touch", str(mark), tty=tty, limits=ProcessLimits(processes=9))
+
+    with pytest.raises(SpawnFailed, match="Permission denied"):
+        processes.launch(params)
+
+    assert not mark.exists()
+    assert tree.below("ours") == set()
+
+
+async def test_what_a_cgroup_lacks_is_counted_as_without_one(
+    processes: LocalProcesses, tree: FakeTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(folder=str(tree.top / "ours"), controllers=("memory",))
+    cgroups = Cgroups(place, proc=str(tree.proc))
+    monkeypatch.setattr(bounds_module, "shared_cgroups", lambda: cgroups)
+    limits = ProcessLimits(processes=4321, memory_bytes=1 << 30)
+    params = program("/bin/cat", "/proc/self/limits", limits=limits)
+
+    found = await output(processes, params)
+
+    assert "4321" in found
+    assert len(tree.admitted) == 1

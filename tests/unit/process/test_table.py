@@ -21,7 +21,6 @@ from holdfast.process.table import LocalProcesses
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import (
     EnvPolicy,
-    ProcessLimits,
     ShellSnapshotParams,
     ShellSnapshotShell,
     StartMetadata,
@@ -153,10 +152,6 @@ DISABLED = SandboxContext(permissions=DisabledProfile(), windows_sandbox_level="
         (
             {"sandbox": DISABLED, "enforce_managed_network": True},
             "managed networking is not supported by this exec-server",
-        ),
-        (
-            {"limits": ProcessLimits(cpu_seconds=1), "arg0": "x"},
-            "limits cannot be combined with arg0",
         ),
     ],
     ids=repr,

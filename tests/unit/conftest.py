@@ -1,0 +1,7 @@
+"""What holds for tests with examples that are made up."""
+
+from hypothesis import settings
+
+# The same examples on every run, and no clock: a busy machine is no reason to fail.
+settings.register_profile("holdfast", derandomize=True, deadline=None, database=None)
+settings.load_profile("holdfast")
