@@ -96,6 +96,19 @@ async def test_only_what_the_profile_allows_is_written(
     assert not (ws.parent / "outside").exists()
 
 
+async def test_a_command_is_heard_however_much_is_denied(client: Client, ws: Path) -> None:
+    """Each denied file is one descriptor more that the launcher gets."""
+    secrets = [ws / str(number) for number in range(60)]
+    for secret in secrets:
+        secret.write_text("secret")
+    profile = context(ws, special("root", "read"), *(entry(path, "deny") for path in secrets))
+
+    run = await client.run_shell("echo out; cat 0 59", cwd=file_uri(ws), sandbox=profile)
+
+    assert run.stdout == b"out\n"
+    assert run.stderr.count(b"Permission denied") == 2
+
+
 @pytest.mark.requirement("sandbox.type")
 async def test_a_disabled_profile_isolates_nothing(client: Client, ws: Path) -> None:
     disabled = {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "disabled"}
