@@ -25,7 +25,7 @@ from holdfast.protocol.sandbox import (
 )
 from holdfast.sandbox.disk import HOST, Disk, Remembering, Seen, Traced, trace
 from holdfast.sandbox.entries import Wanted, Wish, read_entries
-from holdfast.sandbox.globs import MAX_MATCHES, expand
+from holdfast.sandbox.globs import MAX_MATCHES, Glob, expand
 from holdfast.sandbox.policy import PROTECTED_NAMES, Kind, Policy, Rule, Why, parent_of
 
 __all__ = ["PLATFORM_DIRECTORIES", "Facts", "resolve"]
@@ -126,7 +126,7 @@ def _make(context: SandboxContext, facts: Facts, network: Network, disk: Remembe
         full_write=False,
         minimal=wanted.minimal,
         rules=making.rules,
-        globs=wanted.globs,
+        globs=tuple(making.globs),
         links=tuple(dict.fromkeys(making.links)),
         legacy_landlock=context.use_legacy_landlock,
     )
@@ -146,6 +146,7 @@ class _Making:
     def __init__(self, wanted: Wanted, facts: Facts, disk: Disk) -> None:
         self.rules: dict[str, Rule] = {}
         self.links: list[tuple[str, str]] = []
+        self.globs = list(wanted.globs)
         self.denies = bool(wanted.globs)
         self._wanted = wanted
         self._facts = facts
@@ -186,7 +187,7 @@ class _Making:
             del self.rules["/"]  # what no rule covers is hidden anyway
         self._judge_links()
         for pattern in self._wanted.globs:
-            for path in expand(pattern, self._disk, limit=MAX_MATCHES):
+            for path in expand(self._place(pattern), self._disk, limit=MAX_MATCHES):
                 self._deny_match(path)
         if self._wanted.minimal:
             for path in PLATFORM_DIRECTORIES:
@@ -304,6 +305,16 @@ class _Making:
         if found.kind is not None:
             self.links += found.links
             self.rules.setdefault(found.path, Rule(found.path, "read", found.kind, why))
+
+    def _place(self, pattern: Glob) -> Glob:
+        """A pattern where its directory really is: what is found there has its real path."""
+        found = trace(pattern.folder, self._disk)
+        if found.path == pattern.folder:
+            return pattern
+        self._refuse_links(pattern.pattern, "deny", found)
+        placed = pattern.within(found.path)
+        self.globs.append(placed)
+        return placed
 
     def _deny_match(self, path: str) -> None:
         found = trace(path, self._disk)

@@ -480,6 +480,28 @@ def test_patterns_to_read_or_write_mean_nothing() -> None:
     assert policy_for({f"{WS}/a": "x"}, ROOT, entry).access(f"{WS}/a") == "read"
 
 
+def test_a_pattern_denies_where_its_directory_really_is() -> None:
+    disk = FakeDisk({"/data/[ws]/a.env": "x", "/srv/link": "->/data/[ws]", WS: None})
+    policy = policy_for(disk, ROOT, glob_entry("/srv/link/*.env"))
+    assert policy.denied == ("/data/[ws]/a.env",)
+    assert policy.access("/data/[ws]/later.env") == "deny"
+    assert policy.access("/data/[ws]/later") == "read"
+    assert policy.access("/data/w/later.env") == "read"
+    with pytest.raises(CannotEnforce, match="crosses writable symlink /srv/link"):
+        policy_for(disk, ROOT, path_entry("/srv", "write"), glob_entry("/srv/link/*.env"))
+    with pytest.raises(CannotEnforce, match="use a pattern with a non-root directory prefix"):
+        policy_for({"/srv/root": "->/"}, ROOT, glob_entry("/srv/root/*.env"))
+
+
+@pytest.mark.parametrize(
+    "spelled", ["/srv//ws/*.env", "/srv/./ws/*.env", "/srv/x/../ws/*.env", "/srv/ws/*.env/"]
+)
+def test_a_pattern_means_the_same_however_it_is_spelled(spelled: str) -> None:
+    policy = policy_for({f"{WS}/a.env": "x"}, ROOT, glob_entry(spelled))
+    assert policy.denied == (f"{WS}/a.env",)
+    assert policy.access(f"{WS}/later.env") == "deny"
+
+
 def test_a_match_that_is_a_link_denies_what_it_leads_to() -> None:
     disk = {f"{WS}/a.env": "->/out/key", "/out/key": "x"}
     assert policy_for(disk, ROOT, glob_entry(f"{WS}/*.env")).denied == ("/out/key",)
