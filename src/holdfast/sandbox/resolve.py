@@ -169,6 +169,10 @@ class _Making:
             known = self.rules.get(found.path)
             if known is None or _STRENGTH[known.access] < _STRENGTH[wish.access]:
                 self.rules[found.path] = Rule(found.path, wish.access, found.kind)
+        for path in self._lifted:
+            # Writing is the stronger of the two, here as well.
+            if path in self.rules and self.rules[path].access == "read":
+                del self.rules[path]
 
     def grants_all_writing(self) -> bool:
         """Whether nothing narrows a writable `/`."""

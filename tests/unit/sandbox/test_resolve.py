@@ -313,8 +313,11 @@ def test_an_entry_to_write_lifts_the_protection_at_its_path_only() -> None:
     part = policy_for(git, ROOT, PROJECT, path_entry(f"{WS}/.git/hooks", "write"))
     assert part.access(f"{WS}/.git/config") == "read"
     assert part.access(f"{WS}/.git/hooks/pre-commit") == "write"
-    missing = policy_for(EMPTY, ROOT, PROJECT, path_entry(f"{WS}/.git", "write"))
-    assert missing.access(f"{WS}/.git") == "write"
+    for named in ((), project_entries()):
+        entries = (*named, path_entry(f"{WS}/.git", "write"), *named)
+        missing = policy_for(EMPTY, ROOT, PROJECT, *entries)
+        assert missing.access(f"{WS}/.git") == "write"
+        assert missing.access(f"{WS}/.codex") == "read"
 
 
 @pytest.mark.requirement("sandbox.protected.gitdir")
