@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from holdfast.errors import InvalidParams, InvalidPermissionPath
+from holdfast.errors import CannotEnforce, InvalidParams, InvalidPermissionPath
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.sandbox import (
     FileEntry,
@@ -59,7 +59,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
     Raises:
         InvalidPermissionPath: An entry names a path of another system.
         InvalidParams: The directory or a root does, or they are needed and not given.
-        CannotEnforce: A pattern cannot be looked for.
+        CannotEnforce: A pattern cannot be looked for, or a part of a root is none.
     """
     profile = context.permissions
     assert isinstance(profile, ManagedProfile)  # the caller asked
@@ -85,7 +85,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
         elif entry.path.value.kind == "tmpdir":
             tmpdir.append(access)
         else:
-            wishes += (Wish(path, access) for path in _special(entry.path.value, roots))
+            wishes += (Wish(path, access) for path in _special(entry.path.value, access, roots))
     return Wanted(tuple(wishes), tuple(globs), minimal, tuple(tmpdir), roots)
 
 
@@ -134,17 +134,24 @@ def _permission_path(uri: PathUri) -> str:
         raise InvalidPermissionPath(f"invalid sandbox permission path URI: {error}") from None
 
 
-def _special(value: SpecialValue, roots: tuple[str, ...]) -> Iterator[str]:
+def _special(value: SpecialValue, access: Allowed, roots: tuple[str, ...]) -> Iterator[str]:
     if value.kind == "root":
         yield "/"
     elif value.kind == "slash_tmp":
         yield "/tmp"  # noqa: S108 (the place that the profile means)
     elif value.kind in _OF_PROJECT:
         below = value.subpath or ""
-        # A way out of the root would grant more than a part of it.
-        if not below.startswith("/") and ".." not in below.split("/"):
-            for root in roots:
-                yield f"{root.rstrip('/')}/{below}".rstrip("/") or "/"
+        parts = below.split("/")
+        leads_out = below.startswith("/") or ".." in parts
+        if access == "write" and (leads_out or "." in parts):
+            return  # as the real server does: nothing is granted
+        if leads_out and roots:
+            raise CannotEnforce(
+                f"cannot enforce sandbox entry for `{below}`: it is no path below a project root"
+            )
+        below = "/".join(part for part in parts if part not in {"", "."})
+        for root in roots:
+            yield f"{root.rstrip('/')}/{below}".rstrip("/") or "/"
 
 
 def _absolute(pattern: str, base: str, roots: tuple[str, ...]) -> Iterator[str]:

@@ -97,9 +97,22 @@ def test_each_root_gets_the_entry_and_a_part_of_it_too() -> None:
 
 
 @pytest.mark.parametrize("way_out", ["/srv/other", "../other", "in/../../other"])
-def test_a_part_of_a_root_that_is_none_is_ignored(way_out: str) -> None:
+def test_what_leads_out_of_a_root_grants_nothing_and_is_not_left_unprotected(way_out: str) -> None:
+    disk = {WS: None, "/srv/other": None}
     part = special_entry("project_roots", "write", subpath=way_out)
-    assert policy_for({WS: None, "/srv/other": None}, ROOT, part).writable == ()
+    assert policy_for(disk, ROOT, part).writable == ()
+    for access in ("read", "deny"):
+        with pytest.raises(CannotEnforce, match="it is no path below a project root"):
+            policy_for(disk, ROOT, special_entry("project_roots", access, subpath=way_out))
+
+
+@pytest.mark.parametrize("spelled", ["./in", "in/.", "."])
+def test_dots_in_a_part_of_a_root_grant_nothing_and_hide_all_the_same(spelled: str) -> None:
+    disk = {f"{WS}/in/file": "x"}
+    part = special_entry("project_roots", "write", subpath=spelled)
+    assert policy_for(disk, ROOT, part).writable == ()
+    part = special_entry("project_roots", "deny", subpath=spelled)
+    assert policy_for(disk, ROOT, part).access(f"{WS}/in/file") == "deny"
 
 
 def test_a_policy_context_takes_the_place_of_directory_and_roots() -> None:
