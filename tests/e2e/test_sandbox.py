@@ -164,6 +164,24 @@ async def test_a_program_gets_the_name_it_is_to_have(
     assert (run.stdout + run.pty).startswith(b"another -c ")
 
 
+@pytest.mark.parametrize("stated", ["ws", "link", None])
+async def test_a_folder_behind_a_link_is_the_one_that_it_leads_to(
+    client: Client, ws: Path, stated: str | None
+) -> None:
+    """Whatever is said of it: in a narrow profile the link is not there."""
+    link = ws.parent / "link"
+    link.symlink_to(ws)
+    narrow = context(ws, special("minimal", "read"), entry(ws, "write"))
+    env = {"PATH": "/usr/bin:/bin"} | ({} if stated is None else {"PWD": str(ws.parent / stated)})
+
+    run = await client.run_shell(
+        "echo $PWD; echo x > file", cwd=file_uri(link), sandbox=narrow, env=env
+    )
+
+    assert run.stdout.decode() == f"{ws}\n"
+    assert (ws / "file").exists()
+
+
 @pytest.mark.requirement("sandbox.cwd-missing")
 async def test_a_missing_folder_is_an_error_of_the_start(
     client: Client, read_only: dict[str, Any]

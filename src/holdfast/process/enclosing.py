@@ -114,7 +114,8 @@ async def start_enclosed(
         held = limits is not None or bool(to_verify)
         if not held:
             gate.send(b"\0")
-        plain, moved = _split_environment(env, launch.cwd)
+        cwd = _without_links(launch.cwd)
+        plain, moved = _split_environment(env, cwd)
         options = [
             *("--block-fd", str(_GATE_FD), "--seccomp", str(_FILTER_FD)),
             *enclosure.options,
@@ -139,7 +140,7 @@ async def start_enclosed(
         outer = Launch(
             enclosure.launcher,
             ["bwrap", "--args", str(_ARGS_FD), *naming, "--", launch.program, *launch.argv[1:]],
-            launch.cwd,
+            cwd,
         )
         if terminal is None:
             child = EnclosedChild.on_pipes(
@@ -199,11 +200,18 @@ not get into it. It sets them for the command only.
 """
 
 
+def _without_links(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
 def _split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str], list[str]]:
     """What the launcher gets too, and the options that set the rest for the command alone."""
     # What the first process inside was started with can be read there: without the
-    # folder it would differ from the command's own, which always has it.
+    # folder it would differ from the command's own, which always has it. The launcher
+    # goes to where it says, so it must say where the folder is inside: links on the
+    # way to it may not be there.
     plain = {"PWD": cwd, **env}
+    plain["PWD"] = cwd
     moved: list[str] = []
     for name in env:
         if name.startswith(_LAUNCHER_VARIABLES):
