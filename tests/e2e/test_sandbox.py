@@ -397,6 +397,17 @@ async def test_terminate_ends_everything_inside(
         await gone(pid)
 
 
+async def test_a_command_that_is_terminated_does_not_see_the_end_of_its_input_first(
+    client: Client, read_only: dict[str, Any]
+) -> None:
+    script = "echo up; read line; echo on"
+    for number in range(5):
+        await client.shell(f"p{number}", script, sandbox=read_only, pipeStdin=True)
+        await client.output(f"p{number}", b"up")
+        await client.call("process/terminate", {"processId": f"p{number}"})
+        assert (await client.finish(f"p{number}")).stdout == b"up\n"
+
+
 @pytest.mark.requirement("sandbox.end")
 async def test_what_a_command_leaves_in_the_background_ends_with_it(
     client: Client, server_pid: int, read_only: dict[str, Any]
