@@ -295,6 +295,28 @@ async def test_a_workspace_that_cannot_be_written_to_is_no_reason_to_fail(
         os.chmod(ws, 0o755)
 
 
+@pytest.mark.parametrize("kind", ["disabled", "managed"])
+async def test_a_context_that_is_not_of_this_system_is_refused(
+    client: Client, read_only: dict[str, Any], kind: str
+) -> None:
+    """Whether its profile asks for anything or not."""
+    given = read_only if kind == "managed" else read_only | {"permissions": {"type": kind}}
+    for more, text in (
+        ({"windowsSandboxLevel": "mxc"}, "native MXC is unavailable on this executor"),
+        (
+            {"workspaceRoots": ["file:///C:/x"]},
+            "sandbox workspace root URI `file:///C:/x` is not valid on this exec-server host: "
+            "'file:///C:/x' is invalid on 'linux'",
+        ),
+        (
+            {"policyContext": {"workspaceRoots": None}},
+            "invalid type: null, expected a sequence",
+        ),
+    ):
+        params = start_params("p", ["/bin/true"], sandbox=given | more)
+        assert await client.refusal("process/start", params) == (-32602, text)
+
+
 async def test_managed_networking_in_a_sandbox_is_refused(
     client: Client, read_only: dict[str, Any]
 ) -> None:

@@ -24,7 +24,7 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
 )
 from holdfast.sandbox.disk import HOST, Disk, Remembering, Seen, Traced, trace
-from holdfast.sandbox.entries import Wanted, Wish, read_entries
+from holdfast.sandbox.entries import Wanted, Wish, check_places, read_entries
 from holdfast.sandbox.globs import MAX_MATCHES, Glob, expand
 from holdfast.sandbox.policy import PROTECTED_NAMES, Kind, Policy, Rule, Why, parent_of
 
@@ -99,6 +99,8 @@ def resolve(context: SandboxContext, facts: Facts) -> Policy:
     if not (
         isinstance(profile, ManagedProfile) and isinstance(profile.file_system, RestrictedFiles)
     ):
+        if facts.cwd is not None:
+            check_places(context)
         return Policy(network=profile.network)
     key = (context, facts)
     kept = _kept.get(key)

@@ -282,8 +282,32 @@ def test_an_operation_on_files_needs_a_directory_for_what_depends_on_it(entry: F
     with pytest.raises(InvalidParams) as caught:
         resolve(context(ROOT, entry, cwd=None), facts)
     assert str(caught.value) == "file system sandbox context with dynamic permissions requires cwd"
-    foreign = msgspec.structs.replace(context(ROOT), cwd=PathUri.parse("file:///C:/x"))
-    assert resolve(foreign, facts).full_read
+    assert resolve(context(ROOT, cwd=None), facts).full_read
+
+
+@pytest.mark.requirement("sandbox.context.foreign")
+def test_an_operation_on_files_is_told_of_other_systems_in_its_own_words() -> None:
+    facts = Facts(cwd=None, disk=FakeDisk(EMPTY))
+    foreign = PathUri.parse("file:///C:/x")
+    for entry in (ROOT, PROJECT, glob_entry("*.env")):
+        with pytest.raises(InvalidPermissionPath, match=r"^'file:///C:/x' is invalid on 'linux'$"):
+            resolve(msgspec.structs.replace(context(entry), cwd=foreign), facts)
+        with pytest.raises(InvalidPermissionPath, match=r"^file system sandbox workspace root is"):
+            resolve(msgspec.structs.replace(context(entry), workspace_roots=(foreign,)), facts)
+
+
+@pytest.mark.requirement("sandbox.context.foreign")
+def test_a_command_is_told_of_other_systems_even_if_nothing_depends_on_it() -> None:
+    foreign = (PathUri.parse("file:///C:/x"),)
+    free = ExternalProfile(network="restricted")
+    asked = msgspec.structs.replace(context(ROOT), permissions=free, workspace_roots=foreign)
+    with pytest.raises(InvalidParams, match=r"^sandbox workspace root URI `file:///C:/x` is not"):
+        resolve(asked, Facts(cwd=WS))
+    assert resolve(asked, Facts(cwd=None)).full_write
+    # The entries come first.
+    entry = FileEntry(path=PlainPath(path=foreign[0]), access="read")
+    with pytest.raises(InvalidPermissionPath, match=r"^invalid sandbox permission path URI"):
+        resolve(msgspec.structs.replace(context(entry), workspace_roots=foreign), Facts(cwd=WS))
 
 
 def test_a_denied_root_directory_hides_what_no_other_entry_covers() -> None:
