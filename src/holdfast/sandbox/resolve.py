@@ -374,7 +374,7 @@ class _Making:
 
     def _protect_pointed(self, root: str, pointer: str) -> None:
         """A `.git` file names the directory that has to be protected in its place."""
-        said = self._disk.text(pointer)
+        said = self._disk.text(pointer).lstrip()
         if not said.startswith("gitdir:"):
             return
         path = said.removeprefix("gitdir:").strip().rstrip("\0")

@@ -358,7 +358,9 @@ def test_an_entry_to_write_lifts_the_protection_at_its_path_only() -> None:
 
 
 @pytest.mark.requirement("sandbox.protected.gitdir")
-@pytest.mark.parametrize("said", [f"gitdir: {WS}/store/git\n", "gitdir: store/git"])
+@pytest.mark.parametrize(
+    "said", [f"gitdir: {WS}/store/git\n", "gitdir: store/git", "\n gitdir:store/git \n"]
+)
 @pytest.mark.parametrize("more", [(), project_entries()], ids=["alone", "named"])
 def test_a_git_file_protects_what_it_points_to(said: str, more: tuple[FileEntry, ...]) -> None:
     policy = policy_for({f"{WS}/store/git/config": "x", f"{WS}/.git": said}, ROOT, PROJECT, *more)
