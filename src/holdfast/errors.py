@@ -118,7 +118,7 @@ class InvalidParams(Refused):
 
 
 class InvalidPermissionPath(InvalidParams):
-    """An entry of a sandbox profile names a path of another system."""
+    """A sandbox profile, or what it is relative to, names a path of another system."""
 
 
 class CannotEnforce(InvalidParams):

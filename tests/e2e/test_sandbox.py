@@ -96,6 +96,19 @@ async def test_only_what_the_profile_allows_is_written(
     assert not (ws.parent / "outside").exists()
 
 
+async def test_a_command_is_heard_however_much_is_denied(client: Client, ws: Path) -> None:
+    """Each denied file is one descriptor more that the launcher gets."""
+    secrets = [ws / str(number) for number in range(60)]
+    for secret in secrets:
+        secret.write_text("secret")
+    profile = context(ws, special("root", "read"), *(entry(path, "deny") for path in secrets))
+
+    run = await client.run_shell("echo out; cat 0 59", cwd=file_uri(ws), sandbox=profile)
+
+    assert run.stdout == b"out\n"
+    assert run.stderr.count(b"Permission denied") == 2
+
+
 @pytest.mark.requirement("sandbox.type")
 async def test_a_disabled_profile_isolates_nothing(client: Client, ws: Path) -> None:
     disabled = {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "disabled"}
@@ -149,6 +162,24 @@ async def test_a_program_gets_the_name_it_is_to_have(
     run = await client.run(argv, sandbox=read_only, tty=tty, arg0="another")
 
     assert (run.stdout + run.pty).startswith(b"another -c ")
+
+
+@pytest.mark.parametrize("stated", ["ws", "link", None])
+async def test_a_folder_behind_a_link_is_the_one_that_it_leads_to(
+    client: Client, ws: Path, stated: str | None
+) -> None:
+    """Whatever is said of it: in a narrow profile the link is not there."""
+    link = ws.parent / "link"
+    link.symlink_to(ws)
+    narrow = context(ws, special("minimal", "read"), entry(ws, "write"))
+    env = {"PATH": "/usr/bin:/bin"} | ({} if stated is None else {"PWD": str(ws.parent / stated)})
+
+    run = await client.run_shell(
+        "echo $PWD; echo x > file", cwd=file_uri(link), sandbox=narrow, env=env
+    )
+
+    assert run.stdout.decode() == f"{ws}\n"
+    assert (ws / "file").exists()
 
 
 @pytest.mark.requirement("sandbox.cwd-missing")
@@ -264,6 +295,28 @@ async def test_a_workspace_that_cannot_be_written_to_is_no_reason_to_fail(
         os.chmod(ws, 0o755)
 
 
+@pytest.mark.parametrize("kind", ["disabled", "managed"])
+async def test_a_context_that_is_not_of_this_system_is_refused(
+    client: Client, read_only: dict[str, Any], kind: str
+) -> None:
+    """Whether its profile asks for anything or not."""
+    given = read_only if kind == "managed" else read_only | {"permissions": {"type": kind}}
+    for more, text in (
+        ({"windowsSandboxLevel": "mxc"}, "native MXC is unavailable on this executor"),
+        (
+            {"workspaceRoots": ["file:///C:/x"]},
+            "sandbox workspace root URI `file:///C:/x` is not valid on this exec-server host: "
+            "'file:///C:/x' is invalid on 'linux'",
+        ),
+        (
+            {"policyContext": {"workspaceRoots": None}},
+            "invalid type: null, expected a sequence",
+        ),
+    ):
+        params = start_params("p", ["/bin/true"], sandbox=given | more)
+        assert await client.refusal("process/start", params) == (-32602, text)
+
+
 async def test_managed_networking_in_a_sandbox_is_refused(
     client: Client, read_only: dict[str, Any]
 ) -> None:
@@ -364,6 +417,17 @@ async def test_terminate_ends_everything_inside(
     assert exit_of(client, "p")["exitCode"] == 137
     for pid in inside:
         await gone(pid)
+
+
+async def test_a_command_that_is_terminated_does_not_see_the_end_of_its_input_first(
+    client: Client, read_only: dict[str, Any]
+) -> None:
+    script = "echo up; read line; echo on"
+    for number in range(5):
+        await client.shell(f"p{number}", script, sandbox=read_only, pipeStdin=True)
+        await client.output(f"p{number}", b"up")
+        await client.call("process/terminate", {"processId": f"p{number}"})
+        assert (await client.finish(f"p{number}")).stdout == b"up\n"
 
 
 @pytest.mark.requirement("sandbox.end")

@@ -13,13 +13,19 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 
-from holdfast.errors import CannotEnforce, InvalidPermissionPath, InvalidRequest, OperationFailed
+from holdfast.errors import (
+    CannotEnforce,
+    InvalidParams,
+    InvalidPermissionPath,
+    InvalidRequest,
+    OperationFailed,
+)
 from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.sandboxed_trees import SandboxedFiles
 from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
+from holdfast.sandbox import entries
 from holdfast.sandbox.disk import HostDisk, Seen
-from holdfast.sandbox.entries import read_entries
-from holdfast.sandbox.policy import Policy
+from holdfast.sandbox.policy import NO_LANDLOCK, NO_MXC, Policy, Rule
 from holdfast.sandbox.resolve import Facts, resolve
 
 __all__ = ["operations", "reading_operations", "reads_everything", "restricts_files"]
@@ -78,53 +84,49 @@ def reading_operations(sandbox: SandboxContext | None) -> Operations:
     """
     if sandbox is None or not restricts_files(sandbox):
         return DIRECT
-    known = _reading_all.get(sandbox)
-    if known is not None:
-        return known
-    policy = _policy(sandbox)
-    found = _within(policy)
-    if _reads_all(sandbox, policy):
-        if len(_reading_all) >= _KEPT_AT_MOST:
-            _reading_all.clear()
-        _reading_all[sandbox] = found
-    return found
+    try:
+        if entries.reads_everything(sandbox):
+            return _READING_ALL
+    except InvalidPermissionPath as error:
+        raise InvalidRequest(str(error)) from None
+    return operations(sandbox)
 
 
 def reads_everything(sandbox: SandboxContext | None) -> bool:
-    """
-    Whether everything may be read, whatever is on the disk.
+    """Whether everything may be read, whatever is on the disk; not if the context is wrong."""
+    if sandbox is None or not restricts_files(sandbox):
+        return True
+    try:
+        return entries.reads_everything(sandbox)
+    except InvalidParams:
+        return False
 
-    It is not looked for: of a context that `reading_operations` has not met yet, or has
-    forgotten, the answer is no.
-    """
-    return not restricts_files(sandbox) or sandbox in _reading_all
 
+_READING_ALL = SandboxedFiles(
+    Policy(network="restricted", full_write=False, rules={"/": Rule("/", "read", "directory")})
+)
+"""For contexts that may read everything: right for reading, whatever is on the disk."""
 
 _KEPT_AT_MOST = 128
-
-_reading_all: dict[SandboxContext, Operations] = {}
-"""For contexts that may read everything: these are right for reading, whatever changes."""
-
-
-def _reads_all(sandbox: SandboxContext, policy: Policy) -> bool:
-    """Whether everything may be read by the entries alone, without a look at the disk."""
-    wishes = read_entries(sandbox, None).wishes
-    # With a network, sockets of the machine are hidden as they appear.
-    return (
-        policy.full_read
-        and policy.network == "restricted"
-        and any(wish.path == "/" for wish in wishes)
-    )
 
 
 def _policy(sandbox: SandboxContext) -> Policy:
     try:
-        return resolve(sandbox, _facts())
+        policy = resolve(sandbox, _facts())
     except InvalidPermissionPath as error:
         raise InvalidRequest(str(error)) from None
     except CannotEnforce as error:
         # The real server's helper fails to start.
         raise OperationFailed(str(error)) from None
+    if policy.full_write:
+        return policy
+    if sandbox.windows_sandbox_level == "mxc":
+        raise InvalidRequest(
+            f"failed to prepare fs sandbox: failed to prepare MXC sandbox: {NO_MXC}"
+        )
+    if policy.legacy_landlock:
+        raise OperationFailed(NO_LANDLOCK)
+    return policy
 
 
 @lru_cache(maxsize=_KEPT_AT_MOST)

@@ -20,7 +20,7 @@ from functools import lru_cache
 
 from holdfast.filesystem.sight import Sight, View
 
-__all__ = ["Place", "Resolver", "failure", "reopen"]
+__all__ = ["KeptMissing", "Place", "Resolver", "failure", "reopen"]
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -52,6 +52,15 @@ _openat2 = ctypes.CDLL(None).syscall
 def _how(flags: int) -> object:
     """How to open without links. The kernel only reads it, so all threads share one."""
     return ctypes.byref(_OpenHow(flags | os.O_CLOEXEC, 0, _NO_LINKS))
+
+
+class KeptMissing(FileNotFoundError):
+    """
+    A folder on the way is missing, and a rule keeps it so.
+
+    In a sandbox it is there, empty and read-only: whoever reads in it finds nothing, and
+    whoever writes is told that it is read-only.
+    """
 
 
 def failure(number: int) -> OSError:
@@ -244,7 +253,9 @@ class _Search:
             return Place(path, sight, folder, name, -1, 0, self._is_link, around)
         try:
             descriptor = os.open(name, _LOOK, dir_fd=folder)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if not last and sight is Sight.READ and around is Sight.WRITE:
+                raise KeptMissing(error.errno, error.strerror) from None
             if not last:
                 raise
             return Place(path, sight, folder, name, -1, 0, self._is_link, around)

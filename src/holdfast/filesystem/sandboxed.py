@@ -11,14 +11,15 @@ and a recursive removal that cannot finish does not begin.
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.filesystem.cached import metadata_of
 from holdfast.filesystem.folders import listed
 from holdfast.filesystem.handle import OpenFile, not_a_file, read_all, reading, replacing
 from holdfast.filesystem.replace import OLD, Target, write_pieces
-from holdfast.filesystem.resolve import Place, Resolver, failure, reopen
+from holdfast.filesystem.resolve import KeptMissing, Place, Resolver, failure, reopen
 from holdfast.filesystem.sight import Sight, View
 from holdfast.protocol.fs import DirectoryEntry, FileMetadata, OpenMode
 from holdfast.sandbox.policy import Policy
@@ -183,7 +184,7 @@ class Confined:
     def _target(self, path: str, *, follow_symlinks: bool) -> Target:
         if not follow_symlinks:
             _check_entry(path)
-        with self._resolver.find(
+        with self.find_to_write(
             path, follow=follow_symlinks, links_on_the_way=follow_symlinks
         ) as place:
             if not place.exists:
@@ -212,7 +213,7 @@ class Confined:
         if not follow_symlinks and not recursive and path == "/":
             raise OperationFailed("directory already exists")
         if not recursive:
-            with self._resolver.find(path, follow=False, links_on_the_way=follow_symlinks) as place:
+            with self.find_to_write(path, follow=False, links_on_the_way=follow_symlinks) as place:
                 if place.exists:
                     raise failure(errno.EEXIST)
                 self.check_may_appear(place, folder=True)
@@ -247,6 +248,19 @@ class Confined:
             except FileExistsError:
                 return False  # somebody was faster
         return True
+
+    @contextmanager
+    def find_to_write(
+        self, path: str, *, follow: bool, links_on_the_way: bool = True
+    ) -> Iterator[Place]:
+        """As `Resolver.find`, for whoever makes or changes what is there."""
+        try:
+            with self._resolver.find(
+                path, follow=follow, links_on_the_way=links_on_the_way
+            ) as place:
+                yield place
+        except KeptMissing:
+            raise failure(errno.EROFS) from None
 
     def check_may_appear(self, place: Place, *, folder: bool = False) -> None:
         """

@@ -150,7 +150,7 @@ def _copy_entry(files: Confined, place: Place, destination: str) -> None:
         raise failure(errno.EACCES)
     if place.is_symlink:
         text = os.readlink("", dir_fd=place.descriptor)
-        with files.resolver.find(destination, follow=False) as target:
+        with files.find_to_write(destination, follow=False) as target:
             if target.exists:
                 raise failure(errno.EEXIST)
             files.check_may_appear(target)

@@ -49,8 +49,12 @@ class View:
         self._policy = policy
         self._passages = {"/", "/dev"}
         for rule in policy.rules.values():
-            if rule.access != "deny" and rule.kind is not None:
+            if rule.kind is None:
+                continue
+            if rule.access != "deny":
                 self._pass_to(rule.path)
+            elif policy.governing(parent_of(rule.path)) is None:
+                self._pass_to(rule.path)  # that it is denied can be seen, so it is there
         for link, _ in policy.links:
             self._pass_to(link)
             self._passages.add(link)

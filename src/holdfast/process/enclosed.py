@@ -52,7 +52,10 @@ class EnclosedChild(Child):
         if first is None:
             os.killpg(self.pid, number)  # it has ended, or is about to begin
         elif number == signal.SIGKILL:
-            # The kernel ends all the others with it, and the launcher waits for that.
+            # The kernel ends all the others with it, a moment later: until then the
+            # command could act on the end of its input. The launcher waits for all.
+            with suppress(ProcessLookupError):
+                os.killpg(_group_inside(first), signal.SIGSTOP)
             os.kill(first, number)
         else:
             # The first process is in the command's group on pipes, but nothing

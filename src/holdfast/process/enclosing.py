@@ -114,7 +114,8 @@ async def start_enclosed(
         report = StageReport()
         undo.callback(report.close)
         theirs.callback(report.theirs.close)
-        plain, moved = _split_environment(env, launch.cwd)
+        cwd = _without_links(launch.cwd)
+        plain, moved = _split_environment(env, cwd)
         options = [*enclosure.options, *_WITH_STAGE, *moved]
         fds = [report.theirs.fileno(), *[_EMPTY] * enclosure.empty_fds]
         told = None
@@ -143,7 +144,7 @@ async def start_enclosed(
         )
         fds = [_readable(arguments, theirs), _readable(stage, theirs), *fds]
         outer = Launch(
-            enclosure.launcher, ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH], launch.cwd
+            enclosure.launcher, ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH], cwd
         )
         if terminal is None:
             child = EnclosedChild.on_pipes(
@@ -220,11 +221,18 @@ not get into it. It sets them for the command only.
 """
 
 
+def _without_links(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
 def _split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str], list[str]]:
     """What the launcher gets too, and the options that set the rest for the command alone."""
     # What the first process inside was started with can be read there: without the
-    # folder it would differ from the command's own, which always has it.
+    # folder it would differ from the command's own, which always has it. The launcher
+    # goes to where it says, so it must say where the folder is inside: links on the
+    # way to it may not be there.
     plain = {"PWD": cwd, **env}
+    plain["PWD"] = cwd
     moved: list[str] = []
     for name in env:
         if name.startswith(_LAUNCHER_VARIABLES):

@@ -119,6 +119,10 @@ def spawn(
     moved: list[int] = []
     try:
         first_free = _FIRST_PASSED + len(pass_fds)
+        if not isinstance(stdio, str):
+            # Before the others, whose numbers these may have.
+            for target, source in enumerate(stdio):
+                _put(actions, source, target)
         for target, source in enumerate(pass_fds, _FIRST_PASSED):
             if 0 <= source < first_free:
                 # It could be replaced by another one before its turn comes.
@@ -136,8 +140,6 @@ def spawn(
             _check(_add_dup(actions, 0, 2))
         else:
             attributes = _PIPE_ATTRIBUTES
-            for target, source in enumerate(stdio):
-                _put(actions, source, target)
             _close_others(actions, first_free)
         _check(_add_chdir(actions, os.fsencode(cwd)))
         return _posix_spawn(os.fsencode(program), actions, attributes, argv, variables)

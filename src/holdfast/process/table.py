@@ -40,6 +40,8 @@ from holdfast.process.spawn import system_text
 from holdfast.protocol.paths import ForeignPathUri
 from holdfast.protocol.process import Enforcement, ShellSnapshotParams, StartParams
 from holdfast.protocol.sandbox import DisabledProfile
+from holdfast.sandbox.entries import check_places
+from holdfast.sandbox.policy import NO_MXC
 
 if TYPE_CHECKING:
     from holdfast.process.sandboxes import Sandbox
@@ -402,6 +404,11 @@ def refuse_unsupported(params: StartParams) -> None:
     if params.network_proxy is not None:
         raise InvalidParams("network proxies are not supported by this exec-server")
     native_cwd(params)
+    if params.sandbox is not None:
+        if params.sandbox.windows_sandbox_level == "mxc":
+            raise InvalidParams(NO_MXC)
+        if not is_sandboxed(params):
+            check_places(params.sandbox)  # others are looked at with their entries
     # Without a sandbox it has no effect.
     enforced = params.enforce_managed_network and params.sandbox is not None
     if params.managed_network is not None or enforced:

@@ -152,7 +152,7 @@ class PolicyContext(Wire, frozen=True, kw_only=True):
     """Takes the place of two members of the context: of both, even if it names only one."""
 
     cwd: PathUri | None = None
-    workspace_roots: tuple[PathUri, ...] | None = None
+    workspace_roots: tuple[PathUri, ...] = ()
 
     wire_name: ClassVar[str] = "struct WireFileSystemPolicyContext"
 
@@ -167,6 +167,7 @@ class SandboxContext(Wire, frozen=True, kw_only=True):
 
     permissions: PermissionProfile
     windows_sandbox_level: Literal["disabled", "restricted-token", "elevated", "mxc"]
+    """`mxc` asks for a sandbox that only Windows has, and is refused; others do nothing here."""
     cwd: PathUri | None = None
     """What relative patterns start from; the process's own directory unless given."""
     workspace_roots: tuple[PathUri, ...] = ()

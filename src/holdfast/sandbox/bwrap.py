@@ -17,7 +17,7 @@ from typing import Final
 
 from holdfast.errors import CannotEnforce
 from holdfast.sandbox.mounts import Blank, Target, mounts
-from holdfast.sandbox.policy import Policy
+from holdfast.sandbox.policy import NO_LANDLOCK, Policy
 from holdfast.sandbox.verify import Planned
 
 __all__ = ["Plan", "plan"]
@@ -89,9 +89,7 @@ def plan(policy: Policy, *, cwd: str | None = None, proc: bool = True) -> Plan:
     """
     assert policy.isolates  # whoever starts the command asks first
     if policy.legacy_landlock:
-        raise CannotEnforce(
-            "filesystem-restricted execution requires bubblewrap to isolate app-server sockets"
-        )
+        raise CannotEnforce(NO_LANDLOCK)
     made: list[str | Blank] = list(_ALWAYS)
     if policy.network == "restricted":
         made.append("--unshare-net")

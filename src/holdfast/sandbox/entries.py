@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from holdfast.errors import InvalidParams, InvalidPermissionPath
+from holdfast.errors import CannotEnforce, InvalidParams, InvalidPermissionPath
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.sandbox import (
     FileEntry,
@@ -20,11 +20,12 @@ from holdfast.protocol.sandbox import (
     PlainPath,
     RestrictedFiles,
     SandboxContext,
+    SpecialPath,
     SpecialValue,
 )
 from holdfast.sandbox.globs import Glob, compile_glob
 
-__all__ = ["Allowed", "Wanted", "Wish", "read_entries"]
+__all__ = ["Allowed", "Wanted", "Wish", "check_places", "read_entries", "reads_everything"]
 
 Allowed: TypeAlias = Literal["read", "write", "deny"]
 
@@ -59,13 +60,11 @@ def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
     Raises:
         InvalidPermissionPath: An entry names a path of another system.
         InvalidParams: The directory or a root does, or they are needed and not given.
-        CannotEnforce: A pattern cannot be looked for.
+        CannotEnforce: A pattern cannot be looked for, or a part of a root is none.
     """
-    profile = context.permissions
-    assert isinstance(profile, ManagedProfile)  # the caller asked
-    files = profile.file_system
-    assert isinstance(files, RestrictedFiles)  # likewise
-    base, roots = _places(context, files, cwd)
+    files = _files(context)
+    paths = _plain_paths(context, files, cwd)
+    base, roots = _places(context, cwd)
     wishes: list[Wish] = []
     globs: list[Glob] = []
     tmpdir: list[Allowed] = []
@@ -79,33 +78,108 @@ def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
                 patterns = _absolute(entry.path.pattern, base, roots)
                 globs += (compile_glob(pattern, depth) for pattern in patterns)
         elif isinstance(entry.path, PlainPath):
-            wishes.append(Wish(_permission_path(entry.path.path), access))
+            wishes.append(Wish(paths[entry.path], access))
         elif entry.path.value.kind == "minimal":
             minimal |= access != "deny"
         elif entry.path.value.kind == "tmpdir":
             tmpdir.append(access)
         else:
-            wishes += (Wish(path, access) for path in _special(entry.path.value, roots))
+            wishes += (Wish(path, access) for path in _special(entry.path.value, access, roots))
     return Wanted(tuple(wishes), tuple(globs), minimal, tuple(tmpdir), roots)
 
 
-def _places(
+@lru_cache(maxsize=256)
+def reads_everything(context: SandboxContext) -> bool:
+    """
+    Whether a restricted profile, of an operation on files, leaves nothing unreadable.
+
+    Whoever only reads need not ask then what else it says: not even the directory and
+    the roots have to be of this system, as in the real server (sandbox spec 10).
+
+    Raises:
+        InvalidPermissionPath: An entry names a path of another system.
+        InvalidParams: The directory is needed and not given.
+    """
+    files = _files(context)
+    paths = _plain_paths(context, files, None)
+    if any(entry.access in {"deny", "none"} for entry in files.entries):
+        return False
+    return any(
+        paths[entry.path] == "/"
+        if isinstance(entry.path, PlainPath)
+        else isinstance(entry.path, SpecialPath) and entry.path.value.kind == "root"
+        for entry in files.entries
+    )
+
+
+def check_places(context: SandboxContext) -> None:
+    """
+    See that a command's context is of this system, even where its profile asks for nothing.
+
+    Raises:
+        InvalidParams: The directory or a root is of another one.
+    """
+    _places(context, "/")
+
+
+def _files(context: SandboxContext) -> RestrictedFiles:
+    profile = context.permissions
+    assert isinstance(profile, ManagedProfile)  # the caller asked
+    assert isinstance(profile.file_system, RestrictedFiles)  # likewise
+    return profile.file_system
+
+
+def _plain_paths(
     context: SandboxContext, files: RestrictedFiles, cwd: str | None
-) -> tuple[str, tuple[str, ...]]:
-    """The directory that relative patterns start from, and the project roots."""
-    base, roots = context.cwd, context.workspace_roots
-    if context.policy_context is not None:
-        # It takes the place of both members, not only of the one it names.
-        base = context.policy_context.cwd or base
-        roots = context.policy_context.workspace_roots or ()
-    dynamic = any(map(_is_dynamic, files.entries))
-    if cwd is None and not dynamic:
-        return "/", ()
-    if base is None and cwd is None:
+) -> dict[PlainPath, str]:
+    """The paths that entries name, before anything else is looked at."""
+    if cwd is None and _policy_places(context)[0] is None and any(map(_is_dynamic, files.entries)):
         raise InvalidParams("file system sandbox context with dynamic permissions requires cwd")
-    start = _native(base, "cwd") if base is not None else cwd
-    assert start is not None  # one of the two is there
-    return start, tuple(_native(root, "workspace root") for root in roots)
+    plain = [entry.path for entry in files.entries if isinstance(entry.path, PlainPath)]
+    try:
+        return {path: path.path.native for path in plain}
+    except ForeignPathUri as error:
+        raise InvalidPermissionPath(f"invalid sandbox permission path URI: {error}") from None
+
+
+def _places(context: SandboxContext, cwd: str | None) -> tuple[str, tuple[str, ...]]:
+    """
+    The directory that relative patterns start from, and the project roots.
+
+    The real server words it differently for commands and for operations on files.
+    """
+    base, roots = _policy_places(context)
+    try:
+        start = base.native if base is not None else cwd or "/"
+    except ForeignPathUri as error:
+        if cwd is None:
+            raise InvalidPermissionPath(str(error)) from None
+        raise _foreign(base, "cwd", error) from None
+    found: list[str] = []
+    for root in roots:
+        try:
+            found.append(root.native)
+        except ForeignPathUri as error:
+            if cwd is None:
+                raise InvalidPermissionPath(
+                    "file system sandbox workspace root is not native to this exec-server "
+                    f"host: {error}"
+                ) from None
+            raise _foreign(root, "workspace root", error) from None
+    return start, tuple(found)
+
+
+def _foreign(uri: PathUri | None, what: str, error: ForeignPathUri) -> InvalidParams:
+    return InvalidParams(
+        f"sandbox {what} URI `{uri}` is not valid on this exec-server host: {error}"
+    )
+
+
+def _policy_places(context: SandboxContext) -> tuple[PathUri | None, tuple[PathUri, ...]]:
+    if context.policy_context is None:
+        return context.cwd, context.workspace_roots
+    # It takes the place of both members, not only of the one it names.
+    return context.policy_context.cwd or context.cwd, context.policy_context.workspace_roots
 
 
 def _is_dynamic(entry: FileEntry) -> bool:
@@ -118,33 +192,24 @@ def _is_dynamic(entry: FileEntry) -> bool:
 _OF_PROJECT: Final = frozenset({"project_roots", "current_working_directory"})
 
 
-def _native(uri: PathUri, what: str) -> str:
-    try:
-        return uri.native
-    except ForeignPathUri as error:
-        raise InvalidParams(
-            f"sandbox {what} URI `{uri}` is not valid on this exec-server host: {error}"
-        ) from None
-
-
-def _permission_path(uri: PathUri) -> str:
-    try:
-        return uri.native
-    except ForeignPathUri as error:
-        raise InvalidPermissionPath(f"invalid sandbox permission path URI: {error}") from None
-
-
-def _special(value: SpecialValue, roots: tuple[str, ...]) -> Iterator[str]:
+def _special(value: SpecialValue, access: Allowed, roots: tuple[str, ...]) -> Iterator[str]:
     if value.kind == "root":
         yield "/"
     elif value.kind == "slash_tmp":
         yield "/tmp"  # noqa: S108 (the place that the profile means)
     elif value.kind in _OF_PROJECT:
         below = value.subpath or ""
-        # A way out of the root would grant more than a part of it.
-        if not below.startswith("/") and ".." not in below.split("/"):
-            for root in roots:
-                yield f"{root.rstrip('/')}/{below}".rstrip("/") or "/"
+        parts = below.split("/")
+        leads_out = below.startswith("/") or ".." in parts
+        if access == "write" and (leads_out or "." in parts):
+            return  # as the real server does: nothing is granted
+        if leads_out and roots:
+            raise CannotEnforce(
+                f"cannot enforce sandbox entry for `{below}`: it is no path below a project root"
+            )
+        below = "/".join(part for part in parts if part not in {"", "."})
+        for root in roots:
+            yield f"{root.rstrip('/')}/{below}".rstrip("/") or "/"
 
 
 def _absolute(pattern: str, base: str, roots: tuple[str, ...]) -> Iterator[str]:

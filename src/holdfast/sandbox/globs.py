@@ -8,6 +8,7 @@ next character as it is. Only files are meant, and links to files; directories a
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,23 +42,42 @@ class Glob:
             self.depth is None or path.count("/") - self.folder.count("/") <= self.depth
         )
 
+    def within(self, folder: str) -> Glob:
+        """
+        The same pattern in another directory: where its own one really is.
+
+        Raises:
+            CannotEnforce: That is `/`.
+        """
+        if folder == "/":
+            raise _unsafe(self.pattern)
+        rest = self.pattern.removeprefix(self.folder)
+        regex = re.compile(re.escape(folder) + _translate(rest), re.DOTALL)
+        return Glob(folder + rest, folder, regex, self.depth)
+
 
 @lru_cache(maxsize=256)
 def compile_glob(pattern: str, depth: int | None = None) -> Glob:
     """
-    Read an absolute pattern.
+    Read an absolute pattern. Surplus slashes and dots in it do not count.
 
     Raises:
         CannotEnforce: It has no directory to begin the search in, or no wildcard.
     """
+    if pattern:
+        pattern = "/" * pattern.startswith("/") + os.path.normpath(pattern).lstrip("/")
     meta = _META.search(pattern)
     folder = pattern[: pattern.rfind("/", 0, meta.start())] if meta else ""
     if not folder.startswith("/"):
-        raise CannotEnforce(
-            f"unreadable glob `{pattern}` cannot be safely expanded; "
-            "use a pattern with a non-root directory prefix"
-        )
+        raise _unsafe(pattern)
     return Glob(pattern, folder, re.compile(_translate(pattern), re.DOTALL), depth)
+
+
+def _unsafe(pattern: str) -> CannotEnforce:
+    return CannotEnforce(
+        f"unreadable glob `{pattern}` cannot be safely expanded; "
+        "use a pattern with a non-root directory prefix"
+    )
 
 
 def expand(glob: Glob, disk: Disk, *, limit: int = MAX_MATCHES) -> list[str]:

@@ -150,6 +150,8 @@ class _Walk:
     def _deny(self, rule: Rule, above: Standing) -> bool:
         """Hide what is there. Returns whether there is a way through."""
         path = rule.path
+        if above == "deny" and not self._above[-1].opened:
+            return False  # hidden with what it is in
         if rule.kind is None:
             if above == "write":
                 self._cover(rule)
@@ -177,7 +179,8 @@ class _Walk:
         """Keep a path from being made: something empty and read-only is there."""
         existed = rule.kind is not None
         self._plan(rule, "mask")
-        if rule.kind == "directory" or rule.path.rpartition("/")[2] in PROTECTED_NAMES:
+        named = rule.path.rpartition("/")[2] in PROTECTED_NAMES
+        if rule.kind == "directory" or (named and not existed):
             self._hide(rule.path, "000" if rule.access == "deny" else "555")
             self.targets.append(Target(rule.path, "directory", existed))
         else:

@@ -15,10 +15,26 @@ from typing import Literal, NamedTuple
 from holdfast.protocol.sandbox import Network
 from holdfast.sandbox.globs import Glob
 
-__all__ = ["PROTECTED_NAMES", "Kind", "Policy", "Rule", "Standing", "Why", "parent_of"]
+__all__ = [
+    "NO_LANDLOCK",
+    "NO_MXC",
+    "PROTECTED_NAMES",
+    "Kind",
+    "Policy",
+    "Rule",
+    "Standing",
+    "Why",
+    "parent_of",
+]
 
 PROTECTED_NAMES = (".git", ".agents", ".codex", ".aws")
 """Directly below every writable root these stay read-only: they steer what runs later."""
+
+NO_LANDLOCK = "filesystem-restricted execution requires bubblewrap to isolate app-server sockets"
+"""What is said to whoever asks for Landlock in place of mounts (sandbox spec 7)."""
+
+NO_MXC = "native MXC is unavailable on this executor"
+"""What is said to whoever asks for a sandbox that only Windows has."""
 
 Standing = Literal["read", "write", "deny", "hidden"]
 """What holds for a path. `hidden`: no rule covers it, so inside it does not exist."""

@@ -24,8 +24,8 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
 )
 from holdfast.sandbox.disk import HOST, Disk, Remembering, Seen, Traced, trace
-from holdfast.sandbox.entries import Wanted, Wish, read_entries
-from holdfast.sandbox.globs import MAX_MATCHES, expand
+from holdfast.sandbox.entries import Wanted, Wish, check_places, read_entries
+from holdfast.sandbox.globs import MAX_MATCHES, Glob, expand
 from holdfast.sandbox.policy import PROTECTED_NAMES, Kind, Policy, Rule, Why, parent_of
 
 __all__ = ["PLATFORM_DIRECTORIES", "Facts", "resolve"]
@@ -99,6 +99,8 @@ def resolve(context: SandboxContext, facts: Facts) -> Policy:
     if not (
         isinstance(profile, ManagedProfile) and isinstance(profile.file_system, RestrictedFiles)
     ):
+        if facts.cwd is not None:
+            check_places(context)
         return Policy(network=profile.network)
     key = (context, facts)
     kept = _kept.get(key)
@@ -126,7 +128,7 @@ def _make(context: SandboxContext, facts: Facts, network: Network, disk: Remembe
         full_write=False,
         minimal=wanted.minimal,
         rules=making.rules,
-        globs=wanted.globs,
+        globs=tuple(making.globs),
         links=tuple(dict.fromkeys(making.links)),
         legacy_landlock=context.use_legacy_landlock,
     )
@@ -146,6 +148,7 @@ class _Making:
     def __init__(self, wanted: Wanted, facts: Facts, disk: Disk) -> None:
         self.rules: dict[str, Rule] = {}
         self.links: list[tuple[str, str]] = []
+        self.globs = list(wanted.globs)
         self.denies = bool(wanted.globs)
         self._wanted = wanted
         self._facts = facts
@@ -168,6 +171,10 @@ class _Making:
             known = self.rules.get(found.path)
             if known is None or _STRENGTH[known.access] < _STRENGTH[wish.access]:
                 self.rules[found.path] = Rule(found.path, wish.access, found.kind)
+        for path in self._lifted:
+            # Writing is the stronger of the two, here as well.
+            if path in self.rules and self.rules[path].access == "read":
+                del self.rules[path]
 
     def grants_all_writing(self) -> bool:
         """Whether nothing narrows a writable `/`."""
@@ -186,7 +193,7 @@ class _Making:
             del self.rules["/"]  # what no rule covers is hidden anyway
         self._judge_links()
         for pattern in self._wanted.globs:
-            for path in expand(pattern, self._disk, limit=MAX_MATCHES):
+            for path in expand(self._place(pattern), self._disk, limit=MAX_MATCHES):
                 self._deny_match(path)
         if self._wanted.minimal:
             for path in PLATFORM_DIRECTORIES:
@@ -305,6 +312,16 @@ class _Making:
             self.links += found.links
             self.rules.setdefault(found.path, Rule(found.path, "read", found.kind, why))
 
+    def _place(self, pattern: Glob) -> Glob:
+        """A pattern where its directory really is: what is found there has its real path."""
+        found = trace(pattern.folder, self._disk)
+        if found.path == pattern.folder:
+            return pattern
+        self._refuse_links(pattern.pattern, "deny", found)
+        placed = pattern.within(found.path)
+        self.globs.append(placed)
+        return placed
+
     def _deny_match(self, path: str) -> None:
         found = trace(path, self._disk)
         if found.links:
@@ -357,7 +374,7 @@ class _Making:
 
     def _protect_pointed(self, root: str, pointer: str) -> None:
         """A `.git` file names the directory that has to be protected in its place."""
-        said = self._disk.text(pointer)
+        said = self._disk.text(pointer).lstrip()
         if not said.startswith("gitdir:"):
             return
         path = said.removeprefix("gitdir:").strip().rstrip("\0")

@@ -3,12 +3,20 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from holdfast.errors import OperationFailed
+from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.filesystem.confine import operations, reading_operations
 from holdfast.filesystem.operations import DIRECT
-from holdfast.protocol.sandbox import FileEntry, ManagedProfile, RestrictedFiles, SandboxContext
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import (
+    FileEntry,
+    ManagedProfile,
+    PlainPath,
+    RestrictedFiles,
+    SandboxContext,
+)
 from holdfast.sandbox.names import named_profile, path_entry, sandbox_context, special_entry
 
 
@@ -147,3 +155,46 @@ def test_what_was_read_before_is_no_leave_to_write(ws: Path) -> None:
 
     with pytest.raises(OSError, match="Read-only file system"):
         write(ws, ".codex/config")
+
+
+# -- who may read everything, and only reads
+
+
+def read(asked: SandboxContext, path: Path) -> bytes:
+    return reading_operations(asked).read_file(str(path), follow_symlinks=True)
+
+
+def test_what_cannot_be_kept_does_not_matter_to_whoever_may_read_everything(ws: Path) -> None:
+    (ws / "link").symlink_to("secret")
+    crossing = writing(ws, path_entry(ws / "link" / "key", "read"))
+    foreign = msgspec.structs.replace(writing(ws), cwd=PathUri.parse("file:///C:/x"))
+    landlock = msgspec.structs.replace(writing(ws), use_legacy_landlock=True)
+
+    for asked, error in (
+        (crossing, OperationFailed),
+        (foreign, InvalidRequest),
+        (landlock, OperationFailed),
+    ):
+        assert read(asked, ws / "a") == b"ws/a"
+        with pytest.raises(error):
+            operations(asked)
+
+
+def test_whoever_may_not_read_everything_is_refused_what_cannot_be_kept(ws: Path) -> None:
+    denied = writing(ws, path_entry(ws / "secret", "deny"))
+    landlock = msgspec.structs.replace(denied, use_legacy_landlock=True)
+    with pytest.raises(OperationFailed, match="requires bubblewrap"):
+        reading_operations(landlock)
+    windows = msgspec.structs.replace(denied, windows_sandbox_level="mxc")
+    with pytest.raises(InvalidRequest) as caught:
+        reading_operations(windows)
+    assert str(caught.value) == (
+        "failed to prepare fs sandbox: failed to prepare MXC sandbox: "
+        "native MXC is unavailable on this executor"
+    )
+
+
+def test_entries_of_another_system_matter_to_everyone(ws: Path) -> None:
+    entry = FileEntry(path=PlainPath(path=PathUri.parse("file:///C:/x")), access="read")
+    with pytest.raises(InvalidRequest, match=r"^invalid sandbox permission path URI"):
+        reading_operations(writing(ws, entry))

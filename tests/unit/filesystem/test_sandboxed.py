@@ -301,6 +301,17 @@ def test_protected_names_stay_even_if_they_are_missing(ws: Path) -> None:
     assert number_of(lambda: make(files, ws / ".codex/x")) == errno.EROFS
     assert number_of(lambda: write(files, ws / ".codex")) == errno.EROFS
     assert number_of(lambda: read(files, ws / ".codex")) == errno.ENOENT
+    # Nor is anything in them, and the same is said of it.
+    inside = ws / ".codex/config"
+    (ws / "link").symlink_to("a")
+    for source in ("a", "link"):
+        copying = partial(files.copy, str(ws / source), str(inside), recursive=False)
+        assert number_of(copying) == errno.EROFS
+    assert number_of(lambda: write(files, inside)) == errno.EROFS
+    assert number_of(lambda: make(files, inside, recursive=False)) == errno.EROFS
+    assert number_of(lambda: files.open_file(str(inside), "replace")) == errno.EROFS
+    assert number_of(lambda: read(files, inside)) == errno.ENOENT
+    assert number_of(lambda: write(files, ws / "none/config")) == errno.ENOENT
     assert not (ws / ".codex").exists()
 
 

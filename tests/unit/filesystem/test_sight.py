@@ -46,6 +46,27 @@ def test_a_narrow_profile_shows_what_it_names_and_the_way_there(path: str, sight
 @pytest.mark.parametrize(
     ("path", "sight"),
     [
+        ("/far", Sight.PASSAGE),
+        ("/far/vault", Sight.DENIED),
+        ("/far/vault/in", Sight.DENIED),
+        ("/far/vault/in/key", Sight.DENIED),
+        ("/far/other", Sight.HIDDEN),
+        ("/far/gone", Sight.DENIED),
+        ("/no", Sight.HIDDEN),
+    ],
+)
+def test_what_is_denied_is_seen_to_be_there_in_a_narrow_profile_too(
+    path: str, sight: Sight
+) -> None:
+    denied = (Rule(path, "deny", "directory") for path in ("/far/vault", "/far/vault/in"))
+    missing = (Rule("/far/gone", "deny", None), Rule("/no/gone", "deny", None))
+    narrow = view(Rule("/srv/ws", "write", "directory"), *denied, *missing)
+    assert narrow.sight(path, folder=True) is sight
+
+
+@pytest.mark.parametrize(
+    ("path", "sight"),
+    [
         ("/", Sight.READ),
         ("/srv", Sight.GATE),
         ("/srv/other", Sight.HIDDEN),

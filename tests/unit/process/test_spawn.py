@@ -320,6 +320,14 @@ def test_descriptors_that_have_the_numbers_of_others_are_not_mixed_up() -> None:
     assert (done.stdout, done.stderr) == ("four\nthree", "")
 
 
+def test_standard_streams_that_have_the_numbers_of_others_are_not_mixed_up() -> None:
+    # More are passed on than this process has open, so the pipe is among their numbers.
+    fds = [DEV_NULL] * 200
+    output = passed_on(fds, "/bin/sh", "-c", "echo out; echo error >&2")
+
+    assert output == "out\nerror\n"
+
+
 def test_a_terminal_need_not_be_the_controlling_one() -> None:
     master, slave = open_terminal(24, 80)
     os.set_blocking(master, True)

@@ -31,6 +31,10 @@ EXPECTED = {
     "[x": ["[x"],
     "a**.env": ["a.env"],
     "**a.env": ["a.env"],
+    "*/./b.env": ["n/b.env"],
+    "*//b.env": ["n/b.env"],
+    "*/../a.*": ["a.env"],
+    "n/*.env/": ["n/b.env"],
 }
 
 

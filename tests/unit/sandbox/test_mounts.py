@@ -249,6 +249,25 @@ def test_a_missing_name_that_is_denied_is_not_even_listed() -> None:
     assert f"--perms 000 --tmpfs {WS}/.git --remount-ro {WS}/.git" in text
 
 
+@pytest.mark.parametrize("name", PROTECTED_NAMES)
+def test_an_empty_file_that_has_a_protected_name_is_covered_by_a_file(name: str) -> None:
+    files: dict[str, str | None] = {WS: None, f"{WS}/{name}": ""}
+    made = plan(policy_for(files, ROOT, PROJECT, path_entry(f"{WS}/{name}", "read")))
+    assert f"--ro-bind-data 9 {WS}/{name}" in " ".join(made.argv([9]))
+    assert Target(f"{WS}/{name}", "file", existed=True) in made.targets
+
+
+@pytest.mark.parametrize(
+    "more",
+    [path_entry(f"{WS}/x/y", "deny"), path_entry(f"{WS}/x/z", "deny"), glob_entry(f"{WS}/x/*")],
+    ids=["directory", "file", "pattern"],
+)
+def test_what_is_hidden_with_its_directory_is_not_mounted_on(more: FileEntry) -> None:
+    files: dict[str, str | None] = {f"{WS}/x/y": None, f"{WS}/x/z": "text"}
+    deny = path_entry(f"{WS}/x", "deny")
+    assert arguments(files, deny, more) == arguments(files, deny)
+
+
 def test_many_denied_files_do_not_need_as_many_descriptors() -> None:
     files = {f"{WS}/{number}.env": "x" for number in range(BLANKS_AT_MOST + 5)}
     made = plan(policy_for({**files}, ROOT, glob_entry(f"{WS}/*.env")))

@@ -97,9 +97,22 @@ def test_each_root_gets_the_entry_and_a_part_of_it_too() -> None:
 
 
 @pytest.mark.parametrize("way_out", ["/srv/other", "../other", "in/../../other"])
-def test_a_part_of_a_root_that_is_none_is_ignored(way_out: str) -> None:
+def test_what_leads_out_of_a_root_grants_nothing_and_is_not_left_unprotected(way_out: str) -> None:
+    disk = {WS: None, "/srv/other": None}
     part = special_entry("project_roots", "write", subpath=way_out)
-    assert policy_for({WS: None, "/srv/other": None}, ROOT, part).writable == ()
+    assert policy_for(disk, ROOT, part).writable == ()
+    for access in ("read", "deny"):
+        with pytest.raises(CannotEnforce, match="it is no path below a project root"):
+            policy_for(disk, ROOT, special_entry("project_roots", access, subpath=way_out))
+
+
+@pytest.mark.parametrize("spelled", ["./in", "in/.", "."])
+def test_dots_in_a_part_of_a_root_grant_nothing_and_hide_all_the_same(spelled: str) -> None:
+    disk = {f"{WS}/in/file": "x"}
+    part = special_entry("project_roots", "write", subpath=spelled)
+    assert policy_for(disk, ROOT, part).writable == ()
+    part = special_entry("project_roots", "deny", subpath=spelled)
+    assert policy_for(disk, ROOT, part).access(f"{WS}/in/file") == "deny"
 
 
 def test_a_policy_context_takes_the_place_of_directory_and_roots() -> None:
@@ -269,8 +282,32 @@ def test_an_operation_on_files_needs_a_directory_for_what_depends_on_it(entry: F
     with pytest.raises(InvalidParams) as caught:
         resolve(context(ROOT, entry, cwd=None), facts)
     assert str(caught.value) == "file system sandbox context with dynamic permissions requires cwd"
-    foreign = msgspec.structs.replace(context(ROOT), cwd=PathUri.parse("file:///C:/x"))
-    assert resolve(foreign, facts).full_read
+    assert resolve(context(ROOT, cwd=None), facts).full_read
+
+
+@pytest.mark.requirement("sandbox.context.foreign")
+def test_an_operation_on_files_is_told_of_other_systems_in_its_own_words() -> None:
+    facts = Facts(cwd=None, disk=FakeDisk(EMPTY))
+    foreign = PathUri.parse("file:///C:/x")
+    for entry in (ROOT, PROJECT, glob_entry("*.env")):
+        with pytest.raises(InvalidPermissionPath, match=r"^'file:///C:/x' is invalid on 'linux'$"):
+            resolve(msgspec.structs.replace(context(entry), cwd=foreign), facts)
+        with pytest.raises(InvalidPermissionPath, match=r"^file system sandbox workspace root is"):
+            resolve(msgspec.structs.replace(context(entry), workspace_roots=(foreign,)), facts)
+
+
+@pytest.mark.requirement("sandbox.context.foreign")
+def test_a_command_is_told_of_other_systems_even_if_nothing_depends_on_it() -> None:
+    foreign = (PathUri.parse("file:///C:/x"),)
+    free = ExternalProfile(network="restricted")
+    asked = msgspec.structs.replace(context(ROOT), permissions=free, workspace_roots=foreign)
+    with pytest.raises(InvalidParams, match=r"^sandbox workspace root URI `file:///C:/x` is not"):
+        resolve(asked, Facts(cwd=WS))
+    assert resolve(asked, Facts(cwd=None)).full_write
+    # The entries come first.
+    entry = FileEntry(path=PlainPath(path=foreign[0]), access="read")
+    with pytest.raises(InvalidPermissionPath, match=r"^invalid sandbox permission path URI"):
+        resolve(msgspec.structs.replace(context(entry), workspace_roots=foreign), Facts(cwd=WS))
 
 
 def test_a_denied_root_directory_hides_what_no_other_entry_covers() -> None:
@@ -313,12 +350,17 @@ def test_an_entry_to_write_lifts_the_protection_at_its_path_only() -> None:
     part = policy_for(git, ROOT, PROJECT, path_entry(f"{WS}/.git/hooks", "write"))
     assert part.access(f"{WS}/.git/config") == "read"
     assert part.access(f"{WS}/.git/hooks/pre-commit") == "write"
-    missing = policy_for(EMPTY, ROOT, PROJECT, path_entry(f"{WS}/.git", "write"))
-    assert missing.access(f"{WS}/.git") == "write"
+    for named in ((), project_entries()):
+        entries = (*named, path_entry(f"{WS}/.git", "write"), *named)
+        missing = policy_for(EMPTY, ROOT, PROJECT, *entries)
+        assert missing.access(f"{WS}/.git") == "write"
+        assert missing.access(f"{WS}/.codex") == "read"
 
 
 @pytest.mark.requirement("sandbox.protected.gitdir")
-@pytest.mark.parametrize("said", [f"gitdir: {WS}/store/git\n", "gitdir: store/git"])
+@pytest.mark.parametrize(
+    "said", [f"gitdir: {WS}/store/git\n", "gitdir: store/git", "\n gitdir:store/git \n"]
+)
 @pytest.mark.parametrize("more", [(), project_entries()], ids=["alone", "named"])
 def test_a_git_file_protects_what_it_points_to(said: str, more: tuple[FileEntry, ...]) -> None:
     policy = policy_for({f"{WS}/store/git/config": "x", f"{WS}/.git": said}, ROOT, PROJECT, *more)
@@ -478,6 +520,28 @@ def test_patterns_start_from_the_policy_s_directory_or_from_each_root() -> None:
 def test_patterns_to_read_or_write_mean_nothing() -> None:
     entry = msgspec.structs.replace(glob_entry(f"{WS}/*"), access="write")
     assert policy_for({f"{WS}/a": "x"}, ROOT, entry).access(f"{WS}/a") == "read"
+
+
+def test_a_pattern_denies_where_its_directory_really_is() -> None:
+    disk = FakeDisk({"/data/[ws]/a.env": "x", "/srv/link": "->/data/[ws]", WS: None})
+    policy = policy_for(disk, ROOT, glob_entry("/srv/link/*.env"))
+    assert policy.denied == ("/data/[ws]/a.env",)
+    assert policy.access("/data/[ws]/later.env") == "deny"
+    assert policy.access("/data/[ws]/later") == "read"
+    assert policy.access("/data/w/later.env") == "read"
+    with pytest.raises(CannotEnforce, match="crosses writable symlink /srv/link"):
+        policy_for(disk, ROOT, path_entry("/srv", "write"), glob_entry("/srv/link/*.env"))
+    with pytest.raises(CannotEnforce, match="use a pattern with a non-root directory prefix"):
+        policy_for({"/srv/root": "->/"}, ROOT, glob_entry("/srv/root/*.env"))
+
+
+@pytest.mark.parametrize(
+    "spelled", ["/srv//ws/*.env", "/srv/./ws/*.env", "/srv/x/../ws/*.env", "/srv/ws/*.env/"]
+)
+def test_a_pattern_means_the_same_however_it_is_spelled(spelled: str) -> None:
+    policy = policy_for({f"{WS}/a.env": "x"}, ROOT, glob_entry(spelled))
+    assert policy.denied == (f"{WS}/a.env",)
+    assert policy.access(f"{WS}/later.env") == "deny"
 
 
 def test_a_match_that_is_a_link_denies_what_it_leads_to() -> None:
