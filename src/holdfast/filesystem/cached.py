@@ -38,6 +38,7 @@ _OPENAT2 = 437
 """The number of the system call; the same on every architecture."""
 
 _RESOLVE_CACHED = 0x20
+_RESOLVE_NO_SYMLINKS = 0x04
 _Statx = ctypes.c_char * 256
 """A `struct statx`, as bytes."""
 
@@ -53,13 +54,16 @@ class _OpenHow(ctypes.Structure):
 _HOW_BYTES = ctypes.sizeof(_OpenHow)
 # Only to look at: no permission is needed, no device is touched.
 _LOOK = os.O_PATH | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _itself = _OpenHow(_LOOK | os.O_NOFOLLOW, 0, _RESOLVE_CACHED)
 _target = _OpenHow(_LOOK, 0, _RESOLVE_CACHED)
-
-_content = _OpenHow(os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0, _RESOLVE_CACHED)
+_no_link = _OpenHow(_LOOK, 0, _RESOLVE_CACHED | _RESOLVE_NO_SYMLINKS)
+_content = _OpenHow(_READ, 0, _RESOLVE_CACHED)
+_no_link_content = _OpenHow(_READ, 0, _RESOLVE_CACHED | _RESOLVE_NO_SYMLINKS)
 
 _itself_ref, _target_ref = ctypes.byref(_itself), ctypes.byref(_target)
-_content_ref = ctypes.byref(_content)
+_no_link_ref = ctypes.byref(_no_link)
+_content_ref, _no_link_content_ref = ctypes.byref(_content), ctypes.byref(_no_link_content)
 
 _LARGEST = 1 << 16
 """Bytes of a file that is read at once; the time to copy more would be missed elsewhere."""
@@ -143,34 +147,41 @@ def metadata_of(folder: int, name: str) -> FileMetadata:
     return _wire(facts, stat.S_ISLNK(facts.mode))
 
 
-def cached_metadata(path: str) -> FileMetadata | None:
+def cached_metadata(path: str, *, links: bool = True) -> FileMetadata | None:
     """
     As `metadata`, from what the kernel remembers; `None` if it would have to look.
+
+    Args:
+        links: Whether links are followed; otherwise nothing is known of a path with one.
 
     Raises:
         NotFound: It remembers that there is no such file.
     """
     name = os.fsencode(path)
-    facts = _recall(name, _itself_ref)
+    facts = _recall(name, _itself_ref if links else _no_link_ref)
     is_symlink = facts is not None and stat.S_ISLNK(facts.mode)
     if is_symlink:
         facts = _recall(name, _target_ref)
     return None if facts is None else _wire(facts, is_symlink)
 
 
-def cached_content(path: str) -> bytes | None:
+def cached_content(path: str, *, links: bool = True) -> bytes | None:
     """
     All of a small regular file, if the kernel has it in memory.
+
+    Args:
+        links: As for `cached_metadata`.
 
     Raises:
         NotFound: It remembers that there is no such file.
     """
     name = os.fsencode(path)
-    facts = _recall(name, _target_ref)
+    facts = _recall(name, _target_ref if links else _no_link_ref)
     # Only now it is opened: to open a device, or a FIFO, does something.
     if facts is None or not stat.S_ISREG(facts.mode) or not 0 < facts.size <= _LARGEST:
         return None
-    descriptor: int = _openat2_at_once(_OPENAT2, _AT_FDCWD, name, _content_ref, _HOW_BYTES)
+    how = _content_ref if links else _no_link_content_ref
+    descriptor: int = _openat2_at_once(_OPENAT2, _AT_FDCWD, name, how, _HOW_BYTES)
     if descriptor < 0:
         return None
     try:

@@ -62,9 +62,10 @@ class LocalFileSystem:
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes | None:
         """As `read_file`, if the file is small and at hand; otherwise `None`."""
-        if not follow_symlinks or not reads_everything(sandbox):
+        native = native_path(path)
+        if not follow_symlinks or not _is_plain(native, sandbox):
             return None
-        return cached_content(native_path(path))
+        return cached_content(native, links=sandbox is None)
 
     async def read_file(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
@@ -148,9 +149,10 @@ class LocalFileSystem:
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata | None:
         """As `get_metadata`, if the answer is at hand; otherwise `None`."""
-        if not follow_symlinks or not reads_everything(sandbox):
+        native = native_path(path)
+        if not follow_symlinks or not _is_plain(native, sandbox):
             return None
-        return cached_metadata(native_path(path))
+        return cached_metadata(native, links=sandbox is None)
 
     async def get_metadata(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
@@ -249,3 +251,10 @@ class LocalFileSystem:
 def _cancel_watch(watch: LocalMissingWatch | None) -> None:
     if watch is not None:
         watch.cancel()
+
+
+def _is_plain(path: str, sandbox: SandboxContext | None) -> bool:
+    """Whether a sandbox, if there is one, shows what is at a path without links as it is."""
+    return sandbox is None or (
+        reads_everything(sandbox) and not path.startswith(("/dev", "/proc", "/sys"))
+    )

@@ -47,6 +47,10 @@ class EnclosedChild(Child):
             return launchers
         return self.report.end() or launchers
 
+    def signal_code(self, number: int) -> int:
+        """On a terminal, too: the launcher says so (sandbox spec 12)."""
+        return 128 + number
+
     def signal(self, number: int) -> None:
         first = first_child(self.pid)
         if first is None:

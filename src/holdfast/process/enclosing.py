@@ -93,7 +93,7 @@ async def start_enclosed(
 
     Args:
         enclosure: The sandbox.
-        launch: The command; its program is a path, as it is inside.
+        launch: The command; its program and its folder are paths as they are inside.
         env: All of the command's environment.
         terminal: Rows and columns, if it is to have a terminal.
         pipe_stdin: Whether its input is a pipe.
@@ -114,8 +114,7 @@ async def start_enclosed(
         report = StageReport()
         undo.callback(report.close)
         theirs.callback(report.theirs.close)
-        cwd = _without_links(launch.cwd)
-        plain, moved = _split_environment(env, cwd)
+        plain, moved = _split_environment(env, launch.cwd)
         options = [*enclosure.options, *_WITH_STAGE, *moved]
         fds = [report.theirs.fileno(), *[_EMPTY] * enclosure.empty_fds]
         told = None
@@ -126,8 +125,10 @@ async def start_enclosed(
             theirs.callback(os.close, their_end)
             options += ["--info-fd", str(_REPORT_FD + len(fds))]
             fds.append(their_end)
-        if any("\0" in word for word in (*options, launch.program, *launch.argv)):
-            # It would end there, and what follows would be something of its own.
+        # Each would end there, and what follows would be something of its own.
+        if any("\0" in word for word in (launch.program, *launch.argv)):
+            raise SpawnFailed("nul byte found in provided data")
+        if any("\0" in option for option in options):
             raise SpawnFailed("data provided contains a nul byte")
         arguments = b"".join([os.fsencode(option) + b"\0" for option in options])
         stage = make_stage(
@@ -144,7 +145,7 @@ async def start_enclosed(
         )
         fds = [_readable(arguments, theirs), _readable(stage, theirs), *fds]
         outer = Launch(
-            enclosure.launcher, ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH], cwd
+            enclosure.launcher, ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH], launch.cwd
         )
         if terminal is None:
             child = EnclosedChild.on_pipes(
@@ -221,18 +222,12 @@ not get into it. It sets them for the command only.
 """
 
 
-def _without_links(folder: str) -> str:
-    return os.path.realpath(folder)
-
-
 def _split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str], list[str]]:
     """What the launcher gets too, and the options that set the rest for the command alone."""
     # What the first process inside was started with can be read there: without the
     # folder it would differ from the command's own, which always has it. The launcher
-    # goes to where it says, so it must say where the folder is inside: links on the
-    # way to it may not be there.
-    plain = {"PWD": cwd, **env}
-    plain["PWD"] = cwd
+    # goes to where it says.
+    plain = {"PWD": cwd} | {name: env[name] for name in env if name != "PWD"}
     moved: list[str] = []
     for name in env:
         if name.startswith(_LAUNCHER_VARIABLES):

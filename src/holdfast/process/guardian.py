@@ -186,8 +186,11 @@ def _remember_terminal() -> Callable[[], None] | None:
         return None
     import termios  # a server needs none of this
 
-    modes = termios.tcgetattr(0)
-    name = os.ttyname(0)
+    try:
+        modes = termios.tcgetattr(0)
+        name = os.ttyname(0)
+    except (OSError, termios.error):
+        return None  # it cannot be found again: one of another container, for example
 
     def restore() -> None:
         try:

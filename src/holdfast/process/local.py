@@ -292,7 +292,7 @@ class LocalProcess:
             return Verdict(reason=self._killed or Reason.EXITED, exit_code=status.si_status)
         return Verdict(
             reason=self._killed or Reason.SIGNALED,
-            exit_code=1 if self.tty else 128 + status.si_status,
+            exit_code=self._child.signal_code(status.si_status),
             signal=status.si_status,
         )
 

@@ -45,7 +45,7 @@ class Sandbox:
     def __init__(self, policy: Policy, ladder: Ladder, targets: MountTargets) -> None:
         launcher = ladder.launcher
         assert launcher is not None  # the rung has one
-        made = plan(policy, proc=ladder.rung is Rung.FULL)
+        made = plan(policy, proc=ladder.rung is Rung.FULL, settings=ladder.settings)
         self.enforcement = Enforcement(rung=ladder.rung, gaps=ladder.gaps)
         """What holds for all that is started in it."""
         self._policy = policy
@@ -95,8 +95,7 @@ class Sandbox:
             SpawnFailed: The sandbox could not be built; nothing is left of it.
             OSError: No descriptor is left to start it with.
         """
-        program = self._find(launch.program, launch.cwd, env.get("PATH"))
-        launch = Launch(program, launch.argv, launch.cwd)
+        launch = self._as_inside(launch, env.get("PATH"))
         self._reserve()
         try:
             child = await start_enclosed(
@@ -128,6 +127,11 @@ class Sandbox:
         """What to make of the end of a command that was started in it."""
         assert child.report is not None  # it was started
         return SandboxedOutcome(child.report, child.attempts)
+
+    def _as_inside(self, launch: Launch, path: str | None) -> Launch:
+        """With the program and the folder as they are inside, where links may be missing."""
+        program = self._find(launch.program, launch.cwd, path)
+        return Launch(program, launch.argv, os.path.realpath(launch.cwd))
 
     def _find(self, program: str, cwd: str, path: str | None) -> str:
         """The file that a name stands for inside, as `execvp` finds it; nothing if none does."""

@@ -7,6 +7,7 @@ The order of the checks of a start is part of the protocol (exec-server spec 7.2
 import asyncio
 import logging
 import os
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from functools import partial
@@ -180,7 +181,7 @@ class LocalProcesses:
         if params.process_id in self._processes or params.process_id in self._starting:
             raise DuplicateProcess(params.process_id)
         snapshot = snapshot if snapshot is not None and applies(params.argv, snapshot) else None
-        if snapshot is not None or is_sandboxed(params):
+        if snapshot is not None or is_sandboxed(params) or manages_network(params):
             start = SlowStart(
                 params.process_id, lambda start: self._launch_slowly(params, snapshot, start)
             )
@@ -239,7 +240,8 @@ class LocalProcesses:
                 # The real server starts its launcher, which fails (sandbox spec 2.4).
                 complaining = msgspec.structs.replace(params, arg0=None, limits=None)
                 # Not with the request's variables: this shell is in no sandbox.
-                return self._launch(params, complaint(str(sandbox)), {}, complaining)
+                code = _NO_PROXY if manages_network(params) else 1
+                return self._launch(params, complaint(str(sandbox), code), {}, complaining)
             if sandbox is None:
                 return self._launch(params, argv, env)
             return await self._launch_enclosed(params, argv, env, sandbox, start)
@@ -252,6 +254,8 @@ class LocalProcesses:
         self, params: StartParams, env: Mapping[str, str]
     ) -> "Sandbox | CannotEnforce | None":
         """What a start is enclosed in, if in anything; or why that cannot be had."""
+        if manages_network(params):
+            return refuse_managed_network(env)
         if params.sandbox is None or not is_sandboxed(params):
             return None
         # Most servers never enclose anything, and start the sooner without it.
@@ -409,10 +413,8 @@ def refuse_unsupported(params: StartParams) -> None:
             raise InvalidParams(NO_MXC)
         if not is_sandboxed(params):
             check_places(params.sandbox)  # others are looked at with their entries
-    # Without a sandbox it has no effect.
-    enforced = params.enforce_managed_network and params.sandbox is not None
-    if params.managed_network is not None or enforced:
-        raise InvalidParams("managed networking is not supported by this exec-server")
+    if params.managed_network is not None:
+        raise InvalidParams(_NO_MANAGED_NETWORK)
     if params.limits is not None:
         from holdfast.process.bounds import check_limits
 
@@ -425,6 +427,41 @@ def is_sandboxed(params: StartParams) -> bool:
     return sandbox is not None and not isinstance(sandbox.permissions, DisabledProfile)
 
 
-def complaint(text: str) -> list[str]:
+def manages_network(params: StartParams) -> bool:
+    """Whether the network is to be reached through a proxy only; no effect without a sandbox."""
+    return params.enforce_managed_network and params.sandbox is not None
+
+
+def refuse_managed_network(env: Mapping[str, str]) -> CannotEnforce:
+    """
+    Why a command that is to reach a proxy only cannot run.
+
+    The real server does without the proxy of its own that there could be, so a command
+    without one fails there as well, and in the same way (sandbox spec 2.4).
+
+    Raises:
+        InvalidParams: There is a proxy, and nothing here that leads to it.
+    """
+    for name, value in env.items():
+        if name.upper().endswith("_PROXY") and _LOCAL_PROXY.match(value):
+            raise InvalidParams(_NO_MANAGED_NETWORK)
+    return CannotEnforce(
+        "failed to prepare host proxy routing bridge:"
+        " managed proxy mode requires proxy environment variables"
+    )
+
+
+_NO_MANAGED_NETWORK = "managed networking is not supported by this exec-server"
+
+_NO_PROXY = 101
+"""What the real server's launcher exits with where there is none."""
+
+_LOCAL_PROXY = re.compile(
+    r"(?:[a-z0-9+.-]+://)?(?:[^/@]*@)?(?:localhost|127\.0\.0\.1|\[::1\])(?::|/|\Z)", re.IGNORECASE
+)
+"""An address of a proxy on this machine, as variables have it."""
+
+
+def complaint(text: str, code: int = 1) -> list[str]:
     """A command that does nothing but fail with this on its error output."""
-    return ["/bin/sh", "-c", 'printf "%s\\n" "$1" >&2; exit 1', "sh", text]
+    return ["/bin/sh", "-c", 'printf "%s\\n" "$2" >&2; exit "$1"', "sh", str(code), text]

@@ -74,13 +74,20 @@ class Plan:
 
 
 @lru_cache(maxsize=128)
-def plan(policy: Policy, *, cwd: str | None = None, proc: bool = True) -> Plan:
+def plan(
+    policy: Policy,
+    *,
+    cwd: str | None = None,
+    proc: bool = True,
+    settings: tuple[str, ...] = (),
+) -> Plan:
     """
     Say how to start bubblewrap for a policy that isolates.
 
     Args:
         cwd: The command's directory, without links; needed only if the launcher is
             started under another name of it.
+        settings: More of `/proc` that has to be read-only, beside what always is.
         proc: Whether a new `/proc` can be mounted here. If not, there is none: the
             host's would show every process (13, rule 14).
 
@@ -100,6 +107,9 @@ def plan(policy: Policy, *, cwd: str | None = None, proc: bool = True) -> Plan:
         made += ("--tmpfs", "/") if root is None else ("--ro-bind", "/", "/")
         made += _DEVICES
     made += _PROCESSES if proc else _NO_PROCESSES
+    if proc:
+        for path in settings:
+            made += ("--ro-bind", path, path)
     tree = mounts(policy)
     made += tree.arguments
     if cwd is not None:

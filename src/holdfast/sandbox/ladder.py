@@ -11,7 +11,7 @@ import os
 import platform
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -26,7 +26,7 @@ from holdfast.sandbox.policy import Policy
 from holdfast.sandbox.seccomp import filter_program
 from holdfast.sandbox.stage import END_SIZE, STAGE_PATH, ended, make_stage
 
-__all__ = ["Ladder", "Rung", "climb"]
+__all__ = ["Ladder", "Rung", "climb", "writable_settings"]
 
 _PROBE_LIMIT = 10.0
 """Seconds that a trial may take."""
@@ -43,6 +43,9 @@ _NAMESPACES = (
     "--unshare-cgroup-try",
 )
 
+
+_COVERED = frozenset({"sys", "sysrq-trigger", "irq", "bus", "pressure"})
+"""Of `/proc`: read-only in every sandbox. By the last one everybody may ask to be told."""
 
 _PROC = ("--proc", "/proc")
 _NO_PROC = ("--tmpfs", "/proc")
@@ -68,6 +71,8 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     """The version of Landlock that is applied; 0 if the kernel has none, or it does not work."""
     listens: bool = False
     """Whether the kernel tells us of attempts to reach the network."""
+    settings: tuple[str, ...] = ()
+    """Parts of `/proc` that this user could change the machine by, beside `/proc/sys`."""
     problem: str | None = None
     """Why it is not the highest rung, and what to change."""
     gaps: tuple[str, ...] = ()
@@ -127,6 +132,7 @@ def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> Ladder:
         launcher=trial.launcher,
         landlock_abi=trial.landlock_abi,
         listens=trial.listens,
+        settings=writable_settings(),
         problem=problem,
         gaps=gaps,
     )
@@ -185,6 +191,29 @@ def _try(trial: _Trial) -> str | None:
         if _ended_well(ours):
             return None
     return done.stderr.decode("utf-8", "replace").strip() or f"bwrap: status {done.returncode}"
+
+
+def writable_settings(proc: str = "/proc") -> tuple[str, ...]:
+    """
+    What of the kernel's own files this user may write to: folders, or files at the top.
+
+    Which there are depends on how the kernel was built. Only root has any.
+    """
+    found: list[str] = []
+    for name in sorted(os.listdir(proc)):
+        path = f"{proc}/{name}"
+        if name.isdigit() or name in _COVERED or os.path.islink(path):
+            continue
+        if any(os.access(file, os.W_OK) for file in _files_below(path)):
+            found.append(path)
+    return tuple(found)
+
+
+def _files_below(path: str) -> Iterator[str]:
+    if not os.path.isdir(path):
+        yield path
+    for folder, _, names in os.walk(path):
+        yield from (f"{folder}/{name}" for name in names)
 
 
 def _ended_well(report: socket.socket) -> bool:

@@ -78,8 +78,11 @@ _PATH_BENEATH: Final = 1
 _LOAD_FILTER: Final = 1
 _WITH_LISTENER: Final = 1 << 3
 
-_SHELL: Final = "/bin/sh"
-"""Runs what is executable but of no format that the kernel knows, as `execvp` has it."""
+_TOLD_ERRORS: Final = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.E2BIG)
+"""What an exec fails with that can be told in the words of the system; of others less is said."""
+
+_RESET_SIGNALS: Final = (signal.SIGHUP, signal.SIGQUIT)
+"""What the server may have been told to ignore, which a command would inherit."""
 
 _SETUP_FAILED: Final = 1
 
@@ -90,6 +93,8 @@ _ALL: Final = 0
 _ONE: Final = 1
 """Of whom `waitid` is to wait for."""
 _LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_SIGACTION: Final = 32
+"""Bytes of what says how to take a signal; zeros are the default."""
 _SIGINFO: Final = 128
 _PID_AT: Final = 16
 _STATUS_AT: Final = 24
@@ -224,6 +229,9 @@ def _beginning(
     made.call("write", _REPORT, RESULT, 8)
     made.call("exit_group", _SETUP_FAILED)
     made.place(command)
+    default = made.data(bytes(_SIGACTION))
+    for number in _RESET_SIGNALS:
+        made.call("rt_sigaction", number, default, 0, 8)
     if terminal:
         made.call("setsid")
         made.call("ioctl", 0, termios.TIOCSCTTY, 0)
@@ -316,15 +324,8 @@ def _hand_over(made: CallProgram, message: int, failed: Label) -> None:
 
 def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:
     words = [made.text(word) for word in argv]
-    path = made.text(program)
-    foreign = Label()
-    reasons = {error: Label() for error in (errno.ENOENT, errno.EACCES, errno.E2BIG, ANY)}
-    given = _list(made, words)
-    made.call("execve", path, given, ENVIRONMENT, failed={errno.ENOEXEC: foreign, **reasons})
-    made.place(foreign)
-    shell = made.text(_SHELL)
-    given = _list(made, [shell, path, *words[1:]])
-    made.call("execve", shell, given, ENVIRONMENT, failed=reasons)
+    reasons = {error: Label() for error in (*_TOLD_ERRORS, ANY)}
+    made.call("execve", made.text(program), _list(made, words), ENVIRONMENT, failed=reasons)
     for error, label in reasons.items():
         made.place(label)
         why = os.strerror(error) if error != ANY else "it cannot be executed"

@@ -69,6 +69,17 @@ def test_memory_has_the_content_of_a_small_file_or_nothing(tmp_path: Path) -> No
     assert cached_content(str(tmp_path / "file")) in (b"123456", None)
 
 
+def test_without_links_nothing_is_known_of_what_is_behind_one(tmp_path: Path) -> None:
+    path = Path("/etc/passwd")
+    (tmp_path / "link").symlink_to(path)
+    (tmp_path / "folder").symlink_to(path.parent)
+    for link in (tmp_path / "link", tmp_path / "folder/passwd"):
+        assert cached_content(str(link), links=False) is None
+        assert cached_metadata(str(link), links=False) is None
+    assert cached_content(str(path), links=False) in (path.read_bytes(), None)
+    assert cached_metadata(str(path), links=False) in (metadata(str(path)), None)
+
+
 def test_memory_has_a_file_of_the_system() -> None:
     """One on a disk: files in memory only are not read in this way by older kernels."""
     path = Path("/etc/passwd")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import platform
 import resource
+import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -305,15 +306,13 @@ async def test_a_start_can_be_called_off(processes: LocalProcesses, ws: Path) ->
     assert len(processes) == 0
 
 
-@pytest.mark.parametrize(("tty", "code"), [(False, 143), (True, 1)])
-async def test_a_signal_that_ends_a_command_is_named(
-    processes: LocalProcesses, tty: bool, code: int
-) -> None:
+@pytest.mark.parametrize("tty", [False, True])
+async def test_a_signal_that_ends_a_command_is_named(processes: LocalProcesses, tty: bool) -> None:
     process = await start(processes, shell("kill -TERM $$", sandbox=managed(), tty=tty))
 
     verdict = await closed(process)
 
-    assert (verdict.reason, verdict.exit_code, verdict.signal) == (Reason.SIGNALED, code, 15)
+    assert (verdict.reason, verdict.exit_code, verdict.signal) == (Reason.SIGNALED, 143, 15)
 
 
 async def test_orphans_are_reaped_and_end_with_the_command(processes: LocalProcesses) -> None:
@@ -391,17 +390,32 @@ async def test_arguments_that_are_too_long_are_told(processes: LocalProcesses) -
     assert output(process) == b"holdfast: /bin/echo: Argument list too long\n"
 
 
-async def test_a_script_without_a_first_line_is_run_by_a_shell(
+async def test_a_script_without_a_first_line_cannot_be_executed(
     processes: LocalProcesses, ws: Path
 ) -> None:
     script = ws / "script"
-    script.write_text('echo "$0 $1"\n')
+    script.write_text("echo x\n")
     script.chmod(0o755)
 
-    process = await start(processes, program(str(script), "x", sandbox=managed()))
+    process = await start(processes, program(str(script), sandbox=managed()))
     verdict = await closed(process)
 
-    assert (verdict.exit_code, output(process)) == (0, f"{script} x\n".encode())
+    assert verdict.exit_code == 126
+    assert output(process) == f"holdfast: {script}: Exec format error\n".encode()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+async def test_what_the_server_ignores_is_not_ignored_inside(
+    processes: LocalProcesses, number: signal.Signals
+) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        params = shell(f"kill -{number.name.removeprefix('SIG')} $$", sandbox=managed())
+        verdict = await closed(await start(processes, params))
+    finally:
+        signal.signal(number, before)
+
+    assert (verdict.reason, verdict.signal) == (Reason.SIGNALED, number)
 
 
 async def test_a_name_is_looked_for_where_it_can_be_seen(

@@ -149,10 +149,6 @@ DISABLED = SandboxContext(permissions=DisabledProfile(), windows_sandbox_level="
     [
         (PROXY, "network proxies are not supported by this exec-server"),
         ({"managed_network": {}}, "managed networking is not supported by this exec-server"),
-        (
-            {"sandbox": DISABLED, "enforce_managed_network": True},
-            "managed networking is not supported by this exec-server",
-        ),
     ],
     ids=repr,
 )
@@ -175,6 +171,46 @@ async def test_managed_networking_without_a_sandbox_has_no_effect(
     processes: LocalProcesses,
 ) -> None:
     await closed(launch(processes, program("/bin/true", enforce_managed_network=True)))
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        {"HTTP_PROXY": "http://127.0.0.1:3128"},
+        {"all_proxy": "socks5h://user:x@localhost:1080/"},
+        {"npm_config_https_proxy": "http://[::1]"},
+    ],
+    ids=repr,
+)
+async def test_a_managed_network_with_a_proxy_is_refused(
+    processes: LocalProcesses, proxy: dict[str, str]
+) -> None:
+    params = program("/bin/true", sandbox=DISABLED, enforce_managed_network=True, env=proxy)
+
+    starting = processes.launch(params)
+    assert not isinstance(starting, LocalProcess)
+    with pytest.raises(InvalidParams, match="managed networking is not supported"):
+        await starting
+
+    assert len(processes) == 0
+
+
+@pytest.mark.parametrize("env", [{}, {"HTTP_PROXY": "http://proxy.example:3128"}], ids=repr)
+async def test_a_managed_network_without_a_proxy_fails_as_a_process(
+    processes: LocalProcesses, env: dict[str, str]
+) -> None:
+    params = program("/bin/echo", "ran", sandbox=DISABLED, enforce_managed_network=True, env=env)
+
+    starting = processes.launch(params)
+    assert not isinstance(starting, LocalProcess)
+    process = await starting
+    verdict = await closed(process)
+
+    assert verdict.exit_code == 101
+    assert output(process) == (
+        b"failed to prepare host proxy routing bridge:"
+        b" managed proxy mode requires proxy environment variables\n"
+    )
 
 
 @pytest.mark.requirement("start.cwd.foreign")

@@ -48,6 +48,19 @@ def test_the_shortest_list() -> None:
 
 
 @pytest.mark.requirement("sandbox.bwrap.order")
+def test_settings_of_the_kernel_are_read_only_on_top_of_its_proc() -> None:
+    policy = policy_for({WS: None}, path_entry(WS, "read"))
+    made = list(plan(policy, settings=("/proc/acpi", "/proc/mtrr")).argv(()))
+
+    at = made.index("/proc/acpi")
+    assert made[at - 1 : at + 5] == [
+        *("--ro-bind", "/proc/acpi", "/proc/acpi"),
+        *("--ro-bind", "/proc/mtrr", "/proc/mtrr"),
+    ]
+    assert made.index("--proc") < at
+    assert "/proc/acpi" not in plan(policy, proc=False, settings=("/proc/acpi",)).argv(())
+
+
 def test_what_the_root_directory_is_depends_on_the_entry_for_it() -> None:
     narrow = words(policy_for({WS: None}, path_entry(WS, "read")))
     assert narrow[10:14] == ["--tmpfs", "/", "--dev", "/dev"]

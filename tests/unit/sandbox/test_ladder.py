@@ -1,5 +1,6 @@
 """What works here is tried; what does not is told with what to change."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 
 from holdfast.sandbox import ladder as module
 from holdfast.sandbox import launcher as launcher_module
-from holdfast.sandbox.ladder import Rung, climb
+from holdfast.sandbox.ladder import Rung, climb, writable_settings
 from holdfast.sandbox.landlock import OLDEST_ABI, landlock_abi
 from tests.unit.sandbox.test_launcher import script
 
@@ -119,6 +120,20 @@ def test_the_filter_of_a_container_is_named(tmp_path: Path) -> None:
 
 def test_where_nothing_is_known_nothing_is_promised(tmp_path: Path) -> None:
     assert module._advice("", tmp_path) == "user namespaces cannot be made here"
+
+
+def test_files_of_the_kernel_that_can_be_written_are_found(tmp_path: Path) -> None:
+    for name in ("acpi/wakeup", "1/oom_score_adj", "sys/kernel/x", "cpuinfo", "mtrr", "a/b/c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "self").symlink_to("1")
+    for name in ("cpuinfo", "a/b/c"):
+        (tmp_path / name).chmod(0o444)
+    expected = ["acpi", "mtrr"] if os.geteuid() else ["a", "acpi", "cpuinfo", "mtrr"]
+
+    found = writable_settings(str(tmp_path))
+
+    assert found == tuple(f"{tmp_path}/{name}" for name in expected)  # root may write to all
 
 
 FILTERED = """
