@@ -37,7 +37,7 @@ apt_get() {
 missing_test_packages() {
     local pair
     for pair in sshd:openssh-server ssh:openssh-client bwrap:bubblewrap \
-        qemu-aarch64:qemu-user; do
+        qemu-aarch64:qemu-user zsh:zsh; do
         PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}"
     done
 }

@@ -317,11 +317,14 @@ async def test_a_context_that_is_not_of_this_system_is_refused(
         assert await client.refusal("process/start", params) == (-32602, text)
 
 
-async def test_managed_networking_in_a_sandbox_is_refused(
-    client: Client, read_only: dict[str, Any]
-) -> None:
-    params = start_params("p", ["/bin/true"], sandbox=read_only, enforceManagedNetwork=True)
+async def test_managed_networking_fails_closed(client: Client, read_only: dict[str, Any]) -> None:
+    argv = ["/bin/echo", "ran"]
+    without = await client.run(argv, sandbox=read_only, enforceManagedNetwork=True)
+    proxy = {"HTTP_PROXY": "http://127.0.0.1:1"}
+    params = start_params("p", argv, env=proxy, sandbox=read_only, enforceManagedNetwork=True)
 
+    assert (without.exit_code, without.stdout) == (101, b"")
+    assert b"managed proxy mode requires proxy environment variables" in without.stderr
     assert (await client.refusal("process/start", params))[0] == -32602
 
 

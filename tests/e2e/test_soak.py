@@ -156,7 +156,7 @@ async def test_two_thousand_sandboxed_processes_leave_nothing_behind(tmp_path: P
             await commands.run(client, 2_000)
             after = await server.settled()
             # All kinds of ends have been among them.
-            assert set(commands.seen) == {"0", "1", "3", "127", "137", "denied", "refused"}
+            assert set(commands.seen) == {"0", "1", "3", "101", "127", "137", "denied", "refused"}
             assert after["children"] == 0
             assert after["descriptors"] == before["descriptors"]
             assert after["tasks"] == before["tasks"]
@@ -210,6 +210,7 @@ class _Sandboxed:
             shell("kill -9 $$", writing),
             # Refused before anything is started, and by a rule that cannot be kept.
             {"argv": ["/bin/true"], "sandbox": writing, "cwd": "file:///no/such/folder"},
+            {"argv": ["/bin/true"], "sandbox": writing, "managedNetwork": {}},
             {"argv": ["/bin/true"], "sandbox": writing, "enforceManagedNetwork": True},
             {"argv": ["/bin/true"], "sandbox": impossible},
         ]
