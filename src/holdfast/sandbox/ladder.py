@@ -10,6 +10,7 @@ import fcntl
 import os
 import platform
 import socket
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -197,16 +198,26 @@ def writable_settings(proc: str = "/proc") -> tuple[str, ...]:
     """
     What of the kernel's own files this user may write to: folders, or files at the top.
 
-    Which there are depends on how the kernel was built. Only root has any.
+    That is, without privileges, which a command has none of. Which there are depends on how
+    the kernel was built; as a rule they all belong to root.
     """
     found: list[str] = []
     for name in sorted(os.listdir(proc)):
         path = f"{proc}/{name}"
         if name.isdigit() or name in _COVERED or os.path.islink(path):
             continue
-        if any(os.access(file, os.W_OK) for file in _files_below(path)):
+        if any(map(_is_writable, _files_below(path))):
             found.append(path)
     return tuple(found)
+
+
+def _is_writable(path: str) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False  # of a process that has ended
+    mine = status.st_uid == os.geteuid() and status.st_mode & stat.S_IWUSR
+    return bool(mine or status.st_mode & stat.S_IWOTH)
 
 
 def _files_below(path: str) -> Iterator[str]:
