@@ -208,6 +208,7 @@ class CallProgram:
         self._data = bytearray()
         self._constants: dict[int, int] = {}
         self._calls: list[_Call] = []
+        self._zero = self._constant(0)
 
     def data(self, content: bytes) -> int:
         """Put something into its memory, and return the address: a multiple of 8."""
@@ -246,7 +247,7 @@ class CallProgram:
             argument.address if isinstance(argument, At) else self._constant(argument)
             for argument in arguments
         ]
-        places += [self._constant(0)] * (_MOST_ARGUMENTS - len(places))
+        places += [self._zero] * (_MOST_ARGUMENTS - len(places))
         self._calls.append(_Call(self._numbers[name], tuple(places), result, failed or {}))
 
     def go_to(self, label: Label) -> None:
@@ -255,9 +256,10 @@ class CallProgram:
 
     def _constant(self, value: int) -> int:
         """The address of a number that does not change."""
-        if value not in self._constants:
-            self._constants[value] = self.data(_WORD.pack(value))
-        return self._constants[value]
+        address = self._constants.get(value)
+        if address is None:
+            address = self._constants[value] = self.data(_WORD.pack(value))
+        return address
 
     def as_beginning(self) -> Beginning:
         """What was added so far, as what other programs begin with."""
