@@ -1,11 +1,13 @@
 """
-What is done inside a sandbox right before the command, and beside it.
+What is done right before a command: inside a sandbox, and beside the command there.
 
 The launcher has made the mounts and the namespaces, has given up all privileges, and is
 the first process inside. What is left is to apply Landlock, to load the filter of system
 calls, and to start the command, with its terminal if it has one. The first process then
 stays: it takes in and reaps what is orphaned, and tells how the command ended. It is under
 the same rules as the command, which so can look at it, but gains nothing by it.
+
+A command without a sandbox that has limits needs some of this too (`make_prologue`).
 
 Pure: this makes the program that does it (`sandbox.calls`). The launcher copies it into
 the sandbox, where it removes its own file first of all.
