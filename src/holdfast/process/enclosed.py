@@ -17,14 +17,31 @@ from holdfast.process.attempts import NetworkAttempts
 from holdfast.process.child import Child
 from holdfast.process.report import StageReport
 from holdfast.protocol.process import OutputStream
+from holdfast.sandbox.audit import LandlockLog
 
-__all__ = ["EnclosedChild", "first_child"]
+__all__ = ["EnclosedChild", "Refusals", "first_child"]
+
+
+class Refusals:
+    """What Landlock refused inside of one sandbox, where the kernel logs it."""
+
+    def __init__(self, log: LandlockLog, first: int | None) -> None:
+        """`first` is the first process inside, which has restricted itself and all others."""
+        self._log = log
+        self._first = first
+
+    def close(self) -> None:
+        self._log.close()
+
+    def paths(self) -> tuple[str, ...]:
+        """Those that are known by now, the first one first; they are used up."""
+        return () if self._first is None else self._log.refused_to(self._first)
 
 
 class EnclosedChild(Child):
     """The launcher of a sandbox, which stands for the command inside."""
 
-    __slots__ = ("_waits", "attempts", "ended", "first", "report")
+    __slots__ = ("_waits", "attempts", "ended", "first", "refusals", "report")
 
     def __init__(
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
@@ -38,6 +55,8 @@ class EnclosedChild(Child):
         """How the start of the command itself went."""
         self.attempts: NetworkAttempts | None = None
         """What it tried to reach, if that is told."""
+        self.refusals: Refusals | None = None
+        """What it tried to write to, if that is told."""
         self._waits = False
 
     def exit_status(self) -> os.waitid_result | None:
@@ -105,7 +124,7 @@ class EnclosedChild(Child):
                 asyncio.get_running_loop().remove_reader(self.first)
             os.close(self.first)
             self.first = None
-        for held in (self.report, self.attempts):
+        for held in (self.report, self.attempts, self.refusals):
             if held is not None:
                 held.close()
         self.ended()

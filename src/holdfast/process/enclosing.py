@@ -20,10 +20,11 @@ from holdfast.errors import SpawnFailed
 from holdfast.process.attempts import NetworkAttempts
 from holdfast.process.bounds import Bounds, make_bounds
 from holdfast.process.cgroups import CommandCgroup
-from holdfast.process.enclosed import EnclosedChild
+from holdfast.process.enclosed import EnclosedChild, Refusals, first_child
 from holdfast.process.program import Launch
 from holdfast.process.report import Ready, StageReport
 from holdfast.protocol.process import ProcessLimits
+from holdfast.sandbox.audit import LandlockLog
 from holdfast.sandbox.landlock import Ruleset
 from holdfast.sandbox.stage import STAGE_PATH, make_stage
 from holdfast.sandbox.verify import Planned, fault, read_table
@@ -67,6 +68,8 @@ class Enclosure(msgspec.Struct, frozen=True, kw_only=True):
     """Whether that tells us of attempts to reach the network."""
     landlock: Ruleset | None = None
     """What is refused beyond the mounts."""
+    log: bool = False
+    """Whether the kernel logs that, and lets us read it."""
     tells_end: bool = False
     """Whether it matters when the last process inside is gone; see `EnclosedChild.lingers`."""
 
@@ -113,6 +116,9 @@ async def start_enclosed(
             undo.callback(bounds.cgroup.release)
         report = StageReport()
         undo.callback(report.close)
+        log = _open_log() if enclosure.log else None
+        if log is not None:
+            undo.callback(log.close)
         theirs.callback(report.theirs.close)
         plain, moved = _split_environment(env, launch.cwd)
         options = [*enclosure.options, *_WITH_STAGE, *moved]
@@ -139,6 +145,7 @@ async def start_enclosed(
             filter_program=enclosure.filter,
             listen=enclosure.listen,
             landlock=enclosure.landlock,
+            log=enclosure.log,
             terminal=terminal is not None,
             limits=bounds.each,
             wait=bool(to_verify) or bounds.cgroup is not None,
@@ -169,6 +176,8 @@ async def start_enclosed(
         if ready is None:
             raise SpawnFailed(await _complaint(child))
         child.report = report
+        if log is not None:
+            child.refusals = Refusals(log, first_child(child.pid))
         if ready.listener is not None:
             child.attempts = NetworkAttempts(ready.listener)
         if told is not None:
@@ -236,6 +245,13 @@ def _split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str]
             real, equals, rest = name.partition("=")
             moved += ("--setenv", real, f"{rest}={value}" if equals else value)
     return plain, moved
+
+
+def _open_log() -> LandlockLog | None:
+    try:
+        return LandlockLog()
+    except OSError:
+        return None  # no longer ours to read: less is told, and nothing else is different
 
 
 def _readable(data: bytes, stack: ExitStack) -> int:

@@ -71,6 +71,7 @@ class Sandbox:
             ),
             listen=listens,
             landlock=ruleset(policy, ladder.landlock_abi),
+            log=ladder.logs,
         )
         self._reserve()
 
@@ -126,7 +127,7 @@ class Sandbox:
     def outcome(self, child: EnclosedChild) -> SandboxedOutcome:
         """What to make of the end of a command that was started in it."""
         assert child.report is not None  # it was started
-        return SandboxedOutcome(child.report, child.attempts)
+        return SandboxedOutcome(child.report, child.attempts, child.refusals)
 
     def _as_inside(self, launch: Launch, path: str | None) -> Launch:
         """With the program and the folder as they are inside, where links may be missing."""

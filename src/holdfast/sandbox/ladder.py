@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.sandbox.audit import LOGGING_ABI, can_read_log
 from holdfast.sandbox.landlock import OLDEST_ABI, SCOPING_ABI, landlock_abi, ruleset
 from holdfast.sandbox.launcher import Launcher, find_launcher
 from holdfast.sandbox.machines import MACHINES
@@ -72,6 +73,8 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     """The version of Landlock that is applied; 0 if the kernel has none, or it does not work."""
     listens: bool = False
     """Whether the kernel tells us of attempts to reach the network."""
+    logs: bool = False
+    """Whether it tells us what Landlock refused, by its log; only a privileged server has it."""
     settings: tuple[str, ...] = ()
     """Parts of `/proc` that this user could change the machine by, beside `/proc/sys`."""
     problem: str | None = None
@@ -133,6 +136,7 @@ def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> Ladder:
         launcher=trial.launcher,
         landlock_abi=trial.landlock_abi,
         listens=trial.listens,
+        logs=trial.landlock_abi >= LOGGING_ABI and can_read_log(),
         settings=writable_settings(),
         problem=problem,
         gaps=gaps,

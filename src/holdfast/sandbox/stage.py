@@ -77,6 +77,7 @@ _HIGHEST: Final = 0xFFFFFFFF
 _HERE: Final = -100 & 0xFFFFFFFFFFFFFFFF
 _NO_NEW_PRIVILEGES: Final = 38
 _PATH_BENEATH: Final = 1
+_LOG_AFTER_EXEC: Final = 1 << 1
 _LOAD_FILTER: Final = 1
 _WITH_LISTENER: Final = 1 << 3
 
@@ -118,6 +119,7 @@ def make_stage(
     filter_program: bytes,
     listen: bool = False,
     landlock: Ruleset | None = None,
+    log: bool = False,
     terminal: bool = False,
     limits: Sequence[tuple[int, int, int]] = (),
     wait: bool = False,
@@ -133,6 +135,7 @@ def make_stage(
         filter_program: The filter of system calls.
         listen: Whether that filter tells somebody of some calls, and so has a descriptor.
         landlock: What is to be refused beyond the mounts.
+        log: Whether that is to be logged; only a kernel that can knows how to be told.
         terminal: Whether its input is a terminal, to become its own.
         limits: What the command may use: resources, limits, and what it may raise them to.
         wait: Whether somebody looks at what is mounted before it goes on.
@@ -141,7 +144,7 @@ def make_stage(
         KeyError: Nothing is known of that processor.
     """
     beginning = _beginning(
-        machine, report, filter_program, listen, landlock, terminal, tuple(limits), wait
+        machine, report, filter_program, listen, landlock, log, terminal, tuple(limits), wait
     )
     made = CallProgram(machine, beginning)
     _execute(made, program, argv)
@@ -202,6 +205,7 @@ def _beginning(
     filter_program: bytes,
     listen: bool,
     landlock: Ruleset | None,
+    log: bool,
     terminal: bool,
     limits: tuple[tuple[int, int, int], ...],
     wait: bool,
@@ -218,7 +222,7 @@ def _beginning(
     allowed = _wait_for_word(made, failed) if wait else 1
     made.call("prctl", _NO_NEW_PRIVILEGES, allowed, failed=failed)
     if landlock is not None:
-        _apply_landlock(made, landlock, terminal, failed)
+        _apply_landlock(made, landlock, log, terminal, failed)
     message, listener = _ready_message(made) if listen else (0, None)
     _load_filter(made, filter_program, listener, failed)
     child = At(made.data(bytes(8)))
@@ -246,7 +250,9 @@ def _beginning(
     return made.as_beginning()
 
 
-def _apply_landlock(made: CallProgram, rules: Ruleset, terminal: bool, failed: Label) -> None:
+def _apply_landlock(
+    made: CallProgram, rules: Ruleset, log: bool, terminal: bool, failed: Label
+) -> None:
     attributes, size = made.data(rules.attributes), len(rules.attributes)
     fd = At(made.data(bytes(8)))
     made.call("landlock_create_ruleset", attributes, size, 0, result=fd.address, failed=failed)
@@ -266,7 +272,7 @@ def _apply_landlock(made: CallProgram, rules: Ruleset, terminal: bool, failed: L
         # It belongs to the host's `/dev`: it could not be opened again by its name.
         write = made.data(struct.pack("<Qi", WRITE_FILE, 0))
         made.call("landlock_add_rule", fd, _PATH_BENEATH, write, 0, failed=failed)
-    made.call("landlock_restrict_self", fd, 0, failed=failed)
+    made.call("landlock_restrict_self", fd, _LOG_AFTER_EXEC if log else 0, failed=failed)
     made.call("close", fd)
 
 

@@ -17,6 +17,7 @@ from holdfast.events import DenialKind, Reason
 from holdfast.process.child import owned_pids
 from holdfast.process.enclosed import first_child
 from holdfast.process.local import LocalProcess
+from holdfast.process.program import Launch
 from holdfast.process.sandboxes import Sandbox, Sandboxes, shared_sandboxes
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol.paths import PathUri
@@ -40,6 +41,7 @@ from holdfast.sandbox import launcher as launcher_module
 from holdfast.sandbox.ladder import Rung
 from holdfast.sandbox.machines import MACHINES
 from tests.unit.process.starting import LIMIT, closed, eventually, output, program, shell, written
+from tests.unit.sandbox.auditing import auditing
 
 ROOT = FileEntry(path=SpecialPath(value=SpecialValue(kind="root")), access="read")
 
@@ -159,6 +161,33 @@ async def test_a_denial_is_in_the_verdict(processes: LocalProcesses, ws: Path) -
     assert verdict.denial is not None
     assert verdict.denial.kind is DenialKind.READ_ONLY_FILE_SYSTEM
     assert verdict.denial.path == f"{ws}/file"
+
+
+async def test_a_path_that_the_kernel_logs_is_in_the_verdict(
+    processes: LocalProcesses, ws: Path
+) -> None:
+    fifo = ws / "fifo"
+    os.mkfifo(fifo)
+    script = "echo x > fifo; cat /proc/*/status > /dev/null; exit 1"
+    found = None
+    with auditing():
+        sandboxes = Sandboxes()
+        assert (await sandboxes.ladder()).logs
+        # The kernel logs a moment later than it refuses.
+        for number in range(50):
+            sandbox = await sandboxes.get(managed(), cwd=str(ws), env={})
+            assert isinstance(sandbox, Sandbox)
+            child = await sandbox.start(Launch("/bin/sh", ["sh", "-c", script], str(ws)), {})
+            params = program("sh", process_id=f"p{number}")
+            process = processes._adopt(params, child, sandbox.outcome(child))
+            verdict = await closed(process)
+            sandbox.close()
+            assert verdict.denial is not None
+            found = verdict.denial.path
+            if found is not None:
+                break
+
+    assert found == str(fifo)  # it spoke of `fifo` only
 
 
 async def test_a_network_attempt_is_in_the_verdict(processes: LocalProcesses) -> None:
