@@ -33,6 +33,8 @@ def guarded(work: str, *, forward: str = "()", before: str = "") -> Iterator[sub
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
+        # As a shell does: nobody is stopped whose group has no parent outside of it.
+        process_group=0,
     ) as process:
         try:
             yield process
