@@ -65,8 +65,7 @@ def test_a_server_tells_more_when_it_is_asked_to() -> None:
         assert f"listening on {server.url}" in server.errors
 
 
-def test_what_can_be_enforced_is_found_out_when_a_server_starts() -> None:
-    """Before any command has run that could change the answer."""
+def test_what_can_be_enforced_is_found_out_when_a_server_starts_that_logs_it() -> None:
     with serving(env={**os.environ, "HOLDFAST_LOG": "info"}) as server:
         assert server.stop() == 0
         assert "sandboxes are built by bubblewrap" in server.errors

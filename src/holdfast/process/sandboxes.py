@@ -1,8 +1,8 @@
 """
 Encloses commands: from the profile of a request to a child inside its sandbox.
 
-What this machine can enforce is found out once: when a server starts, or with the first
-profile.
+What this machine can enforce is found out once: with the first profile, or when a server
+starts that logs it.
 """
 
 import asyncio

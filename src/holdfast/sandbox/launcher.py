@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["NEEDED", "Launcher", "find_launcher"]
+__all__ = ["NEEDED", "Launcher", "find_launcher", "note_launchers"]
 
 NEEDED = frozenset(
     {"--args", "--as-pid-1", "--die-with-parent", "--file", "--new-session", "--perms"}
@@ -38,6 +38,25 @@ class Launcher(msgspec.Struct, frozen=True):
     """Everything it lists, such as `--disable-userns`."""
 
 
+_noted: frozenset[str] | None = None
+
+
+def note_launchers() -> None:
+    """
+    Let only those count from now on that are there by now.
+
+    For a server that is about to start its first command, which could make another.
+    """
+    global _noted
+    _noted = _present(os.environ)
+
+
+def _present(environ: Mapping[str, str]) -> frozenset[str]:
+    folders = [f for f in environ.get("PATH", "").split(":") if f.startswith("/")]
+    paths = dict.fromkeys([*(os.path.join(f, "bwrap") for f in folders), *_FIXED_PLACES])
+    return frozenset(os.path.realpath(path) for path in paths if os.access(path, os.X_OK))
+
+
 def find_launcher(environ: Mapping[str, str] | None = None) -> Launcher | str:
     """
     The first bubblewrap that can be trusted and is new enough, or why there is none.
@@ -45,10 +64,9 @@ def find_launcher(environ: Mapping[str, str] | None = None) -> Launcher | str:
     Those that belong to root come first: a command may be allowed to write to
     places of the user, and must not be able to replace it.
     """
-    environ = os.environ if environ is None else environ
-    folders = [f for f in environ.get("PATH", "").split(":") if f.startswith("/")]
-    paths = dict.fromkeys([*(os.path.join(f, "bwrap") for f in folders), *_FIXED_PLACES])
-    found = {os.path.realpath(path) for path in paths if os.access(path, os.X_OK)}
+    found = _present(os.environ if environ is None else environ)
+    if _noted is not None:
+        found &= _noted
     refused: list[str] = []
     for path in sorted(found, key=_belongs_to_user):
         fault = _fault(path)
@@ -60,6 +78,8 @@ def find_launcher(environ: Mapping[str, str] | None = None) -> Launcher | str:
         refused.append(f"{path} {fault}")
     if refused:
         return "; ".join(refused)
+    if _noted is not None:
+        return "bubblewrap was not installed when the server started: install version 0.5 or newer"
     return "bubblewrap is not installed: install version 0.5 or newer"
 
 

@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError, OperationFailed
 from holdfast.process.child import owned_pids
 from holdfast.process.guardian import kill_all_children, reap_children
 from holdfast.process.spawn import raise_descriptor_limit, system_text
+from holdfast.sandbox.launcher import note_launchers
 from holdfast.server.app import Server
 from holdfast.server.auth import AuthOptions, BadAuthOptions, make_check
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
@@ -135,6 +136,7 @@ async def _serve(
         stopped.set()
 
     loop.add_reader(lifeline, guardian_gone)
+    note_launchers()
     server = Server(
         concurrent_requests=options.concurrent_requests or DEFAULT_CONCURRENT_REQUESTS,
         telemetry=telemetry,
@@ -154,9 +156,10 @@ async def _serve(
         gc.collect()
         gc.freeze()
         loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
-        looking = loop.run_in_executor(None, _look_at_sandboxes)
-        await stopped.wait()
-        await looking
+        if logger.isEnabledFor(logging.WARNING):  # somebody reads it
+            await asyncio.gather(stopped.wait(), loop.run_in_executor(None, _look_at_sandboxes))
+        else:
+            await stopped.wait()
         if orphaned:
             await _ask_to_end(server)
     if orphaned:
@@ -165,7 +168,7 @@ async def _serve(
 
 
 def _look_at_sandboxes() -> None:
-    """Find out what can be enforced here before anybody asks, and before a command has run."""
+    """Find out, and log, what can be enforced here; otherwise the first profile asks."""
     from holdfast.process.sandboxes import shared_sandboxes
 
     shared_sandboxes().climb()

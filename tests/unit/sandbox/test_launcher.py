@@ -30,6 +30,24 @@ def fake(folder: Path, version: str = "9.9", options: frozenset[str] = NEEDED) -
     )
 
 
+def test_one_that_comes_after_the_start_of_a_server_does_not_count(
+    tmp_path: Path, only_path: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}/early:{tmp_path}/late")
+    monkeypatch.setattr(module, "_noted", None)
+    module.note_launchers()
+    fake(tmp_path / "late")
+
+    assert find_launcher() == (
+        "bubblewrap was not installed when the server started: install version 0.5 or newer"
+    )
+
+    fake(tmp_path / "early", version="9.8")
+    module.note_launchers()  # as the next server does
+    found = find_launcher()
+    assert isinstance(found, Launcher)
+
+
 def test_the_one_of_this_machine_is_found() -> None:
     found = find_launcher({"PATH": "/usr/bin:/bin"})
 
