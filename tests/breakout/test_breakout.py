@@ -59,7 +59,7 @@ async def test_it_gets_through_without_a_sandbox(
 ) -> None:
     became = await make_attempt(backend, attempt, ground, None)
     missing, why = LACKS[attempt.needs] if attempt.needs else (False, "")
-    if missing:
+    if missing and became != THROUGH:  # some machines let everybody
         assert became in attempt.blocked_by | REFUSALS
         pytest.xfail(f"{why}: {became}")
     if attempt.kernel and became in UNKNOWN_TO_A_KERNEL:
