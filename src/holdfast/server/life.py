@@ -171,7 +171,10 @@ def _look_at_sandboxes() -> None:
     """Find out, and log, what can be enforced here; otherwise the first profile asks."""
     from holdfast.process.sandboxes import shared_sandboxes
 
-    shared_sandboxes().climb()
+    try:
+        shared_sandboxes().climb()
+    except Exception:  # whoever asks for a sandbox will meet it; others can do without
+        logger.exception("what can be enforced here could not be found out")
 
 
 async def _serve_stdio(server: Server, stopped: asyncio.Event) -> None:
