@@ -68,7 +68,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     What the sandbox seems to have denied.
 
     A guess from what the process wrote, as the real server makes it (sandbox spec
-    9): nothing but the process itself knows which of its calls failed.
+    9): as a rule nothing but the process itself knows which of its calls failed.
     """
 
     kind: DenialKind

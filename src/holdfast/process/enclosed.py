@@ -19,23 +19,7 @@ from holdfast.process.report import StageReport
 from holdfast.protocol.process import OutputStream
 from holdfast.sandbox.audit import LandlockLog
 
-__all__ = ["EnclosedChild", "Refusals", "first_child"]
-
-
-class Refusals:
-    """What Landlock refused inside of one sandbox, where the kernel logs it."""
-
-    def __init__(self, log: LandlockLog, first: int | None) -> None:
-        """`first` is the first process inside, which has restricted itself and all others."""
-        self._log = log
-        self._first = first
-
-    def close(self) -> None:
-        self._log.close()
-
-    def paths(self) -> tuple[str, ...]:
-        """Those that are known by now, the first one first; they are used up."""
-        return () if self._first is None else self._log.refused_to(self._first)
+__all__ = ["EnclosedChild", "first_child"]
 
 
 class EnclosedChild(Child):
@@ -55,7 +39,7 @@ class EnclosedChild(Child):
         """How the start of the command itself went."""
         self.attempts: NetworkAttempts | None = None
         """What it tried to reach, if that is told."""
-        self.refusals: Refusals | None = None
+        self.refusals: LandlockLog | None = None
         """What it tried to write to, if that is told."""
         self._waits = False
 

@@ -20,7 +20,7 @@ from holdfast.errors import SpawnFailed
 from holdfast.process.attempts import NetworkAttempts
 from holdfast.process.bounds import Bounds, make_bounds
 from holdfast.process.cgroups import CommandCgroup
-from holdfast.process.enclosed import EnclosedChild, Refusals, first_child
+from holdfast.process.enclosed import EnclosedChild, first_child
 from holdfast.process.program import Launch
 from holdfast.process.report import Ready, StageReport
 from holdfast.protocol.process import ProcessLimits
@@ -177,7 +177,8 @@ async def start_enclosed(
             raise SpawnFailed(await _complaint(child))
         child.report = report
         if log is not None:
-            child.refusals = Refusals(log, first_child(child.pid))
+            log.pid = first_child(child.pid)
+            child.refusals = log
         if ready.listener is not None:
             child.attempts = NetworkAttempts(ready.listener)
         if told is not None:

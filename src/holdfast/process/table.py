@@ -7,10 +7,8 @@ The order of the checks of a start is part of the protocol (exec-server spec 7.2
 import asyncio
 import logging
 import os
-import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -35,14 +33,19 @@ from holdfast.process.program import (
     terminal_launch,
 )
 from holdfast.process.pty import DEFAULT_SIZE
+from holdfast.process.refuse import (
+    NO_PROXY,
+    complaint,
+    is_sandboxed,
+    manages_network,
+    native_cwd,
+    refuse_managed_network,
+    refuse_unsupported,
+)
 from holdfast.process.shell_snapshot import applies, check_scope, wrap
 from holdfast.process.snapshots import Snapshots
 from holdfast.process.spawn import system_text
-from holdfast.protocol.paths import ForeignPathUri
 from holdfast.protocol.process import Enforcement, ShellSnapshotParams, StartParams
-from holdfast.protocol.sandbox import DisabledProfile
-from holdfast.sandbox.entries import check_places
-from holdfast.sandbox.policy import NO_MXC
 
 if TYPE_CHECKING:
     from holdfast.process.sandboxes import Sandbox
@@ -240,8 +243,8 @@ class LocalProcesses:
                 # The real server starts its launcher, which fails (sandbox spec 2.4).
                 complaining = msgspec.structs.replace(params, arg0=None, limits=None)
                 # Not with the request's variables: this shell is in no sandbox.
-                code = _NO_PROXY if manages_network(params) else 1
-                return self._launch(params, complaint(str(sandbox), code), {}, complaining)
+                argv = complaint(str(sandbox), NO_PROXY if manages_network(params) else 1)
+                return self._launch(params, argv, {}, complaining)
             if sandbox is None:
                 return self._launch(params, argv, env)
             return await self._launch_enclosed(params, argv, env, sandbox, start)
@@ -274,8 +277,7 @@ class LocalProcesses:
         cwd = native_cwd(params)
         terminal = None
         if params.tty:
-            size = params.terminal_size
-            terminal = DEFAULT_SIZE if size is None else (size.rows, size.cols)
+            terminal = _terminal_size(params)
             cwd = terminal_folder(cwd, env)
         name = argv[0] if params.arg0 is None else params.arg0
         try:
@@ -325,43 +327,24 @@ class LocalProcesses:
         return env
 
     def _spawn(self, params: StartParams, argv: Sequence[str], env: Mapping[str, str]) -> Child:
-        cwd = native_cwd(params)
-        limits = params.limits
-        if params.tty:
-            launch = terminal_launch(argv, params.arg0, cwd, env)
-            start = partial(self._start_on_terminal, params, env)
-        else:
-            launch = pipe_launch(argv, params.arg0, cwd, env)
-            start = partial(self._start_on_pipes, params, env)
+        find = terminal_launch if params.tty else pipe_launch
+        launch = find(argv, params.arg0, native_cwd(params), env)
+
+        def start(launch: Launch, pass_fds: Sequence[int] = ()) -> Child:
+            if params.tty:
+                rows, cols = _terminal_size(params)
+                return Child.on_terminal(launch, env, rows=rows, cols=cols, pass_fds=pass_fds)
+            return Child.on_pipes(launch, env, pipe_stdin=params.pipe_stdin, pass_fds=pass_fds)
+
         try:
-            if limits is None:
+            if params.limits is None:
                 return start(launch)
             from holdfast.process.bounds import start_bounded  # most commands have none
 
-            return start_bounded(start, launch, limits)
+            return start_bounded(start, launch, params.limits)
         except OSError as error:
             # No descriptor, no terminal or no memory left.
             raise SpawnFailed(system_text(error.errno or 0), errno=error.errno) from error
-
-    def _start_on_terminal(
-        self,
-        params: StartParams,
-        env: Mapping[str, str],
-        launch: Launch,
-        pass_fds: Sequence[int] = (),
-    ) -> Child:
-        size = params.terminal_size
-        rows, cols = DEFAULT_SIZE if size is None else (size.rows, size.cols)
-        return Child.on_terminal(launch, env, rows=rows, cols=cols, pass_fds=pass_fds)
-
-    def _start_on_pipes(
-        self,
-        params: StartParams,
-        env: Mapping[str, str],
-        launch: Launch,
-        pass_fds: Sequence[int] = (),
-    ) -> Child:
-        return Child.on_pipes(launch, env, pipe_stdin=params.pipe_stdin, pass_fds=pass_fds)
 
     def _process_closed(self, process: LocalProcess) -> None:
         self._ended(process)
@@ -380,88 +363,6 @@ class LocalProcesses:
             self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
 
 
-def native_cwd(params: StartParams) -> str:
-    """
-    The folder to start in.
-
-    Raises:
-        InvalidParams: It is a folder of another kind of machine.
-    """
-    try:
-        return params.cwd.native
-    except ForeignPathUri as error:
-        raise InvalidParams(
-            f"cwd URI `{params.cwd}` is not valid on this exec-server host: {error}"
-        ) from None
-
-
-def refuse_unsupported(params: StartParams) -> None:
-    """
-    Refuse what asks for a protection that is not there.
-
-    A client believes a server that ignores such a request, so ignoring it is
-    never an option.
-
-    Raises:
-        InvalidParams: With what is missing.
-    """
-    if params.network_proxy is not None:
-        raise InvalidParams("network proxies are not supported by this exec-server")
-    native_cwd(params)
-    if params.sandbox is not None:
-        if params.sandbox.windows_sandbox_level == "mxc":
-            raise InvalidParams(NO_MXC)
-        if not is_sandboxed(params):
-            check_places(params.sandbox)  # others are looked at with their entries
-    if params.managed_network is not None:
-        raise InvalidParams(_NO_MANAGED_NETWORK)
-    if params.limits is not None:
-        from holdfast.process.bounds import check_limits
-
-        check_limits(params.limits)
-
-
-def is_sandboxed(params: StartParams) -> bool:
-    """Whether a profile has to be looked at; one of the type `disabled` asks for nothing."""
-    sandbox = params.sandbox
-    return sandbox is not None and not isinstance(sandbox.permissions, DisabledProfile)
-
-
-def manages_network(params: StartParams) -> bool:
-    """Whether the network is to be reached through a proxy only; no effect without a sandbox."""
-    return params.enforce_managed_network and params.sandbox is not None
-
-
-def refuse_managed_network(env: Mapping[str, str]) -> CannotEnforce:
-    """
-    Why a command that is to reach a proxy only cannot run.
-
-    The real server does without the proxy of its own that there could be, so a command
-    without one fails there as well, and in the same way (sandbox spec 2.4).
-
-    Raises:
-        InvalidParams: There is a proxy, and nothing here that leads to it.
-    """
-    for name, value in env.items():
-        if name.upper().endswith("_PROXY") and _LOCAL_PROXY.match(value):
-            raise InvalidParams(_NO_MANAGED_NETWORK)
-    return CannotEnforce(
-        "failed to prepare host proxy routing bridge:"
-        " managed proxy mode requires proxy environment variables"
-    )
-
-
-_NO_MANAGED_NETWORK = "managed networking is not supported by this exec-server"
-
-_NO_PROXY = 101
-"""What the real server's launcher exits with where there is none."""
-
-_LOCAL_PROXY = re.compile(
-    r"(?:[a-z0-9+.-]+://)?(?:[^/@]*@)?(?:localhost|127\.0\.0\.1|\[::1\])(?::|/|\Z)", re.IGNORECASE
-)
-"""An address of a proxy on this machine, as variables have it."""
-
-
-def complaint(text: str, code: int = 1) -> list[str]:
-    """A command that does nothing but fail with this on its error output."""
-    return ["/bin/sh", "-c", 'printf "%s\\n" "$2" >&2; exit "$1"', "sh", str(code), text]
+def _terminal_size(params: StartParams) -> tuple[int, int]:
+    size = params.terminal_size
+    return DEFAULT_SIZE if size is None else (size.rows, size.cols)

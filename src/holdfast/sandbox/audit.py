@@ -61,7 +61,6 @@ def can_read_log() -> bool:
     """Whether auditing is on, and this process may read what it logs."""
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_AUDIT) as asking:
-            asking.settimeout(_WAIT)
             asking.bind((0, _READERS))
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_AUDIT) as asking:
             asking.settimeout(_WAIT)
@@ -75,13 +74,15 @@ def can_read_log() -> bool:
 
 
 class LandlockLog:
-    """Reads along from now on."""
+    """Reads along from now on, for one sandbox."""
 
     def __init__(self) -> None:
         """
         Raises:
             OSError: It is not for this process to read.
         """
+        self.pid: int | None = None
+        """The first process inside, which has restricted itself and so all others."""
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_AUDIT)
         code = ctypes.create_string_buffer(_FILTER, len(_FILTER))
         whole = struct.pack("=HxxxxxxQ", len(_FILTER) // 8, ctypes.addressof(code))
@@ -96,9 +97,9 @@ class LandlockLog:
     def close(self) -> None:
         self._socket.close()
 
-    def refused_to(self, pid: int) -> tuple[str, ...]:
+    def paths(self) -> tuple[str, ...]:
         """
-        The paths that Landlock refused to a process that has restricted itself, and to its own.
+        What Landlock refused inside, the first path first.
 
         What was logged since the last look is used up. The kernel logs a moment after the
         call has failed, so the last of them may be missing.
@@ -108,7 +109,7 @@ class LandlockLog:
         for message in self._messages():
             fields = read_fields(message)
             domain = fields.get("domain", "")
-            if fields.get("pid") == str(pid):
+            if fields.get("pid") == str(self.pid):
                 domains.add(domain)
             elif "path" in fields:
                 paths.append((domain, fields["path"]))

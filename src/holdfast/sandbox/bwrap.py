@@ -74,19 +74,11 @@ class Plan:
 
 
 @lru_cache(maxsize=128)
-def plan(
-    policy: Policy,
-    *,
-    cwd: str | None = None,
-    proc: bool = True,
-    settings: tuple[str, ...] = (),
-) -> Plan:
+def plan(policy: Policy, *, proc: bool = True, settings: tuple[str, ...] = ()) -> Plan:
     """
     Say how to start bubblewrap for a policy that isolates.
 
     Args:
-        cwd: The command's directory, without links; needed only if the launcher is
-            started under another name of it.
         settings: More of `/proc` that has to be read-only, beside what always is.
         proc: Whether a new `/proc` can be mounted here. If not, there is none: the
             host's would show every process (13, rule 14).
@@ -112,8 +104,6 @@ def plan(
             made += ("--ro-bind", path, path)
     tree = mounts(policy)
     made += tree.arguments
-    if cwd is not None:
-        made += ("--chdir", cwd)
     blanks = sum(isinstance(argument, Blank) for argument in tree.arguments)
     to_verify = tree.planned if tree.movable else []
     if tree.movable and root is not None and root.access == "write":

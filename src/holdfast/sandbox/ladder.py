@@ -10,9 +10,8 @@ import fcntl
 import os
 import platform
 import socket
-import stat
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -26,9 +25,10 @@ from holdfast.sandbox.launcher import Launcher, find_launcher
 from holdfast.sandbox.machines import MACHINES
 from holdfast.sandbox.policy import Policy
 from holdfast.sandbox.seccomp import filter_program
+from holdfast.sandbox.settings import writable_settings
 from holdfast.sandbox.stage import END_SIZE, STAGE_PATH, ended, make_stage
 
-__all__ = ["Ladder", "Rung", "climb", "writable_settings"]
+__all__ = ["Ladder", "Rung", "climb"]
 
 _PROBE_LIMIT = 10.0
 """Seconds that a trial may take."""
@@ -44,10 +44,6 @@ _NAMESPACES = (
     "--unshare-uts",
     "--unshare-cgroup-try",
 )
-
-
-_COVERED = frozenset({"sys", "sysrq-trigger", "irq", "bus", "pressure"})
-"""Of `/proc`: read-only in every sandbox. By the last one everybody may ask to be told."""
 
 _PROC = ("--proc", "/proc")
 _NO_PROC = ("--tmpfs", "/proc")
@@ -165,17 +161,8 @@ def _try(trial: _Trial) -> str | None:
         stack.callback(os.close, file)
         os.write(file, stage)
         os.lseek(file, 0, os.SEEK_SET)
-        arguments = [
-            "--die-with-parent",
-            "--as-pid-1",
-            "--ro-bind",
-            "/",
-            "/",
-            "--dev",
-            "/dev",
-            *_NAMESPACES,
-        ]
-        arguments += [*trial.proc, "--cap-drop", "ALL"]
+        arguments = ["--die-with-parent", "--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
+        arguments += ["--ro-bind", "/", "/", "--dev", "/dev", *trial.proc]
         arguments += ["--perms", "0500", "--file", str(file), STAGE_PATH]
         if "--disable-userns" in launcher.options:
             arguments.append("--disable-userns")
@@ -196,39 +183,6 @@ def _try(trial: _Trial) -> str | None:
         if _ended_well(ours):
             return None
     return done.stderr.decode("utf-8", "replace").strip() or f"bwrap: status {done.returncode}"
-
-
-def writable_settings(proc: str = "/proc") -> tuple[str, ...]:
-    """
-    What of the kernel's own files this user may write to: folders, or files at the top.
-
-    That is, without privileges, which a command has none of. Which there are depends on how
-    the kernel was built; as a rule they all belong to root.
-    """
-    found: list[str] = []
-    for name in sorted(os.listdir(proc)):
-        path = f"{proc}/{name}"
-        if name.isdigit() or name in _COVERED or os.path.islink(path):
-            continue
-        if any(map(_is_writable, _files_below(path))):
-            found.append(path)
-    return tuple(found)
-
-
-def _is_writable(path: str) -> bool:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return False  # of a process that has ended
-    mine = status.st_uid == os.geteuid() and status.st_mode & stat.S_IWUSR
-    return bool(mine or status.st_mode & stat.S_IWOTH)
-
-
-def _files_below(path: str) -> Iterator[str]:
-    if not os.path.isdir(path):
-        yield path
-    for folder, _, names in os.walk(path):
-        yield from (f"{folder}/{name}" for name in names)
 
 
 def _ended_well(report: socket.socket) -> bool:

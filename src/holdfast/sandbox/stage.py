@@ -33,8 +33,6 @@ __all__ = [
     "END_SIZE",
     "EXEC_ERROR_SIZE",
     "GO",
-    "NOT_EXECUTABLE",
-    "NOT_FOUND",
     "READY",
     "STAGE_PATH",
     "ended",
@@ -66,8 +64,8 @@ END_SIZE: Final = 28
 _END: Final = struct.Struct("=iii4xiii")
 """Of that: a signal, an error, a code; of the process its pid, user and status."""
 
-NOT_FOUND: Final = 127
-NOT_EXECUTABLE: Final = 126
+_NOT_FOUND: Final = 127
+_NOT_EXECUTABLE: Final = 126
 """How it ends if there is no such program or it cannot be executed, as in a shell."""
 
 _REPORT: Final = 3
@@ -180,7 +178,7 @@ def make_prologue(
     made.call("execve", made.text(program), _list(made, words), ENVIRONMENT, failed=failed)
     made.place(failed)
     made.call("write", _REPORT, RESULT, EXEC_ERROR_SIZE)
-    made.call("exit_group", NOT_EXECUTABLE)
+    made.call("exit_group", _NOT_EXECUTABLE)
     return made.image()
 
 
@@ -340,7 +338,7 @@ def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:
         said = os.fsencode(f"holdfast: {program or argv[0]}: {why}\n")
         made.call("write", _REPORT, RESULT, EXEC_ERROR_SIZE)
         made.call("write", 2, made.data(said), len(said))
-        made.call("exit_group", NOT_FOUND if error == errno.ENOENT else NOT_EXECUTABLE)
+        made.call("exit_group", _NOT_FOUND if error == errno.ENOENT else _NOT_EXECUTABLE)
 
 
 def _list(made: CallProgram, addresses: Sequence[int]) -> int:

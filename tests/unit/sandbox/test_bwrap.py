@@ -85,10 +85,6 @@ def test_without_a_new_proc_there_is_none() -> None:
     assert made.endswith("--dev /dev --perms 555 --tmpfs /proc --remount-ro /proc")
 
 
-def test_a_directory_is_named_where_it_has_to_be() -> None:
-    assert plan(policy_for({WS: None}, ROOT), cwd=WS).argv(())[-2:] == ["--chdir", WS]
-
-
 @pytest.mark.requirement("sandbox.legacy-landlock")
 def test_landlock_in_place_of_mounts_is_refused() -> None:
     asked = msgspec.structs.replace(context(ROOT), use_legacy_landlock=True)

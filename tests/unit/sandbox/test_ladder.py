@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.sandbox import ladder as module
 from holdfast.sandbox import launcher as launcher_module
-from holdfast.sandbox.ladder import Rung, climb, writable_settings
+from holdfast.sandbox.ladder import Rung, climb
 from holdfast.sandbox.landlock import OLDEST_ABI, landlock_abi
 from tests.unit.sandbox.test_launcher import script
 
@@ -119,19 +119,6 @@ def test_the_filter_of_a_container_is_named(tmp_path: Path) -> None:
 
 def test_where_nothing_is_known_nothing_is_promised(tmp_path: Path) -> None:
     assert module._advice("", tmp_path) == "user namespaces cannot be made here"
-
-
-def test_files_of_the_kernel_that_can_be_written_are_found(tmp_path: Path) -> None:
-    for name in ("acpi/wakeup", "1/oom_score_adj", "sys/kernel/x", "cpuinfo", "mtrr", "a/b/c"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "self").symlink_to("1")
-    for name in ("cpuinfo", "a/b/c"):
-        (tmp_path / name).chmod(0o444)
-
-    found = writable_settings(str(tmp_path))
-
-    assert found == (f"{tmp_path}/acpi", f"{tmp_path}/mtrr")
 
 
 FILTERED = """
