@@ -34,6 +34,9 @@ R = TypeVar("R")
 
 _CLOSE_LIMIT = 10.0
 """Seconds for an environment to close, and for its thread to end."""
+_LISTEN_INTERVAL = 0.25
+"""Seconds that a signal can go unheard: one that comes just before the interpreter begins
+to wait for a lock does not end that wait."""
 
 
 class _LoopThread:
@@ -80,15 +83,17 @@ class _LoopThread:
                 outcome.set_result(task.result())
 
         def cancel() -> None:
-            if task is not None:
+            if task is None:  # interrupted before it was asked for
+                outcome.cancel()
+            else:
                 task.cancel()
 
         try:
-            loop.call_soon_threadsafe(begin)
-        except RuntimeError:
-            raise EnvironmentClosed(self.serves) from None
-        try:
-            return outcome.result()
+            try:
+                loop.call_soon_threadsafe(begin)
+            except RuntimeError:
+                outcome.set_exception(EnvironmentClosed(self.serves))
+            return _wait_for(outcome)
         except BaseException:
             if not outcome.done():  # it is the wait that was interrupted
                 loop.call_soon_threadsafe(cancel)
@@ -103,6 +108,16 @@ class _LoopThread:
             with suppress(RuntimeError):  # it has ended just now
                 self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(_CLOSE_LIMIT)
+
+
+def _wait_for(outcome: Future[R]) -> R:
+    """The result, once it is there, with an ear for signals."""
+    while True:
+        try:
+            return outcome.result(_LISTEN_INTERVAL)
+        except TimeoutError:
+            if outcome.done():
+                return outcome.result()
 
 
 class _Twin(Generic[A]):

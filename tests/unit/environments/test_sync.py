@@ -140,8 +140,11 @@ def script(code: str, folder: Path) -> subprocess.Popen[str]:
 @pytest.mark.slow
 def test_an_interrupt_ends_the_command_and_is_raised(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "life")
+    # A shell's background job, which this may be, is started with interrupts ignored.
     code = """
+import signal
 from holdfast import sync
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with sync.connect() as env:
     try:
         env.run("exec 9>life; echo >&9; sleep 600 & sleep 600")
@@ -156,6 +159,33 @@ with sync.connect() as env:
             assert life.read() == ""  # whoever held it is gone
         out, errors = program.communicate(timeout=10)
     assert (out, errors, program.returncode) == ("interrupted\nstill here\n\n", "", 0)
+
+
+@pytest.mark.slow
+def test_an_interrupt_just_before_the_wait_is_heard(tmp_path: Path) -> None:
+    """It is noted and ends no wait: as in the moment before a wait for a lock begins."""
+    os.mkfifo(tmp_path / "life")
+    code = """
+import _thread, signal, threading
+from holdfast import sync
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def interrupt():
+    with open("life") as life:
+        life.readline()
+        _thread.interrupt_main()
+        life.read()
+with sync.connect() as env:
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    try:
+        env.run("exec 9>life; echo >&9; sleep 600")
+    except KeyboardInterrupt:
+        print("interrupted")
+    watcher.join()
+"""
+    with script(code, tmp_path) as program:
+        out, errors = program.communicate(timeout=10)
+    assert (out, errors, program.returncode) == ("interrupted\n", "", 0)
 
 
 @pytest.mark.slow
