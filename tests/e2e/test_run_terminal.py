@@ -199,7 +199,7 @@ def test_ctrl_z_stops_the_command_and_fg_continues_it() -> None:
         pid = int(screen.expect("\r\n"))
         screen.type(CTRL_Z)
         screen.expect("Stopped")
-        assert _state(pid) == "T"
+        until(lambda: _state(pid) == "T")
         screen.type("fg\r")
         screen.expect("fg\r\n")
         screen.expect("exit 4'\r\n")
