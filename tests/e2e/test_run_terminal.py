@@ -34,11 +34,11 @@ def place(request: pytest.FixtureRequest, server: ServerProcess) -> list[str]:
 def test_the_command_has_a_terminal_of_the_same_size(place: list[str]) -> None:
     program = """if True:
         import os, signal, sys
-        # Not by `print`: the signal may come while that is under way.
-        tell = lambda *_: os.write(1, b"size %d %d\\n" % os.get_terminal_size())
-        signal.signal(signal.SIGWINCH, tell)
-        print(os.ttyname(0), flush=True)
-        tell()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])
+        print(os.ttyname(0))
+        print("size", *os.get_terminal_size(), flush=True)
+        signal.sigwait([signal.SIGWINCH])
+        print("size", *os.get_terminal_size(), flush=True)
         print("got", input())
         sys.exit(3)"""
     with terminal(*RUN, *place, "--tty", "--", sys.executable, "-c", program) as screen:
