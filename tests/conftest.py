@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -22,6 +23,10 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
+
+# A job in the background of a shell is started with interrupts ignored, and hands that on to
+# what it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first loop of a process opens descriptors that stay, for the signals of all loops.
 _new_event_loop().close()

@@ -72,11 +72,13 @@ def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signal
     _fill_streams()
     become_subreaper()
     # What was ignored when we were started, by `nohup` for one, stays ignored.
-    forward = [number for number in forward if signal.getsignal(number) != signal.SIG_IGN]
+    awaited = [n for n in forward or _STOP_SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
     restore_terminal = _remember_terminal() if forward else None
     lifeline, held = os.pipe()
-    # Until both have their handlers: a signal is neither lost nor taken by the wrong one.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, forward or _STOP_SIGNALS)
+    # The guardian has no handlers: it waits for signals, and loses none. (The interpreter
+    # would not hear of one that came just before it began to wait for the worker.)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*awaited, signal.SIGCHLD])
     global _guardian
     _guardian = os.getpid()
     # What exists by now is never looked at again by the collector, which would have
@@ -89,22 +91,15 @@ def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signal
             # A signal to the whole group of the guardian must not hit both at once.
             os.setpgid(0, 0)
         become_subreaper()
-        for number in forward:
-            # Not ignored: that would be inherited by what the worker starts.
-            signal.signal(number, _do_nothing)
+        if forward:
+            for number in awaited:
+                # Not ignored: that would be inherited by what the worker starts.
+                signal.signal(number, _do_nothing)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return work(lifeline)
     os.close(lifeline)
-    if forward:
-        _forward_signals(forward, held)
-    else:
-        _stop_at_signals(worker)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _let_go_of_streams()
-    status = _wait(worker, also_stop=signal.SIGTSTP in forward)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    for number in forward or _STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    status = _guard(worker, awaited, held if forward else None)
     if restore_terminal is not None and os.WIFSIGNALED(status):
         restore_terminal()
     kill_all_children()
@@ -113,11 +108,62 @@ def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signal
     return 128 - code if code < 0 else code
 
 
-def _wait(worker: int, *, also_stop: bool) -> int:
-    """The status the worker ended with; a worker that is stopped by job control takes us along."""
+def _guard(worker: int, awaited: Collection[signal.Signals], held: int | None) -> int:
+    """
+    Wait for the end of the worker, and do what signals ask for until then.
+
+    Args:
+        worker: A child of this process.
+        awaited: The signals, all of them blocked.
+        held: Where to tell the worker of them; without it, each one stops the worker.
+
+    Returns:
+        The status that the worker ended with.
+    """
+    if held is not None:
+        os.set_blocking(held, False)
+    deadline: float | None = None
     while True:
-        # Orphans of the worker's children come here to be reaped too.
-        pid, status = os.waitpid(-1, os.WUNTRACED if also_stop else 0)
+        number = _next_signal((*awaited, signal.SIGCHLD), deadline)
+        if number == signal.SIGCHLD:
+            status = _reap(worker, also_stop=signal.SIGTSTP in awaited)
+            if status is not None:
+                return status
+        elif number is None:
+            os.kill(worker, signal.SIGKILL)
+            deadline = None
+        elif held is None:
+            os.kill(worker, signal.SIGTERM)
+            deadline = time.monotonic() + _STOP_LIMIT
+        else:
+            try:  # noqa: SIM105 - contextlib would be one import more
+                os.write(held, bytes([number]))
+            except OSError:
+                pass  # the worker has ended, or has 65,536 signals to look at
+
+
+def _next_signal(awaited: Collection[signal.Signals], deadline: float | None) -> int | None:
+    """Wait for one of these signals; nothing if none has come in time."""
+    if deadline is None:
+        return signal.sigwaitinfo(awaited).si_signo
+    heard = signal.sigtimedwait(awaited, max(deadline - time.monotonic(), 0))
+    return None if heard is None else heard.si_signo
+
+
+def _reap(worker: int, *, also_stop: bool) -> int | None:
+    """
+    Take note of children that have ended.
+
+    Orphans of the worker's children come here too. A worker that is stopped by job
+    control takes us along.
+
+    Returns:
+        The status that the worker ended with, if it has.
+    """
+    while True:
+        pid, status = os.waitpid(-1, os.WNOHANG | (os.WUNTRACED if also_stop else 0))
+        if pid == 0:
+            return None
         if pid != worker:
             continue
         if not os.WIFSTOPPED(status):
@@ -130,33 +176,6 @@ def _remove_cgroups(worker: int) -> None:
     from holdfast.process.cgroup_tree import remove_cgroups  # not needed before
 
     remove_cgroups(worker)
-
-
-def _stop_at_signals(worker: int) -> None:
-    def stop(number: int, frame: object) -> None:
-        os.kill(worker, signal.SIGTERM)
-        signal.setitimer(signal.ITIMER_REAL, _STOP_LIMIT)
-
-    def give_up(number: int, frame: object) -> None:
-        os.kill(worker, signal.SIGKILL)
-
-    signal.signal(signal.SIGALRM, give_up)
-    for number in _STOP_SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, stop)
-
-
-def _forward_signals(numbers: Iterable[signal.Signals], held: int) -> None:
-    os.set_blocking(held, False)
-
-    def forward(number: int, frame: object) -> None:
-        try:  # noqa: SIM105 - contextlib would be one import more
-            os.write(held, bytes([number]))
-        except OSError:
-            pass  # the worker has ended, or has 65,536 signals to look at
-
-    for number in numbers:
-        signal.signal(number, forward)
 
 
 def _do_nothing(number: int, frame: object) -> None:
@@ -210,9 +229,12 @@ def stop_this_process() -> None:
 
     Where no shell looks after it the system does not stop it: nobody stops for ever.
     """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
     handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     signal.raise_signal(signal.SIGTSTP)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])  # stops here
     signal.signal(signal.SIGTSTP, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def become_subreaper() -> None:

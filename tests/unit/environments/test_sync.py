@@ -140,11 +140,8 @@ def script(code: str, folder: Path) -> subprocess.Popen[str]:
 @pytest.mark.slow
 def test_an_interrupt_ends_the_command_and_is_raised(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "life")
-    # A shell's background job, which this may be, is started with interrupts ignored.
     code = """
-import signal
 from holdfast import sync
-signal.signal(signal.SIGINT, signal.default_int_handler)
 with sync.connect() as env:
     try:
         env.run("exec 9>life; echo >&9; sleep 600 & sleep 600")
@@ -166,9 +163,8 @@ def test_an_interrupt_just_before_the_wait_is_heard(tmp_path: Path) -> None:
     """It is noted and ends no wait: as in the moment before a wait for a lock begins."""
     os.mkfifo(tmp_path / "life")
     code = """
-import _thread, signal, threading
+import _thread, threading
 from holdfast import sync
-signal.signal(signal.SIGINT, signal.default_int_handler)
 def interrupt():
     with open("life") as life:
         life.readline()

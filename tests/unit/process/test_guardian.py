@@ -99,7 +99,8 @@ def test_a_signal_asks_the_worker_to_stop(name: str) -> None:
     work = """
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
         say("ready")
-        signal.pause()
+        while True:
+            time.sleep(0.01)
     """
     with guarded(work) as process:
         assert line(process) == "ready"
@@ -118,6 +119,21 @@ def test_signals_can_be_handed_to_the_worker_instead() -> None:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM):
             process.send_signal(number)
             assert line(process) == str(number.value)
+
+
+@pytest.mark.slow
+def test_no_signal_of_many_is_lost() -> None:
+    """Each comes when the guardian has just handed on the one before, and waits again."""
+    work = """
+        say("ready")
+        while data := os.read(lifeline, 100):
+            os.write(1, b"%d\\n" % data[0])
+    """
+    with guarded(work, forward="(signal.SIGUSR1,)") as process:
+        assert line(process) == "ready"
+        for _ in range(3000):
+            process.send_signal(signal.SIGUSR1)
+            assert line(process) == str(signal.SIGUSR1.value)
 
 
 def test_a_signal_that_is_handed_on_does_not_count_when_it_comes_directly() -> None:
