@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import sys
+import time
 
 __all__ = ["main"]
 
@@ -56,6 +57,7 @@ def main(argv: list[str]) -> int:
     ended = os.pidfd_open(command)
     _tell(b"started %d\n" % command)
     _let_go_of_streams()
+    heard = _hear_signals()
     # Orphans of the command come here to be reaped; the command's number stays its own.
     signal.signal(signal.SIGCHLD, lambda number, frame: reap_children(spare=(command,)))
     first: int | None = _SOCKET
@@ -63,14 +65,14 @@ def main(argv: list[str]) -> int:
         for number in _STOP_SIGNALS:
             signal.signal(number, _stop)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
-        first = _wait(_SOCKET, watched, ended)
+        first = _wait(_SOCKET, watched, ended, heard=heard)
     except _Stopped:
         pass
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if first != ended:
         _signal_group(command, signal.SIGTERM)
-        _wait(ended, limit=float(grace))
+        _wait(ended, heard=heard, limit=float(grace))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _signal_group(command, signal.SIGKILL)
     kill_all_children()
@@ -106,13 +108,34 @@ def _let_go_of_streams() -> None:
     os.close(null)
 
 
-def _wait(*descriptors: int, limit: float | None = None) -> int | None:
+def _hear_signals() -> int:
+    """
+    A descriptor that can be read when a signal has come.
+
+    The interpreter itself does not hear of one that comes just before it begins to wait.
+    """
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    return heard
+
+
+def _wait(*descriptors: int, heard: int, limit: float | None = None) -> int | None:
     """The first that has come to its end; none if nothing did for so many seconds."""
     poll = select.poll()
-    for fd in descriptors:
+    for fd in (*descriptors, heard):
         poll.register(fd, select.POLLIN)
-    found = poll.poll(None if limit is None else limit * 1000)
-    return found[0][0] if found else None
+    deadline = None if limit is None else time.monotonic() + limit
+    while True:
+        left = None if deadline is None else max(deadline - time.monotonic(), 0) * 1000
+        found = {fd for fd, _ in poll.poll(left)}
+        if heard in found:
+            os.read(heard, 4096)  # the handlers are called here
+        for fd in descriptors:
+            if fd in found:
+                return fd
+        if not found:
+            return None
 
 
 def _stop(number: int, frame: object) -> None:
