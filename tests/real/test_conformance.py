@@ -79,25 +79,57 @@ def starting(lines: Sequence[str], *words: str) -> set[str]:
     return {line[1].rstrip(":") for line in split if len(line) > 1 and line[0] in words}
 
 
-def play_processes(*options: str, limit: float) -> tuple[set[str], set[str]]:
-    """Run the cases on processes; returns all that ran, and those that failed."""
-    text = output(PROCESSES, *options, "--verbose", limit=limit)
-    assert SUMMARY.search(text), text[-500:]
-    failed = starting(text.splitlines(), "FAIL")
-    return failed | starting(text.splitlines(), "PASS", "pass", "ok"), failed
+def played(cases: str, play: Callable[[Sequence[str]], tuple[set[str], set[str]]]) -> set[str]:
+    """
+    Play a set of cases, compare what failed with the page, and return all that ran.
+
+    Some of them allow a fraction of a second, which is not enough on a busy machine: one that
+    fails and ought to pass gets a second chance.
+
+    Args:
+        cases: What the page calls the set.
+        play: Plays the cases with these names, or all of them without any, and returns all
+            that ran, and those that failed.
+    """
+    ran, failed = play(())
+    if suspects := failed - deliberate(cases):
+        failed -= suspects - play(sorted(suspects))[1]
+    check(cases, ran, failed)
+    return ran
 
 
-def play_files(url: str, *, limit: float) -> tuple[set[str], set[str]]:
-    """Run the cases on files and HTTP, which name only what failed."""
-    listed = output(FILES, "--list", limit=limit).splitlines()
-    text = output(FILES, "--url", url, limit=limit)
-    failed = starting(text.splitlines(), "MISMATCH")
-    summary = SUMMARY.search(text)
-    assert summary, text[-500:]
-    assert int(summary[2]) == len(failed)
-    names = {line.split()[1] for line in listed[:-1]}
-    assert int(summary[1]) == len(names - failed)
-    return names, failed
+def only(names: Sequence[str]) -> list[str]:
+    return [option for name in names for option in ("--only", name)]
+
+
+def play_processes(*options: str, limit: float) -> set[str]:
+    """The cases on processes."""
+
+    def play(names: Sequence[str]) -> tuple[set[str], set[str]]:
+        text = output(PROCESSES, *options, *only(names), "--verbose", limit=limit)
+        assert SUMMARY.search(text), text[-500:]
+        failed = starting(text.splitlines(), "FAIL")
+        ran = failed | starting(text.splitlines(), "PASS", "pass", "ok")
+        return ran, failed
+
+    return played(PROCESSES, play)
+
+
+def play_files(url: str, *, limit: float) -> set[str]:
+    """The cases on files and HTTP, which name only what failed."""
+
+    def play(names: Sequence[str]) -> tuple[set[str], set[str]]:
+        listed = output(FILES, "--list", *only(names), limit=limit).splitlines()
+        text = output(FILES, "--url", url, *only(names), limit=limit)
+        failed = starting(text.splitlines(), "MISMATCH")
+        summary = SUMMARY.search(text)
+        assert summary, text[-500:]
+        assert int(summary[2]) == len(failed)
+        ran = {line.split()[1] for line in listed[:-1]}
+        assert int(summary[1]) == len(ran - failed)
+        return ran, failed
+
+    return played(FILES, play)
 
 
 def check_sandboxes(listed: str, text: str) -> None:
@@ -134,32 +166,30 @@ def check(cases: str, ran: set[str], failed: set[str]) -> None:
     assert failed <= expected
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("options", [(), ("--concurrent-requests", "1")], ids=["default", "strict"])
 def test_a_server_that_the_cases_start(options: tuple[str, ...]) -> None:
-    ran, failed = play_processes("--spawn", server(*options), limit=110)
-    check(PROCESSES, ran, failed)
+    ran = play_processes("--spawn", server(*options), limit=110)
     assert deliberate(PROCESSES) <= ran, "a case on the page is none"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_server_on_its_standard_streams() -> None:
-    check(PROCESSES, *play_processes("--cmd", server("--listen", "stdio"), limit=110))
+    play_processes("--cmd", server("--listen", "stdio"), limit=110)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_server_that_listens_with_the_slow_cases() -> None:
     with serving() as listening:
-        check(PROCESSES, *play_processes("--url", listening.url, "--slow", limit=290))
+        play_processes("--url", listening.url, "--slow", limit=140)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("options", [(), ("--concurrent-requests", "1")], ids=["default", "strict"])
 def test_files_and_http(options: tuple[str, ...]) -> None:
     with serving(*options, env=without_proxies(), umask=0o022) as listening:
-        ran, failed = play_files(listening.url, limit=110)
-    check(FILES, ran, failed)
+        ran = play_files(listening.url, limit=110)
     assert deliberate(FILES) <= ran, "a case on the page is none"
 
 
@@ -186,23 +216,32 @@ def play_codex(chosen: Callable[[str], bool], *, limit: float) -> None:
     """Let the real Codex play those of its recorded scenarios on our server that are chosen."""
     script = [sys.executable, str(recorded(CODEX) / "run_real_client.py")]
     listed = printed([*script, "--list"], limit=10).splitlines()
-    names = [name for name in (line.split()[0] for line in listed if line) if chosen(name)]
-    options = [option for name in names for option in ("--scenario", name)]
-    serve = ["--serve", " ".join([*HOLDFAST, "serve"])]
-    text = printed([*script, *serve, *options], limit=limit, env=without_proxies())
-    failed = starting(text.splitlines(), "FAIL")
-    assert failed | starting(text.splitlines(), "pass") == set(names)
-    check(CODEX, set(names), failed)
+    all_names = [name for name in (line.split()[0] for line in listed if line) if chosen(name)]
+
+    def play(names: Sequence[str]) -> tuple[set[str], set[str]]:
+        options = [option for name in names or all_names for option in ("--scenario", name)]
+        serve = ["--serve", " ".join([*HOLDFAST, "serve"])]
+        text = printed([*script, *serve, *options], limit=limit, env=without_proxies())
+        failed = starting(text.splitlines(), "FAIL")
+        ran = failed | starting(text.splitlines(), "pass")
+        assert ran == set(names or all_names)
+        return ran, failed
+
+    played(CODEX, play)
+
+
+def needs_sandbox(name: str) -> bool:
+    return name.startswith(("sandbox", "apply_patch"))
 
 
 @pytest.mark.real
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_codex_in_a_sandbox() -> None:
-    play_codex(lambda name: name.startswith(("sandbox", "apply_patch")), limit=50)
+    play_codex(needs_sandbox, limit=50)
 
 
 @pytest.mark.real
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_codex() -> None:
-    play_codex(lambda name: True, limit=290)
+    play_codex(lambda name: not needs_sandbox(name), limit=140)
