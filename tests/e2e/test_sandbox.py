@@ -1,7 +1,9 @@
 """Processes in a sandbox, over the wire: starts, ends, signals, terminals, denials, limits."""
 
+import asyncio
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from tests.e2e.wire import (
     HOLDFAST,
+    LIMIT,
     Client,
     children,
     connect,
@@ -545,7 +548,18 @@ async def test_many_starts_at_once_leave_nothing(
     client: Client, server_pid: int, ws: Path, workspace: dict[str, Any]
 ) -> None:
     async def descriptors() -> int:
-        return len(os.listdir(f"/proc/{server_pid}/fd"))
+        """How many it has, once those of places that were removed are closed."""
+        async with asyncio.timeout(LIMIT):
+            while any(link.endswith(" (deleted)") for link in links()):  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.001)
+        return len(links())
+
+    def links() -> list[str]:
+        found: list[str] = []
+        for fd in Path(f"/proc/{server_pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                found.append(os.readlink(fd))
+        return found
 
     await client.run_shell("exit 0", sandbox=workspace, cwd=file_uri(ws))
     before = await descriptors()

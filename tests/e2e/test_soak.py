@@ -155,10 +155,12 @@ async def test_two_thousand_sandboxed_processes_leave_nothing_behind(tmp_path: P
             commands.seen.clear()
             await commands.run(client, 2_000)
             after = await server.settled()
+            async with asyncio.timeout(LIMIT):
+                while after["descriptors"] != before["descriptors"]:
+                    after = await server.measure()  # the last are closed in a thread
             # All kinds of ends have been among them.
             assert set(commands.seen) == {"0", "1", "3", "101", "127", "137", "denied", "refused"}
             assert after["children"] == 0
-            assert after["descriptors"] == before["descriptors"]
             assert after["tasks"] == before["tasks"]
             assert after["kilobytes"] - before["kilobytes"] < 8 * 1024
             assert commands.traces(server) == traces

@@ -27,7 +27,7 @@ from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.audit import LandlockLog
 from holdfast.sandbox.landlock import Ruleset
 from holdfast.sandbox.stage import STAGE_PATH, make_stage
-from holdfast.sandbox.verify import Planned, fault, read_table
+from holdfast.sandbox.verify import MountTable, Planned, fault, read_table
 
 __all__ = ["EMPTY_FD", "Enclosure", "start_enclosed"]
 
@@ -201,13 +201,15 @@ async def _complete(
         OSError: The kernel does not let it into its cgroup.
     """
     if to_verify or cgroup is not None:
+        # While it is being built.
+        host = read_table(_mounts("self")) if to_verify else {}
         first = await report.built()
         if first is None:
             return None
         if cgroup is not None:
             cgroup.admit(first)
         if to_verify:
-            _verify(first, to_verify)
+            _verify(first, to_verify, host)
         report.go()
     return await report.ready()
 
@@ -264,14 +266,14 @@ def _readable(data: bytes, stack: ExitStack) -> int:
     return fd
 
 
-def _verify(pid: int, planned: Sequence[Planned]) -> None:
+def _verify(pid: int, planned: Sequence[Planned], host: MountTable) -> None:
     """
     See that all is mounted as planned, for a process inside.
 
     Raises:
         SpawnFailed: Something was changed meanwhile.
     """
-    host, inside = read_table(_mounts("self")), read_table(_mounts(pid))
+    inside = read_table(_mounts(pid))
     path = fault(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
     if path is not None and inside:  # or it has ended, and that will be seen
         raise SpawnFailed(f"{path} was changed while the sandbox was built: try again")

@@ -21,6 +21,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
+from holdfast.sandbox.closer import close_soon
+
 __all__ = ["MountTargets"]
 
 _MARK = "user.holdfast.mount-target"
@@ -99,13 +101,21 @@ class _Place:
                     os.getxattr(self.fd, _MARK)
                     self._ours = True
 
-    def let_go(self) -> None:
-        """Remove it, if a sandbox made it, nobody else uses it and it is still empty."""
+    def let_go(self) -> int | None:
+        """
+        Remove it, if a sandbox made it, nobody else uses it and it is still empty.
+
+        Returns:
+            Its descriptor if it was removed, which the caller closes.
+        """
+        removed = None
         if self.fd is not None and self._ours:
             with suppress(OSError):  # in use, not empty, or gone
                 fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(self._folder, self._name, os.fstat(self.fd))
+                if _remove(self._folder, self._name, os.fstat(self.fd)):
+                    removed, self.fd = self.fd, None
         self._close()
+        return removed
 
     def _close(self) -> None:
         os.close(self._folder)
@@ -181,11 +191,16 @@ class MountTargets:
             self._forget(paths)
 
     def _forget(self, paths: Iterable[str]) -> None:
+        removed: list[int] = []
         for path in sorted(paths, key=len, reverse=True):  # what is inside another goes first
             place = self._places[path]
             if place.users == 0:
                 del self._places[path]
-                place.let_go()
+                fd = place.let_go()
+                if fd is not None:
+                    removed.append(fd)
+        if removed:
+            close_soon(removed)
 
 
 def _open_folder(path: str) -> int:
@@ -218,16 +233,19 @@ def _make(folder: int, name: str, kind: Literal["directory", "file"]) -> bool:
     return True
 
 
-def _remove(folder: int, name: str, known: os.stat_result) -> None:
+def _remove(folder: int, name: str, known: os.stat_result) -> bool:
     """Remove an empty folder or file, if it is the one that is known."""
     there = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if (known.st_dev, known.st_ino) != (there.st_dev, there.st_ino):
-        return
+        return False
     if stat.S_ISDIR(there.st_mode):
         # Which an empty one allows, and no other.
         _as_owner(folder, lambda: os.rmdir(name, dir_fd=folder))
     elif stat.S_ISREG(there.st_mode) and there.st_size == 0:
         _as_owner(folder, lambda: os.unlink(name, dir_fd=folder))
+    else:
+        return False
+    return True
 
 
 def _as_owner(folder: int, change: Callable[[], None]) -> None:

@@ -1,0 +1,42 @@
+"""Descriptors that are closed a moment later."""
+
+import os
+import select
+
+from holdfast.sandbox.closer import close_soon
+
+LIMIT_MS = 5_000
+
+
+def test_all_are_closed_in_time_whoever_comes_when() -> None:
+    for _ in range(3):
+        pipes = [os.pipe() for _ in range(8)]
+        close_soon([write for _, write in pipes[:5]])
+        close_soon([write for _, write in pipes[5:]])
+        assert_ended([read for read, _ in pipes])
+
+
+def test_a_fork_has_a_thread_of_its_own() -> None:
+    read, write = os.pipe()
+    close_soon([os.dup(write)])  # so that there is one before
+    pid = os.fork()
+    if pid == 0:
+        try:
+            own, other = os.pipe()
+            close_soon([other])
+            assert_ended([own])
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    os.close(write)
+    assert_ended([read])
+
+
+def assert_ended(descriptors: list[int]) -> None:
+    """Each is the end of a pipe that nobody can write to any more."""
+    for fd in descriptors:
+        poll = select.poll()
+        poll.register(fd, 0)
+        assert poll.poll(LIMIT_MS) == [(fd, select.POLLHUP)]
+        os.close(fd)
