@@ -129,13 +129,10 @@ class StageReport:
         finally:
             loop.remove_reader(self._ours.fileno())
         try:
-            said, control, _, _ = self._ours.recvmsg(
-                _LONGEST,
-                socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_ERROR.size),
-                socket.MSG_CMSG_CLOEXEC,
-            )
-        except ConnectionResetError:  # it ended without having read what it was sent
-            return b"", None, []
+            said, control, _, _ = self._take_one()
+        except ConnectionResetError:
+            # It ended without having read what it was sent: its last words come after that.
+            said, control, _, _ = self._take_one()
         pid, fds = None, []
         for _, kind, data in control:
             if kind == socket.SCM_RIGHTS:
@@ -143,3 +140,10 @@ class StageReport:
             elif kind == socket.SCM_CREDENTIALS:
                 pid = _CREDENTIALS.unpack(data)[0]
         return said, pid, fds
+
+    def _take_one(self) -> tuple[bytes, list[tuple[int, int, bytes]], int, object]:
+        return self._ours.recvmsg(
+            _LONGEST,
+            socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_ERROR.size),
+            socket.MSG_CMSG_CLOEXEC,
+        )

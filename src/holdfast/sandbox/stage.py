@@ -44,7 +44,7 @@ STAGE_PATH: Final = "/dev/.holdfast"
 """Where the launcher puts it: in a directory that every sandbox has for itself."""
 
 BUILT: Final = b"b"
-"""What it says first of all, if it is to wait: all is mounted. `GO` lets it go on."""
+"""What it says first of all, if it is to wait: all is mounted. `GO` lets it start the command."""
 
 GO: Final = b"g"
 
@@ -169,10 +169,8 @@ def make_prologue(
     made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
     if wait:
-        # As in `_beginning`: there is no process 0, and a process 1 that is not its child.
-        told = _wait_for_word(made, failed)
-        scrap = made.data(bytes(_SIGINFO))
-        made.call("waitid", _ONE, told, scrap, _LOOK, failed={errno.EINVAL: failed})
+        _say_built(made, failed)
+        _wait_for_word(made, failed)
     _set_limits(made, limits, failed)
     words = [made.text(word) for word in argv]
     made.call("execve", made.text(program), _list(made, words), ENVIRONMENT, failed=failed)
@@ -182,12 +180,17 @@ def make_prologue(
     return made.image()
 
 
-def _wait_for_word(made: CallProgram, failed: Label) -> At:
-    """Say `BUILT` and wait for `GO`; 0 if there is nobody any more, and 1 otherwise."""
-    got = At(made.data(bytes(8)))
+def _say_built(made: CallProgram, failed: Label) -> None:
     made.call("write", _REPORT, made.data(BUILT), len(BUILT), failed=failed)
+
+
+def _wait_for_word(made: CallProgram, failed: Label) -> None:
+    """Wait for `GO`; without it, nobody is there any more."""
+    got = At(made.data(bytes(8)))
     made.call("read", _REPORT, made.data(GO), len(GO), result=got.address, failed=failed)
-    return got
+    # It is the number of bytes. There is no process 0, and a process 1 that is no child.
+    scrap = made.data(bytes(_SIGINFO))
+    made.call("waitid", _ONE, got, scrap, _LOOK, failed={errno.EINVAL: failed})
 
 
 def _set_limits(made: CallProgram, limits: Sequence[tuple[int, int, int]], failed: Label) -> None:
@@ -216,13 +219,16 @@ def _beginning(
     made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
     made.call("close_range", _REPORT + 1, _HIGHEST, 0)
-    # Without a word it is 0, which this call refuses.
-    allowed = _wait_for_word(made, failed) if wait else 1
-    made.call("prctl", _NO_NEW_PRIVILEGES, allowed, failed=failed)
+    if wait:
+        _say_built(made, failed)
+    made.call("prctl", _NO_NEW_PRIVILEGES, 1, failed=failed)
     if landlock is not None:
         _apply_landlock(made, landlock, log, terminal, failed)
     message, listener = _ready_message(made) if listen else (0, None)
     _load_filter(made, filter_program, listener, failed)
+    if wait:
+        # So late: whoever looks at what is built has done so meanwhile.
+        _wait_for_word(made, failed)
     child = At(made.data(bytes(8)))
     made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
     # There is no process 0, which is what the child has been told of.

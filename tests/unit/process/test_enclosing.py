@@ -6,11 +6,13 @@ import os
 import platform
 import shlex
 import signal
+import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 
 from holdfast.errors import SpawnFailed
@@ -399,6 +401,27 @@ async def test_a_sandbox_to_verify_that_cannot_be_built_is_an_error_of_the_start
             options=("--bind", MISSING, "/x"),
             to_verify=(planned("write", tmp_path),),
         )
+
+
+@pytest.mark.parametrize("verified", [False, True])
+async def test_a_sandbox_that_cannot_be_completed_is_one_too(
+    tmp_path: Path, verified: bool
+) -> None:
+    before = owned_pids()
+    folder = str(tmp_path)
+    wrong = msgspec.structs.replace(
+        enclosure("--bind", folder, folder), filter=struct.pack("<HBBI", 0xFFFF, 0, 0, 0)
+    )
+
+    with pytest.raises(SpawnFailed, match="could not be completed: Invalid argument"):
+        await start_enclosed(
+            wrong,
+            Launch("/bin/true", ["true"], "/"),
+            {},
+            to_verify=(planned("write", tmp_path),) if verified else (),
+        )
+
+    assert owned_pids() == before
 
 
 async def test_a_child_that_has_ended_takes_any_signal() -> None:

@@ -92,6 +92,15 @@ async def test_one_that_ends_without_having_heard_us_has_failed(report: StageRep
     report.go()  # which nobody hears
 
 
+async def test_its_last_words_are_heard_even_if_it_has_not_heard_ours(report: StageReport) -> None:
+    report.go()
+    report.theirs.send(error(errno.EINVAL, 8))
+    report.theirs.close()
+
+    with pytest.raises(SpawnFailed, match="could not be completed: Invalid argument"):
+        await report.ready()
+
+
 async def test_an_error_of_the_exec_is_told_after_that(report: StageReport) -> None:
     assert report.exec_error() is None  # nothing is said yet
 
