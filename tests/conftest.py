@@ -50,7 +50,7 @@ def nothing_is_left_behind() -> Iterator[None]:
     yield
     children = {pid: what for pid, what in _children().items() if pid not in children_before}
     assert not children, f"left running, or not waited for: {children}"
-    if left := _descriptors() - descriptors_before:
+    if _descriptors() - descriptors_before:
         gc.collect()  # closes what nobody holds any more
     deadline = time.monotonic() + 1.0
     while left := _descriptors() - descriptors_before:
