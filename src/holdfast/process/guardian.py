@@ -75,9 +75,10 @@ def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signal
     awaited = [n for n in forward or _STOP_SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
     restore_terminal = _remember_terminal() if forward else None
     lifeline, held = os.pipe()
+    # Inherited as ignored it would have the kernel reap the children of both.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # The guardian has no handlers: it waits for signals, and loses none. (The interpreter
     # would not hear of one that came just before it began to wait for the worker.)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*awaited, signal.SIGCHLD])
     global _guardian
     _guardian = os.getpid()

@@ -9,6 +9,7 @@ takes. Nobody else has to wait for that, least of all the start of the next comm
 import os
 import threading
 import time
+from contextlib import suppress
 from queue import SimpleQueue
 
 __all__ = ["close_soon"]
@@ -16,6 +17,8 @@ __all__ = ["close_soon"]
 _PAUSE = 0.003
 """Seconds to let others go first: by then the next command of a busy server is on its way."""
 
+_MOST_WAITING = 64
+"""How many may wait for the thread; whoever comes then waits for the disk."""
 
 _queue: SimpleQueue[list[int]] = SimpleQueue()
 _starting = threading.Lock()
@@ -25,6 +28,9 @@ _thread: threading.Thread | None = None
 def close_soon(descriptors: list[int]) -> None:
     """Close these in a moment; they are no longer the caller's."""
     global _thread
+    if _queue.qsize() >= _MOST_WAITING:
+        _close(descriptors)
+        return
     _queue.put(descriptors)
     with _starting:
         # A fork leaves the thread behind.
@@ -37,5 +43,12 @@ def _run() -> None:
     while True:
         descriptors = _queue.get()
         time.sleep(_PAUSE)
-        for fd in descriptors:
+        _close(descriptors)
+        while not _queue.empty():  # they have come meanwhile, and need no pause of their own
+            _close(_queue.get())
+
+
+def _close(descriptors: list[int]) -> None:
+    for fd in descriptors:
+        with suppress(OSError):  # it is closed all the same
             os.close(fd)

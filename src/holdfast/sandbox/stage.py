@@ -136,7 +136,7 @@ def make_stage(
         log: Whether that is to be logged; only a kernel that can knows how to be told.
         terminal: Whether its input is a terminal, to become its own.
         limits: What the command may use: resources, limits, and what it may raise them to.
-        wait: Whether somebody looks at what is mounted before it goes on.
+        wait: Whether somebody looks at what is mounted before the command is started.
 
     Raises:
         KeyError: Nothing is known of that processor.

@@ -91,8 +91,6 @@ def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]
             f"listening on {where.host} without auth would let anyone who can reach it run"
             " commands; add `--ws-auth …`, or `--insecure-no-auth` if that is really wanted"
         )
-    # Inherited as ignored it would have the kernel reap our children before we do.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     raise_descriptor_limit()
     # For all that is started here (sandbox spec 6): what crashes leaves no copy of its memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

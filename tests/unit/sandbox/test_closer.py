@@ -3,6 +3,9 @@
 import os
 import select
 
+import pytest
+
+from holdfast.sandbox import closer as module
 from holdfast.sandbox.closer import close_soon
 
 LIMIT_MS = 5_000
@@ -14,6 +17,20 @@ def test_all_are_closed_in_time_whoever_comes_when() -> None:
         close_soon([write for _, write in pipes[:5]])
         close_soon([write for _, write in pipes[5:]])
         assert_ended([read for read, _ in pipes])
+
+
+def test_who_comes_when_too_many_wait_closes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_WAITING", 0)
+    read, write = os.pipe()
+    close_soon([write])
+    assert select.select([read], [], [], 0)[0]
+    os.close(read)
+
+
+def test_what_cannot_be_closed_keeps_no_other_open() -> None:
+    read, write = os.pipe()
+    close_soon([-1, write])
+    assert_ended([read])
 
 
 def test_a_fork_has_a_thread_of_its_own() -> None:
