@@ -67,6 +67,13 @@ def test_the_status_of_the_worker_is_the_guardians() -> None:
         assert process.wait(LIMIT) == 7
 
 
+def test_a_parent_that_ignores_its_children_does_not_hide_the_status() -> None:
+    """What is ignored is inherited, and the kernel would tell nobody how the worker ended."""
+    ignoring = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    with guarded("return 7", before=ignoring) as process:
+        assert process.wait(LIMIT) == 7
+
+
 def test_a_worker_that_a_signal_kills_shows_in_the_status() -> None:
     with guarded("os.kill(os.getpid(), signal.SIGKILL)") as process:
         assert process.wait(LIMIT) == 137
