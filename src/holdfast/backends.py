@@ -1,12 +1,12 @@
 """
-The seams: what the layers above know of processes, wherever those live.
+The seams: processes, files and HTTP calls as the layers above see them.
 
 A local and a remote implementation pass the same contract tests, so a caller does
 not know which one it has. Seconds and native types here; the wire's units end below.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from holdfast.events import ProcessEvent, Verdict
 from holdfast.protocol.fs import (
@@ -18,10 +18,17 @@ from holdfast.protocol.fs import (
 )
 from holdfast.protocol.http import HttpRequestParams, HttpResponse
 from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import Enforcement, ReadResponse, StartParams, WriteStatus
+from holdfast.protocol.process import (
+    Enforcement,
+    ReadResponse,
+    StartParams,
+    StreamsAtEnd,
+    WriteStatus,
+)
 from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = [
+    "EventStream",
     "ExecBackend",
     "ExecProcess",
     "FileHandle",
@@ -32,6 +39,33 @@ __all__ = [
 ]
 
 
+class EventStream(Protocol):
+    """
+    The events of one process in order, up to its close.
+
+    Only one task may wait for the next event at a time. A wait that is cancelled loses
+    nothing. At least every 64 KiB or 64 events it lets the event loop run.
+    """
+
+    def __aiter__(self) -> Self: ...
+
+    async def __anext__(self) -> ProcessEvent:
+        """
+        Return the next event.
+
+        Raises:
+            OutputLost: Events are gone, and the stream was asked for without gaps.
+            ConnectionLost: The process cannot be reached any more, nor will be.
+        """
+
+    def close(self) -> None:
+        """Read no more, so that the process does not wait for it; harmless a second time."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
 class ExecProcess(Protocol):
     """One process that was started."""
 
@@ -40,32 +74,97 @@ class ExecProcess(Protocol):
         """The handle it was started with."""
 
     @property
+    def pid(self) -> int | None:
+        """The kernel's number for it where it runs; `None` if a server does not tell."""
+
+    @property
+    def remote(self) -> bool:
+        """True behind a connection: its events need time to arrive, and may be late."""
+
+    @property
     def enforcement(self) -> Enforcement | None:
-        """What its sandbox enforces; `None` without one, or if a server does not tell."""
+        """The layers its sandbox applied; `None` without one, or if a server does not tell."""
+
+    @property
+    def sandbox_type(self) -> str:
+        """The kind of sandbox it was started in, as on the wire: `none`, `linuxSeccomp`, …"""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How it ended, if that is known here by now; however far readers of events are."""
+
+    async def exited(self) -> Verdict:
+        """
+        Wait for the exit, not for the end of output; reads no events.
+
+        On a Codex server a lossless stream that is far behind holds the connection, and with
+        it the news of the exit.
+
+        Raises:
+            ConnectionLost: As for `events`.
+        """
+
+    async def wait(self) -> Verdict:
+        """
+        Wait for the close and return how it ended.
+
+        Raises:
+            ConnectionLost: As for `events`.
+        """
+
+    def events(
+        self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
+    ) -> EventStream:
+        """
+        Return everything that happens to it after a number, in order, up to the close.
+
+        A reader that falls behind by 1 MiB or 4,096 events makes the process wait. On a Codex
+        server, which can hold only a whole connection, it makes that wait; with `gaps` it
+        loses its oldest events instead.
+
+        Args:
+            after_seq: The last number the caller has. One that is beyond the end is no error:
+                the stream then has only what comes after it, and ends at the close.
+            gaps: Go on with a `Gap` where output is kept nowhere any more. Without it the
+                stream raises `OutputLost`, and a remote process whose output was lost while
+                its line was down fails, as in Codex.
+            stream_ends: Also report `StreamEnded`, where the server sends it.
+        """
 
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
         """
-        The retained output after a number.
+        Return the retained output after a number.
+
+        A closed process is answered from the copy on this side, also after its server has
+        forgotten it.
 
         Args:
-            after_seq: The last number the caller has.
+            after_seq: The last number the caller has; one beyond the end is no error.
             max_bytes: Stop before exceeding it, but never before the first chunk.
             wait: Seconds to wait for news if there are none.
+
+        Raises:
+            ConnectionLost: The server is lost, and the process was not closed before.
         """
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
         """
-        Write to its input; waits while its queue is full.
+        Write to its input; waits while its queue is full, but not for a lost line.
+
+        While the line is down the bytes are accepted here and go out when it is back.
 
         Args:
             data: May be empty.
             write_id: Bytes with an id that was accepted before are not written
                 again; a fresh one is made if none is given.
 
+        Returns:
+            `STDIN_CLOSED` if it has no input, or was terminated.
+
         Raises:
-            StdinClosed: It was terminated.
+            ConnectionLost: The server is lost for good.
         """
 
     async def close_stdin(self) -> None:
@@ -73,6 +172,7 @@ class ExecProcess(Protocol):
         Let it read the end of its input.
 
         Raises:
+            InvalidRequest: It has a terminal, whose input has no end.
             Unsupported: The server does not know how.
         """
 
@@ -81,6 +181,8 @@ class ExecProcess(Protocol):
         Change the size of its terminal.
 
         Raises:
+            InvalidParams: There is no such size.
+            InvalidRequest: It has no terminal.
             Unsupported: The server does not know how.
         """
 
@@ -90,34 +192,36 @@ class ExecProcess(Protocol):
 
         Args:
             name: `interrupt`, or where the server takes them a name like `SIGTERM`.
+
+        Raises:
+            InvalidParams: There is no such signal.
+            OperationFailed: The system refused; `errno` says why.
+            Unsupported: The server knows `interrupt` only.
         """
 
-    async def terminate(self, *, tree: bool = False) -> bool:
+    async def terminate(
+        self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
+    ) -> bool:
         """
-        Kill its group at once; whether it was running.
+        Kill its group at once; does not wait for a lost line.
+
+        While the line is down the process is marked here, and the call goes out later. What is
+        in its pipes when it dies is read first, up to 2 MiB of each stream.
 
         Args:
             tree: Also what left the group and is still below it: a child with a
                 session of its own, a job of a shell. A Codex server knows groups only.
-        """
+            left: Also what an exited process left in its group. A Codex server leaves it.
+            streams: `close` ends the output then, whoever still has it open; `keep` reads on
+                until its end, or until a reader closes it. A Codex server always closes.
 
-    def events(self) -> AsyncIterator[ProcessEvent]:
-        """
-        Everything that happens to it, in order and without loss, up to the close.
-
-        Begins with what is retained. A caller that falls behind makes the process
-        wait rather than lose anything.
+        Returns:
+            True if there was something to kill.
 
         Raises:
-            ConnectionLost: The process cannot be reached any more, nor will be.
-        """
-
-    async def wait(self) -> Verdict:
-        """
-        Wait for its close and tell how it ended.
-
-        Raises:
-            ConnectionLost: As for `events`.
+            InvalidParams: `streams` is another word.
+            OperationFailed: The system refused; `errno` says why.
+            ConnectionLost: The server is lost for good.
         """
 
 
@@ -128,10 +232,14 @@ class ExecBackend(Protocol):
         """
         Start one.
 
+        A line that breaks meanwhile is waited for; the process is started once, not twice.
+
         Raises:
-            Refused: The arguments are wrong, or the system said no.
-            RemoteError: The same, said by a server.
-            ConnectionLost: There is no connection to start it over.
+            InvalidParams: The arguments are wrong in themselves.
+            DuplicateProcess: The id is taken.
+            SpawnFailed: The system said no; `errno` says why, where it does.
+            Unsupported: The server lacks an extension that was asked for.
+            ConnectionLost: The server, or the session on it, is lost for good.
         """
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "MethodNotFound",
     "NotFound",
     "OperationFailed",
+    "OutputLost",
     "ProtocolError",
     "Refused",
     "RemoteError",
@@ -85,6 +86,23 @@ class CommandFailed(HoldfastError):
     def __init__(self, message: str, completed: "Completed") -> None:
         super().__init__(message)
         self.completed = completed
+
+
+class OutputLost(HoldfastError):
+    """
+    Output that a stream should have without loss is kept nowhere any more.
+
+    `first_seq` and `last_seq` are the numbers that are gone. A stream that is asked for
+    with `gaps=True` goes on instead.
+    """
+
+    def __init__(self, first_seq: int, last_seq: int) -> None:
+        super().__init__(
+            f"output from sequence {first_seq} through {last_seq} is no longer retained;"
+            " ask for the events with gaps=True to go on without it"
+        )
+        self.first_seq = first_seq
+        self.last_seq = last_seq
 
 
 class ConnectionLost(HoldfastError):

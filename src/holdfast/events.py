@@ -1,5 +1,5 @@
 """
-What happens to a process, in the words of the seams: output, one exit, one close.
+Events of one process, as the seams name them: output, one exit, one close.
 
 The reason of an end is recorded at the place where it is known. The wire has room
 for an exit code only (exec-server spec 8.3); the verdict tells apart what that
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.protocol.process import NetworkAttempt, OutputChunk
+from holdfast.protocol.process import NetworkAttempt, OutputChunk, OutputStream
 
 __all__ = [
     "UNKNOWN_DENIAL",
@@ -19,8 +19,12 @@ __all__ = [
     "Denial",
     "DenialKind",
     "Exited",
+    "Gap",
+    "LimitKind",
+    "LogEntry",
     "ProcessEvent",
     "Reason",
+    "StreamEnded",
     "Verdict",
 ]
 
@@ -46,6 +50,24 @@ class Reason(StrEnum):
     """It never ran."""
     LOST = "lost"
     """Nobody knows: its status was taken by somebody else."""
+
+
+class LimitKind(StrEnum):
+    """The limit that ended a command, by its name on the wire."""
+
+    MEMORY = "memory"
+    """Memory of all its processes together."""
+    ADDRESS_SPACE = "addressSpace"
+    """Address space of one of its processes."""
+    CPU_TIME = "cpuTime"
+    """Processor time of one of its processes."""
+    PROCESSES = "processes"
+    OPEN_FILES = "openFiles"
+    OUTPUT = "output"
+    """Bytes written to stdout and stderr together."""
+    WALL_TIME = "wallTime"
+    OTHER = "other"
+    """A newer server named a limit that this version does not know."""
 
 
 class DenialKind(StrEnum):
@@ -100,6 +122,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The signal that killed it, whoever sent it."""
     detail: str | None = None
     """A text for a person, where there is more to say."""
+    limit: LimitKind | None = None
+    """The limit that ended it; set exactly when the reason is `LIMIT`."""
     denial: Denial | None = None
     """Set if it failed and its sandbox seems to be the cause."""
     network_attempts: tuple[NetworkAttempt, ...] = ()
@@ -152,8 +176,40 @@ class Closed(msgspec.Struct, frozen=True):
     seq: int
 
 
-ProcessEvent = OutputChunk | Exited | Closed
-"""One entry of the log of a process; `seq` numbers all kinds together, from 1."""
+class Gap(msgspec.Struct, frozen=True):
+    """
+    Numbers whose events are gone: nobody keeps that output any more.
+
+    Only a stream that was asked for with `gaps=True` has it; any other one fails there.
+    """
+
+    first_seq: int
+    last_seq: int
+
+    @property
+    def seq(self) -> int:
+        """The last number it stands for; the next event has the one after it."""
+        return self.last_seq
+
+
+class StreamEnded(msgspec.Struct, frozen=True):
+    """
+    One stream of a process has reached its end, while others may go on.
+
+    It has no number of its own, and a Codex server does not send it. Only a stream that
+    was asked for with `stream_ends=True` has it. With `Closed`, every stream has ended.
+    """
+
+    stream: OutputStream
+    seq: int
+    """The number of the last event before it."""
+
+
+LogEntry = OutputChunk | Exited | Closed
+"""One numbered entry of the log of a process; `seq` counts all kinds together, from 1."""
+
+ProcessEvent = LogEntry | Gap | StreamEnded
+"""One item of an event stream."""
 
 
 def _signal_name(number: int) -> str:

@@ -25,7 +25,7 @@ from holdfast.errors import (
     RemoteProtocolError,
     Unsupported,
 )
-from holdfast.events import ProcessEvent
+from holdfast.events import LogEntry
 from holdfast.protocol import codes
 from holdfast.protocol.base import Empty, Method
 from holdfast.protocol.handshake import (
@@ -321,7 +321,7 @@ class ExecServerClient:
 
     # -- LinkOwner
 
-    def deliver(self, process_id: str, event: ProcessEvent) -> None:
+    def deliver(self, process_id: str, event: LogEntry) -> None:
         process = self._processes.get(process_id)
         if process is not None:
             try:
@@ -333,7 +333,7 @@ class ExecServerClient:
         process = self._processes.get(event.process_id)
         if process is not None:
             try:
-                process.exited(event)
+                process.deliver_exit(event)
             except RemoteProtocolError as error:
                 self._fail_process(process, error)
 

@@ -11,7 +11,7 @@ import pybase64
 
 from holdfast.connection import Connection
 from holdfast.errors import ConnectFailed, ConnectionLost, MalformedMessage, RemoteProtocolError
-from holdfast.events import Closed, ProcessEvent
+from holdfast.events import Closed, LogEntry
 from holdfast.protocol import codes
 from holdfast.protocol.base import Empty, Method
 from holdfast.protocol.envelope import Notification, Request
@@ -60,7 +60,7 @@ class TooManyCalls(RemoteProtocolError):
 class LinkOwner(Protocol):
     """The client a link belongs to."""
 
-    def deliver(self, process_id: str, event: ProcessEvent) -> None:
+    def deliver(self, process_id: str, event: LogEntry) -> None:
         """Something happened to a process."""
 
     def deliver_exit(self, event: ExitedEvent) -> None:

@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from holdfast.client.reorder import Reorder
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed, Unsupported
-from holdfast.events import UNKNOWN_DENIAL, Closed, Exited, ProcessEvent, Reason, Verdict
-from holdfast.process.follow import EventStream, Followers
+from holdfast.events import UNKNOWN_DENIAL, Closed, Exited, LogEntry, Reason, Verdict
+from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.output import OutputLog
 from holdfast.protocol import codes
 from holdfast.protocol.base import Base64
@@ -31,6 +31,7 @@ from holdfast.protocol.process import (
     ReadResponse,
     ResizeParams,
     SignalParams,
+    StreamsAtEnd,
     TerminateParams,
     WriteParams,
     WriteResponse,
@@ -52,6 +53,8 @@ class RemoteProcess:
     cost the wire nothing.
     """
 
+    remote = True
+
     def __init__(self, client: "ExecServerClient", process_id: str) -> None:
         self.process_id = process_id
         self._client = client
@@ -64,7 +67,9 @@ class RemoteProcess:
         self._next_turn = asyncio.Event()
         self._terminated = False
         self.enforcement: Enforcement | None = None
-        self._followers = Followers(self._log, client.hold_receiving, client.release_receiving)
+        self.sandbox_type = "none"
+        self.pid: int | None = None
+        self._readers = EventReaders(self._log, client.hold_receiving, client.release_receiving)
         self._failure: HoldfastError | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -159,13 +164,24 @@ class RemoteProcess:
                 raise Unsupported(error.code, error.message, error.data) from error
             raise
 
-    async def terminate(self, *, tree: bool = False) -> bool:
+    async def terminate(
+        self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
+    ) -> bool:
         self._terminated = True
-        params = TerminateParams(process_id=self.process_id, tree=tree)
+        params = TerminateParams(process_id=self.process_id, tree=tree, left=left, streams=streams)
         return (await self._client.call_again(PROCESS_TERMINATE, params, cleanup=True)).running
 
-    def events(self) -> EventStream:
-        return self._followers.stream()
+    def events(
+        self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
+    ) -> LogEventStream:
+        return self._readers.stream(after_seq, gaps=gaps, stream_ends=stream_ends)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return self._log.verdict
+
+    async def exited(self) -> Verdict:
+        return await self.wait()  # until the exit is known apart from the close
 
     async def wait(self) -> Verdict:
         await asyncio.shield(self._ended)
@@ -181,7 +197,7 @@ class RemoteProcess:
         """The number of the last event that was published here."""
         return self._reorder.last
 
-    def deliver(self, event: ProcessEvent) -> None:
+    def deliver(self, event: LogEntry) -> None:
         """
         Take an event from the wire.
 
@@ -191,7 +207,7 @@ class RemoteProcess:
         if self._failure is None:
             self._publish(self._reorder.add(event))
 
-    def exited(self, event: ExitedEvent) -> None:
+    def deliver_exit(self, event: ExitedEvent) -> None:
         """Take the exit from the wire."""
         limit = None if event.limit is UNSET else event.limit
         attempts = () if event.network_attempts is UNSET else event.network_attempts
@@ -223,14 +239,14 @@ class RemoteProcess:
         if self._log.closed or self._failure is not None:
             return
         self._failure = error
-        self._followers.fail(error)
+        self._readers.fail(error)
         self._end()
 
     def _reason(self) -> Reason:
         # Only what was asked for here is known here; the wire has no more than a code.
         return Reason.TERMINATED if self._terminated else Reason.EXITED
 
-    def _publish(self, events: list[ProcessEvent]) -> None:
+    def _publish(self, events: list[LogEntry]) -> None:
         for event in events:
             if type(event) is OutputChunk:
                 self._log.append(event.stream, event.chunk)

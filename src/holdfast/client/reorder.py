@@ -8,7 +8,7 @@ any order, twice, or after a lost connection only as the answer to a read.
 from itertools import islice
 
 from holdfast.errors import RemoteProtocolError
-from holdfast.events import UNKNOWN_DENIAL, Closed, Exited, ProcessEvent, Reason, Verdict
+from holdfast.events import UNKNOWN_DENIAL, Closed, Exited, LogEntry, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, ReadResponse
 
 __all__ = ["MAX_EVENTS", "MAX_EVENT_BYTES", "Reorder"]
@@ -34,12 +34,12 @@ class Reorder:
     def __init__(self) -> None:
         self.last = 0
         """The number of the last event given back."""
-        self._waiting: dict[int, ProcessEvent] = {}
+        self._waiting: dict[int, LogEntry] = {}
         self._bytes = 0
         self._exit_known = False
         self._room = 1
 
-    def add(self, event: ProcessEvent) -> list[ProcessEvent]:
+    def add(self, event: LogEntry) -> list[LogEntry]:
         """
         Take an event and return those whose turn it is now. Old ones are ignored.
 
@@ -71,7 +71,7 @@ class Reorder:
         """Events may be missing from now on, until `catch_up` brings them."""
         self._room = _WHILE_RECOVERING
 
-    def catch_up(self, answer: ReadResponse, reason: Reason) -> list[ProcessEvent]:
+    def catch_up(self, answer: ReadResponse, reason: Reason) -> list[LogEntry]:
         """
         Take the answer to a read after `last`, and return what was missed.
 
@@ -110,8 +110,8 @@ class Reorder:
         )
         return due
 
-    def _due(self) -> list[ProcessEvent]:
-        due: list[ProcessEvent] = []
+    def _due(self) -> list[LogEntry]:
+        due: list[LogEntry] = []
         while self._waiting and (event := self._waiting.pop(self.last + 1, None)) is not None:
             self.last += 1
             if type(event) is OutputChunk:

@@ -5,10 +5,16 @@ from collections.abc import Awaitable
 
 from holdfast.errors import InvalidParams
 from holdfast.events import Reason, Verdict
-from holdfast.process.follow import EventStream, Followers
+from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.local import LocalProcess
 from holdfast.process.table import LocalProcesses
-from holdfast.protocol.process import Enforcement, ReadResponse, StartParams, WriteStatus
+from holdfast.protocol.process import (
+    Enforcement,
+    ReadResponse,
+    StartParams,
+    StreamsAtEnd,
+    WriteStatus,
+)
 
 __all__ = ["LocalBackend", "LocalExecProcess", "signal_number"]
 
@@ -55,9 +61,11 @@ class LocalBackend:
 class LocalExecProcess:
     """A process of this machine, seen through the seam."""
 
+    remote = False
+
     def __init__(self, process: LocalProcess) -> None:
         self._process = process
-        self._followers = Followers(process.log, process.hold_output, process.release_output)
+        self._readers = EventReaders(process.log, process.hold_output, process.release_output)
         self._write_id = 0
 
     @property
@@ -69,9 +77,16 @@ class LocalExecProcess:
         return self._process.enforcement
 
     @property
+    def sandbox_type(self) -> str:
+        return self._process.sandbox_type
+
+    @property
     def pid(self) -> int:
-        """The kernel's number for it; only a local process has one to tell."""
         return self._process.pid
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return self._process.log.verdict
 
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
@@ -98,11 +113,18 @@ class LocalExecProcess:
     async def signal(self, name: str) -> None:
         self._process.signal(signal_number(name))
 
-    async def terminate(self, *, tree: bool = False) -> bool:
+    async def terminate(
+        self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
+    ) -> bool:
         return self._process.terminate(tree=tree)
 
-    def events(self) -> EventStream:
-        return self._followers.stream()
+    def events(
+        self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
+    ) -> LogEventStream:
+        return self._readers.stream(after_seq, gaps=gaps, stream_ends=stream_ends)
+
+    async def exited(self) -> Verdict:
+        return await self._process.wait_exited()
 
     async def wait(self) -> Verdict:
         await self._process.wait_closed()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from holdfast.events import Reason, Verdict
-from holdfast.process.output import OutputLog
+from holdfast.process.output import LogListener, OutputLog
 from holdfast.protocol.process import OutputChunk, ProcessLimits
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class _Watched(Protocol):
     def terminate(self, reason: Reason = ...) -> bool: ...
 
 
-class Watchdog:
+class Watchdog(LogListener):
     """Kills a process that writes too much or takes too long."""
 
     def __init__(
@@ -103,12 +103,6 @@ class Watchdog:
         self._written += len(chunk.chunk)
         if self._written > limit:
             self._exceed(f"wrote more than {limit} bytes")
-
-    def exited(self, seq: int, verdict: Verdict) -> None:
-        pass
-
-    def closed(self, seq: int) -> None:
-        pass
 
 
 _BY_LIMIT = (Reason.LIMIT, Reason.EXITED, Reason.SIGNALED)

@@ -67,6 +67,8 @@ class LocalProcess:
         self.pid = child.pid
         self.tty = params.tty
         self.enforcement = enforcement
+        # Also for a profile that isolates nothing, as the real server says it (sandbox spec 4).
+        self.sandbox_type = "none" if params.sandbox is None else "linuxSeccomp"
         self.log = OutputLog()
         self.started = monotonic()
         self._loop = loop
@@ -126,6 +128,22 @@ class LocalProcess:
         except TimeoutError:
             pass
         return self.log.read(after_seq, max_bytes)
+
+    async def wait_exited(self) -> Verdict:
+        """Wait for the exit, whatever is still to be read."""
+        exited: asyncio.Future[None] = self._loop.create_future()
+
+        def done() -> None:
+            if not exited.done():
+                exited.set_result(None)
+
+        self.log.when_exited(done)
+        try:
+            await exited
+        finally:
+            self.log.forget_exit_callback(done)
+        assert self.log.verdict is not None  # what was waited for
+        return self.log.verdict
 
     async def wait_closed(self) -> None:
         """Wait until nothing more can come of it."""

@@ -7,12 +7,12 @@ what is kept is decided here alone (exec-server spec 8, 9, 13).
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple
 
-from holdfast.events import Closed, Exited, ProcessEvent, Verdict
+from holdfast.events import Closed, Exited, Gap, LogEntry, ProcessEvent, StreamEnded, Verdict
 from holdfast.protocol.process import OutputChunk, OutputStream, ReadResponse
 
-__all__ = ["MAX_RETAINED_BYTES", "MAX_RETAINED_CHUNKS", "LogListener", "OutputLog"]
+__all__ = ["MAX_RETAINED_BYTES", "MAX_RETAINED_CHUNKS", "LogListener", "OutputLog", "Retention"]
 
 MAX_RETAINED_BYTES = 1 << 20
 """Bytes of output kept for readers; the oldest whole chunks go first."""
@@ -21,17 +21,30 @@ MAX_RETAINED_CHUNKS = 50_000
 """Chunks kept, for processes that write a byte at a time."""
 
 
-class LogListener(Protocol):
-    """Told of every entry as it is made, in order. It must not raise."""
+class Retention(NamedTuple):
+    """Limits of a log; beyond them the oldest chunks are dropped unless they are pinned."""
+
+    max_bytes: int = MAX_RETAINED_BYTES
+    max_chunks: int = MAX_RETAINED_CHUNKS
+
+
+class LogListener:
+    """Told of every entry as it is made, in order. A method must not raise."""
 
     def output(self, chunk: OutputChunk) -> None:
-        """The process wrote something."""
+        """Take bytes that the process wrote."""
+
+    def stream_ended(self, event: StreamEnded) -> None:
+        """Take the end of one stream; not every log is told of it."""
 
     def exited(self, seq: int, verdict: Verdict) -> None:
-        """The process itself is gone; its children may still write."""
+        """Take the exit of the process itself; its children may still write."""
 
     def closed(self, seq: int) -> None:
-        """Nothing more will come."""
+        """Take the close, the last entry."""
+
+    def gap(self, gap: Gap) -> None:
+        """Take numbers whose events never reached this log."""
 
 
 def _seq(chunk: OutputChunk | None) -> int:
@@ -40,29 +53,27 @@ def _seq(chunk: OutputChunk | None) -> int:
 
 
 class OutputLog:
-    """What a process wrote and how it ended, under one numbering from 1."""
+    """Output and end of one process, under one numbering from 1."""
 
-    def __init__(
-        self,
-        *,
-        max_bytes: int = MAX_RETAINED_BYTES,
-        max_chunks: int = MAX_RETAINED_CHUNKS,
-    ) -> None:
+    def __init__(self, retention: Retention = Retention()) -> None:  # noqa: B008 - immutable
         self.next_seq = 1
         """The number the next entry will get."""
         self.verdict: Verdict | None = None
         """Set by the exit."""
         self.closed = False
+        self.pinned_after: int | None = None
+        """Chunks after this number are kept beyond the limits; `None` pins nothing."""
         self._exit_seq = 0
-        self._max_bytes = max_bytes
-        self._max_chunks = max_chunks
+        self._max_bytes, self._max_chunks = retention
         # Chunks in order; those before `_first` were evicted and left a hole
         # that is cut off now and then, so that eviction costs nothing.
         self._chunks: list[OutputChunk | None] = []
         self._first = 0
         self._retained = 0
+        self._stream_ends: list[StreamEnded] = []
         self._listeners: list[LogListener] = []
         self._wakers: list[Callable[[], None]] = []
+        self._exit_callbacks: list[Callable[[], None]] = []
 
     # -- writing
 
@@ -87,6 +98,25 @@ class OutputLog:
         self.next_seq += 1
         for listener in self._listeners:
             listener.exited(seq, verdict)
+        callbacks, self._exit_callbacks = self._exit_callbacks, []
+        for callback in callbacks:
+            callback()
+        self._wake()
+
+    def end_stream(self, stream: OutputStream) -> None:
+        """Note that nothing more comes on one stream; takes no number."""
+        event = StreamEnded(stream, self.next_seq - 1)
+        self._stream_ends.append(event)
+        for listener in self._listeners:
+            listener.stream_ended(event)
+
+    def skip_to(self, seq: int) -> None:
+        """Leave out the numbers before `seq`: their events were lost on the way here."""
+        gap = Gap(self.next_seq, seq - 1)
+        assert gap.first_seq <= gap.last_seq  # numbers only grow
+        self.next_seq = seq
+        for listener in self._listeners:
+            listener.gap(gap)
         self._wake()
 
     def close(self) -> None:
@@ -107,6 +137,8 @@ class OutputLog:
         ):
             chunk = self._chunks[self._first]
             assert chunk is not None  # only slots before `_first` are emptied
+            if self.pinned_after is not None and chunk.seq > self.pinned_after:
+                break
             self._retained -= len(chunk.chunk)
             self._chunks[self._first] = None
             self._first += 1
@@ -153,15 +185,28 @@ class OutputLog:
         """All output that is kept, oldest first."""
         return [chunk for chunk in self._chunks[self._first :] if chunk is not None]
 
-    def entries(self) -> list[ProcessEvent]:
-        """All that is retained, the exit and the close in their places."""
-        entries: list[ProcessEvent] = [c for c in self._chunks[self._first :] if c is not None]
-        if self.verdict is not None:
-            at = bisect_right(entries, self._exit_seq, key=lambda entry: entry.seq)
-            entries.insert(at, Exited(self._exit_seq, self.verdict))
-        if self.closed:
-            entries.append(Closed(self.next_seq - 1))
-        return entries
+    def entries(self, after_seq: int = 0) -> list[ProcessEvent]:
+        """Return everything retained after a number; a `Gap` stands for what is not."""
+        at = bisect_right(self._chunks, after_seq, lo=self._first, key=_seq)
+        numbered: list[LogEntry] = [c for c in self._chunks[at:] if c is not None]
+        if self.verdict is not None and self._exit_seq > after_seq:
+            place = bisect_right(numbered, self._exit_seq, key=lambda entry: entry.seq)
+            numbered.insert(place, Exited(self._exit_seq, self.verdict))
+        if self.closed and self.next_seq - 1 > after_seq:
+            numbered.append(Closed(self.next_seq - 1))
+        entries: list[ProcessEvent] = []
+        ends = [end for end in self._stream_ends if end.seq >= after_seq]
+        last = after_seq
+        for entry in numbered:
+            while ends and ends[0].seq <= last:
+                entries.append(ends.pop(0))
+            if entry.seq > last + 1:
+                entries.append(Gap(last + 1, entry.seq - 1))
+            entries.append(entry)
+            last = entry.seq
+        if self.next_seq - 1 > last:
+            entries.append(Gap(last + 1, self.next_seq - 1))
+        return entries + ends
 
     def has_news(self, after_seq: int = 0) -> bool:
         """Whether a read after that number answers at once, however long it may wait."""
@@ -172,8 +217,20 @@ class OutputLog:
 
     # -- watching
 
+    def when_exited(self, callback: Callable[[], None]) -> None:
+        """Call `callback` at the exit, once; at once if that was before."""
+        if self.verdict is None:
+            self._exit_callbacks.append(callback)
+        else:
+            callback()
+
+    def forget_exit_callback(self, callback: Callable[[], None]) -> None:
+        """Undo `when_exited`; harmless if it was called already."""
+        if callback in self._exit_callbacks:
+            self._exit_callbacks.remove(callback)
+
     def subscribe(self, listener: LogListener) -> None:
-        """Tell `listener` of all entries from now on."""
+        """Notify `listener` of all entries from now on."""
         self._listeners.append(listener)
 
     def unsubscribe(self, listener: LogListener) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import Child
-from holdfast.process.output import OutputLog
+from holdfast.process.output import OutputLog, Retention
 from holdfast.process.program import Launch
 from holdfast.process.pump import OutputPump
 from holdfast.process.shell_snapshot import (
@@ -79,7 +79,7 @@ class Snapshots:
             return None
         exited: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(child.pidfd, _done, exited)
-        log = OutputLog(max_bytes=CAPTURE_LIMIT)
+        log = OutputLog(Retention(max_bytes=CAPTURE_LIMIT))
         pump = OutputPump(self._loop, child.outputs[0][1], "stdout", log, lambda: None)
         try:
             async with asyncio.timeout(CAPTURE_TIMEOUT):

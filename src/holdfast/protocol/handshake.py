@@ -1,5 +1,7 @@
 """`initialize` and what a server tells about its machine (exec-server spec 4.1, 6)."""
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.protocol.base import Wire
 
 __all__ = [
@@ -17,6 +19,14 @@ class InitializeParams(Wire, frozen=True, kw_only=True):
 
     client_name: str
     resume_session_id: str | None = None
+    acknowledges: bool | UnsetType = UNSET
+    """
+    True from a Holdfast client: it acknowledges output with `process/ack`.
+
+    A Holdfast server then keeps what was not acknowledged, holds a process whose output
+    nobody fetches, lets the client take its session over from a connection that is dead
+    for the client only, and adds what Codex has no field for. A Codex server ignores it.
+    """
 
 
 class ShellInfo(Wire, frozen=True, kw_only=True):
@@ -58,6 +68,18 @@ class Capabilities(Wire, frozen=True, kw_only=True):
     """`process/signal` takes any signal by its name, such as `SIGTERM`."""
     process_limits: bool = False
     """`limits` at the start of a process."""
+    process_hold: bool = False
+    """`process/hold`: one process waits for its reader, and no other does."""
+    process_ack: bool = False
+    """
+    `process/ack`, and what `acknowledges` in `initialize` brings.
+
+    Output that was not acknowledged outlives a lost connection.
+    """
+    process_terminate_left: bool = False
+    """`left` and `streams` of `process/terminate`."""
+    process_unset: bool = False
+    """`unset` at the start of a process."""
 
 
 class EnvironmentInfo(Wire, frozen=True, kw_only=True):

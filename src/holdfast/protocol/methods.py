@@ -48,9 +48,11 @@ from holdfast.protocol.handshake import (
 )
 from holdfast.protocol.http import BodyDeltaEvent, HttpRequestParams, HttpResponse
 from holdfast.protocol.process import (
+    AckParams,
     ClosedEvent,
     CloseStdinParams,
     ExitedEvent,
+    HoldParams,
     ListResponse,
     OutputEvent,
     ReadParams,
@@ -59,6 +61,7 @@ from holdfast.protocol.process import (
     SignalParams,
     StartParams,
     StartResponse,
+    StreamEndedEvent,
     TerminateParams,
     TerminateResponse,
     WriteParams,
@@ -92,15 +95,18 @@ __all__ = [
     "INITIALIZE",
     "INITIALIZED",
     "METHODS",
+    "PROCESS_ACK",
     "PROCESS_CLOSED",
     "PROCESS_CLOSE_STDIN",
     "PROCESS_EXITED",
+    "PROCESS_HOLD",
     "PROCESS_LIST",
     "PROCESS_OUTPUT",
     "PROCESS_READ",
     "PROCESS_RESIZE",
     "PROCESS_SIGNAL",
     "PROCESS_START",
+    "PROCESS_STREAM_ENDED",
     "PROCESS_TERMINATE",
     "PROCESS_WRITE",
 ]
@@ -121,10 +127,13 @@ PROCESS_TERMINATE = Method("process/terminate", TerminateParams, TerminateRespon
 PROCESS_RESIZE = Method("process/resize", ResizeParams, Empty)
 PROCESS_CLOSE_STDIN = Method("process/closeStdin", CloseStdinParams, Empty)
 PROCESS_LIST = Method("process/list", Empty, ListResponse)
+PROCESS_HOLD = Method("process/hold", HoldParams, Empty)
+PROCESS_ACK = NotificationMethod("process/ack", AckParams)
 
 PROCESS_OUTPUT = NotificationMethod("process/output", OutputEvent)
 PROCESS_EXITED = NotificationMethod("process/exited", ExitedEvent)
 PROCESS_CLOSED = NotificationMethod("process/closed", ClosedEvent)
+PROCESS_STREAM_ENDED = NotificationMethod("process/streamEnded", StreamEndedEvent)
 
 FS_READ_FILE = Method("fs/readFile", ReadFileParams, ReadFileResponse)
 FS_OPEN = Method("fs/open", OpenParams, OpenResponse)
@@ -167,6 +176,7 @@ METHODS: tuple[Method[Any, Any], ...] = (
     PROCESS_RESIZE,
     PROCESS_CLOSE_STDIN,
     PROCESS_LIST,
+    PROCESS_HOLD,
     FS_READ_FILE,
     FS_OPEN,
     FS_READ_BLOCK,

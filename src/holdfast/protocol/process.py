@@ -10,12 +10,14 @@ from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = [
+    "AckParams",
     "CloseStdinParams",
     "ClosedEvent",
     "Enforcement",
     "EnvInherit",
     "EnvPolicy",
     "ExitedEvent",
+    "HoldParams",
     "ListResponse",
     "NetworkAttempt",
     "OutputChunk",
@@ -32,6 +34,8 @@ __all__ = [
     "StartMetadata",
     "StartParams",
     "StartResponse",
+    "StreamEndedEvent",
+    "StreamsAtEnd",
     "TerminalSize",
     "TerminateParams",
     "TerminateResponse",
@@ -42,6 +46,8 @@ __all__ = [
 ]
 
 OutputStream = Literal["stdout", "stderr", "pty"]
+StreamsAtEnd = Literal["close", "keep"]
+"""What `terminate` does with the output streams; see `TerminateParams.streams`."""
 EnvInherit = Literal["core", "all", "none"]
 
 _MAX_LIMIT = (1 << 63) - 1
@@ -158,6 +164,21 @@ class StartParams(Wire, frozen=True, kw_only=True):
     """Only with `tty`; 24 by 80 unless given. An extension of Holdfast."""
     limits: ProcessLimits | None = None
     """An extension of Holdfast."""
+    unset: list[str] | UnsetType = UNSET
+    """
+    Exact names of variables that the child does not get, whatever else sets them.
+
+    An extension of Holdfast. `envPolicy.exclude` takes patterns and ignores case, and `env`
+    overrides it; this removes after all of that.
+    """
+
+    def __post_init__(self) -> None:
+        for name in () if self.unset is UNSET else self.unset:
+            if not name or "=" in name or "\0" in name:
+                raise ValueError(
+                    f"unset has {name!r}, which is no name of a variable:"
+                    " it must not be empty or contain `=` or NUL"
+                )
 
 
 class Enforcement(Wire, frozen=True, kw_only=True):
@@ -174,6 +195,8 @@ class StartResponse(Wire, frozen=True, kw_only=True):
     sandbox_type: str = "none"
     enforcement: Enforcement | UnsetType = UNSET
     """Only where a layer was applied, and only from a Holdfast server."""
+    pid: int | UnsetType = UNSET
+    """The kernel's number for it there. Only from a Holdfast server to a Holdfast client."""
 
 
 class ReadParams(Wire, frozen=True, kw_only=True):
@@ -208,8 +231,10 @@ class ReadResponse(Wire, frozen=True, kw_only=True):
     exit_code: int | None
     closed: bool
     failure: str | None = None
-    """Always null on the wire; a client fills it when it lost the server for good."""
+    """Always null on the wire."""
     sandbox_denied: bool | None = False
+    exit: "ExitedEvent | UnsetType" = UNSET
+    """The exit as it was notified, if there was one. Only between Holdfast and Holdfast."""
 
 
 class WriteParams(Wire, frozen=True, kw_only=True):
@@ -241,6 +266,13 @@ class TerminateParams(Wire, frozen=True, kw_only=True, omit_defaults=True):
     process_id: str
     tree: bool = False
     """Also what is below it in other groups. An extension of Holdfast."""
+    left: bool = False
+    """Also what an exited process left in its group. An extension of Holdfast."""
+    streams: StreamsAtEnd = "close"
+    """
+    `close` ends the output once the pipes are empty, whoever still has them open; `keep`
+    reads on until their end. An extension of Holdfast.
+    """
 
 
 class TerminateResponse(Wire, frozen=True, kw_only=True):
@@ -276,7 +308,13 @@ class ExitedEvent(Wire, frozen=True, kw_only=True):
     sandbox_denied: bool | None = None
     """Absent only on a server older than the field."""
     limit: str | UnsetType = UNSET
-    """Which of its limits ended it, in words, if one did. An extension of Holdfast."""
+    """The kind of limit that ended it, if one did. An extension of Holdfast."""
+    detail: str | UnsetType = UNSET
+    """What there is to say beyond the reason, for a person. An extension of Holdfast."""
+    reason: str | UnsetType = UNSET
+    """Why it ended, in a word. Only between Holdfast and Holdfast."""
+    signal: int | UnsetType = UNSET
+    """The signal that killed it, if one did. Only between Holdfast and Holdfast."""
     network_attempts: list[NetworkAttempt] | UnsetType = UNSET
     """What its sandbox refused it, if it tried. An extension of Holdfast."""
 
@@ -284,6 +322,37 @@ class ExitedEvent(Wire, frozen=True, kw_only=True):
 class ClosedEvent(Wire, frozen=True, kw_only=True):
     process_id: str
     seq: int
+
+
+class StreamEndedEvent(Wire, frozen=True, kw_only=True):
+    """One stream has ended. An extension of Holdfast, sent to Holdfast clients only."""
+
+    process_id: str
+    stream: OutputStream
+    seq: int
+    """The number of the last event before it; it has none of its own."""
+
+
+class HoldParams(Wire, frozen=True, kw_only=True):
+    """
+    Stops or resumes the reading of one process's output, which then waits in its write.
+
+    An extension of Holdfast. Asking for what holds already changes nothing.
+    """
+
+    process_id: str
+    held: bool
+
+
+class AckParams(Wire, frozen=True, kw_only=True):
+    """
+    A notification of a client: it has all events up to this number.
+
+    An extension of Holdfast. Until then the server keeps them, also beyond its usual limits.
+    """
+
+    process_id: str
+    seq: U64
 
 
 class ResizeParams(Wire, frozen=True, kw_only=True):
@@ -316,6 +385,8 @@ class ProcessSummary(Wire, frozen=True, kw_only=True):
     reason: str | None
     """Why it ended, in a word: `exited`, `signaled`, `terminated`, `sessionExpired`, …"""
     next_seq: int
+    sandbox_type: str = "none"
+    enforcement: Enforcement | UnsetType = UNSET
 
 
 class ListResponse(Wire, frozen=True, kw_only=True):

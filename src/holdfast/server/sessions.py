@@ -16,6 +16,7 @@ from msgspec import UNSET
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason, Verdict
 from holdfast.process.local import LocalProcess
+from holdfast.process.output import LogListener
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol import codes
 from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED
@@ -75,7 +76,7 @@ class Session:
             process.hold_output(self)
 
 
-class _Push:
+class _Push(LogListener):
     """Turns the entries of one log into notifications, while there is somebody to notify."""
 
     __slots__ = ("_prefix", "_process_id", "_session")

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from holdfast.errors import SpawnFailed
 from holdfast.events import Reason, Verdict
 from holdfast.process.local import LocalProcess
+from holdfast.process.output import LogListener
 from holdfast.process.table import LocalProcesses, SlowStart
-from holdfast.protocol.process import OutputChunk, StartParams
+from holdfast.protocol.process import StartParams
 from holdfast.telemetry import ProcessRecord, StartRecord, Telemetry
 
 if TYPE_CHECKING:
@@ -92,20 +93,14 @@ class WatchedProcesses(LocalProcesses):
 _SANDBOX_TYPE = "linuxSeccomp"
 
 
-class _Exit:
+class _Exit(LogListener):
     """Waits in the log of a process for its exit, which may come long before its close."""
 
     def __init__(self, record: ProcessRecord) -> None:
         self._record = record
 
-    def output(self, chunk: OutputChunk) -> None:
-        pass
-
     def exited(self, seq: int, verdict: Verdict) -> None:
         self._record.finish(_result(verdict), verdict.exit_code)
-
-    def closed(self, seq: int) -> None:
-        pass
 
 
 def _result(verdict: Verdict) -> str:

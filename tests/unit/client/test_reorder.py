@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast.client.reorder import MAX_EVENT_BYTES, MAX_EVENTS, Reorder
 from holdfast.errors import RemoteProtocolError
-from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
+from holdfast.events import Closed, Exited, LogEntry, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, ReadResponse
 
 VERDICT = Verdict(reason=Reason.EXITED, exit_code=3)
@@ -16,16 +16,16 @@ def output(seq: int, data: bytes = b"x") -> OutputChunk:
     return OutputChunk(seq=seq, stream="stdout", chunk=data)
 
 
-def life(outputs: int, *, exit_at: int) -> list[ProcessEvent]:
+def life(outputs: int, *, exit_at: int) -> list[LogEntry]:
     """A whole life in order: so many outputs with the exit among them, and the close."""
-    events: list[ProcessEvent] = [
+    events: list[LogEntry] = [
         Exited(seq, VERDICT) if seq == exit_at else output(seq, b"%d" % seq)
         for seq in range(1, outputs + 2)
     ]
     return [*events, Closed(outputs + 2)]
 
 
-def answer(events: list[ProcessEvent], after: int) -> ReadResponse:
+def answer(events: list[LogEntry], after: int) -> ReadResponse:
     """What a server that retained everything answers to a read when so much has happened."""
     exited = any(isinstance(event, Exited) for event in events)
     return ReadResponse(
@@ -45,7 +45,7 @@ lives = st.integers(0, 40).flatmap(
 @pytest.mark.requirement("client.order")
 @given(lives.flatmap(lambda events: st.tuples(st.just(events), st.permutations(events * 2))))
 def test_events_in_any_order_and_twice_come_out_once_and_in_order(
-    case: tuple[list[ProcessEvent], list[ProcessEvent]],
+    case: tuple[list[LogEntry], list[LogEntry]],
 ) -> None:
     events, arrivals = case
     reorder = Reorder()
@@ -65,11 +65,11 @@ def test_events_in_any_order_and_twice_come_out_once_and_in_order(
     )
 )
 def test_a_read_after_any_loss_completes_the_events(
-    case: tuple[list[ProcessEvent], set[ProcessEvent], int, int],
+    case: tuple[list[LogEntry], set[LogEntry], int, int],
 ) -> None:
     events, arrived, cut, read = sorted_cuts(case)
     reorder = Reorder()
-    out: list[ProcessEvent] = []
+    out: list[LogEntry] = []
     for event in events[:cut]:
         if event in arrived:
             out += reorder.add(event)
@@ -81,8 +81,8 @@ def test_a_read_after_any_loss_completes_the_events(
 
 
 def sorted_cuts(
-    case: tuple[list[ProcessEvent], set[ProcessEvent], int, int],
-) -> tuple[list[ProcessEvent], set[ProcessEvent], int, int]:
+    case: tuple[list[LogEntry], set[LogEntry], int, int],
+) -> tuple[list[LogEntry], set[LogEntry], int, int]:
     events, arrived, *cuts = case
     cut, read = sorted(cuts)
     return events, arrived, cut, read
@@ -137,7 +137,7 @@ def test_the_event_that_closes_the_gap_is_taken_however_much_waits() -> None:
 def test_more_may_wait_while_the_answer_to_a_read_is_on_its_way() -> None:
     reorder = Reorder()
     reorder.interrupted()
-    events: list[ProcessEvent] = [output(seq, bytes(8192)) for seq in range(1, MAX_EVENTS + 100)]
+    events: list[LogEntry] = [output(seq, bytes(8192)) for seq in range(1, MAX_EVENTS + 100)]
     for event in events[1:]:
         assert reorder.add(event) == []
     assert reorder.catch_up(answer(events[:1], 0), Reason.EXITED) == events

@@ -5,13 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.events import Closed, Exited, Reason, Verdict
-from holdfast.process.output import MAX_RETAINED_BYTES, MAX_RETAINED_CHUNKS, OutputLog
+from holdfast.process.output import (
+    MAX_RETAINED_BYTES,
+    MAX_RETAINED_CHUNKS,
+    LogListener,
+    OutputLog,
+    Retention,
+)
 from holdfast.protocol.process import OutputChunk, OutputStream
 
 EXIT = Verdict(reason=Reason.EXITED, exit_code=3)
 
 
-class Listener:
+class Listener(LogListener):
     """Writes down what it is told."""
 
     def __init__(self) -> None:
@@ -142,7 +148,7 @@ def test_the_limits_are_the_protocols() -> None:
 
 @pytest.mark.requirement("limits.retained-bytes", "read.evicted")
 def test_the_oldest_whole_chunks_go_first() -> None:
-    log = OutputLog(max_bytes=10)
+    log = OutputLog(Retention(max_bytes=10))
     for chunk in (b"xxxx", b"xxxx", b"xx"):
         log.append("stdout", chunk)
     assert seqs(log) == [1, 2, 3]
@@ -162,7 +168,7 @@ def test_50000_chunks_of_one_byte_are_kept() -> None:
 
 
 def test_a_chunk_above_the_limit_evicts_itself_and_spends_its_number() -> None:
-    log = OutputLog(max_bytes=10)
+    log = OutputLog(Retention(max_bytes=10))
     log.append("stdout", b"a")
     log.append("stdout", b"x" * 11)
     assert seqs(log) == []
@@ -172,13 +178,13 @@ def test_a_chunk_above_the_limit_evicts_itself_and_spends_its_number() -> None:
 
 
 def test_eviction_does_not_forget_the_exit() -> None:
-    log = OutputLog(max_chunks=1)
+    log = OutputLog(Retention(max_chunks=1))
     log.append("stdout", b"a")
     log.exit(EXIT)
     for _ in range(200):
         log.append("stdout", b"b")
     log.close()
-    assert [entry.seq for entry in log.entries()] == [2, 202, 203]
+    assert [entry.seq for entry in log.entries()] == [1, 2, 201, 202, 203]
 
 
 # Watching.
@@ -260,7 +266,7 @@ chunks = st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(max_size=12)
 def test_retention_never_exceeds_its_limits_and_keeps_the_newest(
     written: list[tuple[OutputStream, bytes]], max_bytes: int, max_chunks: int
 ) -> None:
-    log = OutputLog(max_bytes=max_bytes, max_chunks=max_chunks)
+    log = OutputLog(Retention(max_bytes=max_bytes, max_chunks=max_chunks))
     for number, (stream, data) in enumerate(written, start=1):
         log.append(stream, data)
         kept = log.read().chunks
@@ -302,7 +308,7 @@ def test_paging_visits_everything_once(written: list[bytes], max_bytes: int) -> 
 
 @given(st.lists(st.sampled_from(["write", "exit", "close"]), max_size=12), st.integers(0, 14))
 def test_news_are_what_the_algorithm_of_the_protocol_says(steps: list[str], after: int) -> None:
-    log = OutputLog(max_chunks=3)
+    log = OutputLog(Retention(max_chunks=3))
     for step in steps:
         if step == "write" and not log.closed:
             log.append("stdout", b"x")

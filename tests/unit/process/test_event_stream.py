@@ -5,10 +5,15 @@ import gc
 
 import pytest
 
-from holdfast.errors import ConnectionLost
-from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
-from holdfast.process.follow import HIGH_WATER, LOW_WATER, EventStream, Followers
-from holdfast.process.output import OutputLog
+from holdfast.errors import ConnectionLost, OutputLost
+from holdfast.events import Closed, Exited, Gap, ProcessEvent, Reason, Verdict
+from holdfast.process.event_stream import (
+    HIGH_WATER,
+    LOW_WATER,
+    EventReaders,
+    LogEventStream,
+)
+from holdfast.process.output import OutputLog, Retention
 from holdfast.protocol.process import OutputChunk
 
 EXIT = Verdict(reason=Reason.EXITED, exit_code=0)
@@ -22,7 +27,7 @@ class Writer:
         self.log = log or OutputLog()
         self.holders: set[object] = set()
         self.released = asyncio.Event()
-        self.followers = Followers(self.log, self.holders.add, self._release)
+        self.readers = EventReaders(self.log, self.holders.add, self._release)
 
     def _release(self, holder: object) -> None:
         self.holders.discard(holder)
@@ -45,19 +50,19 @@ class Writer:
         self.log.close()
 
 
-async def take(stream: EventStream, count: int) -> list[ProcessEvent]:
+async def take(stream: LogEventStream, count: int) -> list[ProcessEvent]:
     async with asyncio.timeout(5):
         return [await anext(stream) for _ in range(count)]
 
 
-async def all_of(stream: EventStream) -> list[ProcessEvent]:
+async def all_of(stream: LogEventStream) -> list[ProcessEvent]:
     async with asyncio.timeout(5):
         return [event async for event in stream]
 
 
 async def test_a_reader_gets_everything_in_order_and_then_its_end() -> None:
     writer = Writer()
-    stream = writer.followers.stream()
+    stream = writer.readers.stream()
     writer.write(b"a", b"b")
     writer.end()
     assert await all_of(stream) == [
@@ -71,7 +76,7 @@ async def test_a_reader_gets_everything_in_order_and_then_its_end() -> None:
 
 async def test_a_reader_waits_for_what_is_not_written_yet() -> None:
     writer = Writer()
-    stream = writer.followers.stream()
+    stream = writer.readers.stream()
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(take(stream, 1))
         await asyncio.sleep(0)
@@ -81,26 +86,28 @@ async def test_a_reader_waits_for_what_is_not_written_yet() -> None:
 
 
 async def test_the_first_reader_misses_nothing_that_was_written_before_it_came() -> None:
-    writer = Writer(OutputLog(max_bytes=10))
+    writer = Writer(OutputLog(Retention(max_bytes=10)))
     writer.write(b"gone from the log", b"kept")
     writer.end()
-    assert [event.seq for event in await all_of(writer.followers.stream())] == [1, 2, 3, 4]
+    assert [event.seq for event in await all_of(writer.readers.stream())] == [1, 2, 3, 4]
 
 
-async def test_a_later_reader_begins_with_what_is_retained() -> None:
-    writer = Writer(OutputLog(max_bytes=10))
-    first = writer.followers.stream()
+async def test_a_later_reader_is_told_what_is_no_longer_retained() -> None:
+    writer = Writer(OutputLog(Retention(max_bytes=10)))
+    first = writer.readers.stream()
     writer.write(b"gone from the log", b"kept")
-    second = writer.followers.stream()
+    second = writer.readers.stream(gaps=True)
     writer.end()
     assert [event.seq for event in await all_of(first)] == [1, 2, 3, 4]
-    assert [event.seq for event in await all_of(second)] == [2, 3, 4]
-    assert [event.seq for event in await all_of(writer.followers.stream())] == [2, 3, 4]
+    for stream in (second, writer.readers.stream(gaps=True)):
+        assert [type(event) for event in await all_of(stream)] == [Gap, OutputChunk, Exited, Closed]
+    with pytest.raises(OutputLost, match="sequence 1 through 1 is no longer retained"):
+        await take(writer.readers.stream(), 1)
 
 
 async def test_a_reader_that_falls_behind_makes_the_writer_wait_until_it_has_caught_up() -> None:
     writer = Writer()
-    stream = writer.followers.stream()
+    stream = writer.readers.stream()
     written = writer.write_until_held()
     assert written == HIGH_WATER // PIECE + 1
     left = written
@@ -113,10 +120,10 @@ async def test_a_reader_that_falls_behind_makes_the_writer_wait_until_it_has_cau
 
 async def test_what_was_retained_before_counts_as_being_behind() -> None:
     writer = Writer()
-    writer.followers.stream().close()
+    writer.readers.stream().close()
     for _ in range(HIGH_WATER // PIECE):
         writer.write(bytes(PIECE))
-    stream = writer.followers.stream()
+    stream = writer.readers.stream()
     assert not writer.holders
     assert writer.write_until_held() == 1
     stream.close()
@@ -124,7 +131,7 @@ async def test_what_was_retained_before_counts_as_being_behind() -> None:
 
 async def test_a_reader_that_leaves_holds_nobody_up() -> None:
     writer = Writer()
-    stream = writer.followers.stream()
+    stream = writer.readers.stream()
     writer.write_until_held()
     stream.close()
     assert not writer.holders
@@ -134,7 +141,7 @@ async def test_a_reader_that_leaves_holds_nobody_up() -> None:
 
 async def test_a_reader_that_is_dropped_holds_nobody_up() -> None:
     writer = Writer()
-    stream = writer.followers.stream()
+    stream = writer.readers.stream()
     writer.write_until_held()
     del stream
     gc.collect()
@@ -148,12 +155,12 @@ async def test_a_first_reader_that_nobody_asks_for_holds_the_writer_only_for_a_m
         await writer.released.wait()
     assert not writer.holders
     # It is too late for the beginning, but not for what is retained.
-    assert (await take(writer.followers.stream(), 1))[0].seq > 1
+    assert type((await take(writer.readers.stream(gaps=True), 1))[0]) is Gap
 
 
 async def test_each_reader_holds_the_writer_on_its_own() -> None:
     writer = Writer()
-    slow, quick = writer.followers.stream(), writer.followers.stream()
+    slow, quick = writer.readers.stream(), writer.readers.stream()
     written = writer.write_until_held()
     await take(quick, written)
     assert len(writer.holders) == 1
@@ -163,9 +170,9 @@ async def test_each_reader_holds_the_writer_on_its_own() -> None:
 
 async def test_a_failure_comes_after_everything_that_was_read_before_it() -> None:
     writer = Writer()
-    stream = writer.followers.stream()
+    stream = writer.readers.stream()
     writer.write(b"a")
-    writer.followers.fail(ConnectionLost("gone"))
+    writer.readers.fail(ConnectionLost("gone"))
     assert len(await take(stream, 1)) == 1
     with pytest.raises(ConnectionLost, match="gone"):
         await take(stream, 1)
@@ -174,11 +181,11 @@ async def test_a_failure_comes_after_everything_that_was_read_before_it() -> Non
 
 async def test_a_failure_wakes_a_reader_that_waits_and_is_told_to_those_that_come() -> None:
     writer = Writer()
-    stream = writer.followers.stream()
+    stream = writer.readers.stream()
     reading = asyncio.ensure_future(take(stream, 1))
     await asyncio.sleep(0)
-    writer.followers.fail(ConnectionLost("gone"))
+    writer.readers.fail(ConnectionLost("gone"))
     with pytest.raises(ConnectionLost):
         await reading
     with pytest.raises(ConnectionLost):
-        await take(writer.followers.stream(), 1)
+        await take(writer.readers.stream(), 1)

@@ -1,0 +1,308 @@
+"""
+Event streams of one log, which make the writer wait when their reader cannot keep up.
+
+A log keeps a bounded tail. A reader of every byte has to be there from the first one, so
+the first stream of a process exists before anybody asks for it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Self
+
+from holdfast.errors import HoldfastError, OutputLost
+from holdfast.events import Closed, Exited, Gap, ProcessEvent, StreamEnded, Verdict
+from holdfast.process.output import LogListener, OutputLog
+from holdfast.protocol.process import OutputChunk
+
+__all__ = [
+    "CLAIM_TIME",
+    "HIGH_EVENTS",
+    "HIGH_WATER",
+    "LOW_EVENTS",
+    "LOW_WATER",
+    "TURN_BYTES",
+    "TURN_EVENTS",
+    "EventReaders",
+    "LogEventStream",
+]
+
+HIGH_WATER = 1 << 20
+"""Bytes a reader may fall behind before the writer has to wait."""
+
+LOW_WATER = 256 << 10
+"""Bytes at which the writer may go on."""
+
+HIGH_EVENTS = 4096
+"""Events a reader may fall behind: a process that writes single bytes costs memory too."""
+
+LOW_EVENTS = 1024
+"""Events at which the writer may go on."""
+
+TURN_BYTES = 64 << 10
+"""Bytes a stream hands out before the event loop gets a turn, however much is waiting."""
+
+TURN_EVENTS = 64
+"""Events likewise."""
+
+CLAIM_TIME = 0.1
+"""
+Seconds that a writer waits for somebody to ask for the first stream.
+
+Only once that has fallen behind; and without a claim there is nobody to wait for.
+"""
+
+Hold = Callable[[object], None]
+"""Makes the writer wait on behalf of a reader, or takes that back."""
+
+
+class EventReaders:
+    """All event streams of one log."""
+
+    def __init__(
+        self,
+        log: OutputLog,
+        hold: Hold,
+        release: Hold,
+        *,
+        can_hold: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """
+        Open the first stream, which waits to be claimed.
+
+        Args:
+            log: Where the events come from.
+            hold: Makes the writer wait on behalf of a reader.
+            release: Takes that back.
+            can_hold: Returns False where holding one process would hold others too. A
+                stream that takes gaps then drops its oldest events instead.
+        """
+        self._log = log
+        self._hold = hold
+        self._release = release
+        self._can_hold = can_hold
+        self._failure: HoldfastError | None = None
+        self._open: set[_Queue] = set()
+        self._unclaimed: _Queue | None = self._open_queue(0, gaps=False)
+
+    def stream(
+        self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
+    ) -> "LogEventStream":
+        """Return a stream of the events after a number."""
+        queue, self._unclaimed = self._unclaimed, None
+        if queue is None:
+            queue = self._open_queue(after_seq, gaps=gaps)
+        else:
+            queue.gaps = gaps
+            queue.skip_through(after_seq)
+        return LogEventStream(queue, self._close, after_seq, stream_ends=stream_ends)
+
+    @property
+    def lossless(self) -> bool:
+        """True if a reader, or the first stream that waits for one, takes no gap."""
+        return any(not queue.gaps for queue in self._open)
+
+    def fail(self, error: HoldfastError) -> None:
+        """End all streams with this error, after the events that came before it."""
+        self._failure = error
+        for queue in self._open:
+            queue.fail(error)
+
+    def _open_queue(self, after_seq: int, *, gaps: bool) -> "_Queue":
+        entries = self._log.entries(after_seq)
+        queue = _Queue(entries, self._behind, self._release, gaps=gaps)
+        if self._failure is not None:
+            queue.fail(self._failure)
+        self._open.add(queue)
+        self._log.subscribe(queue)
+        return queue
+
+    def _close(self, queue: "_Queue") -> None:
+        if queue in self._open:
+            self._open.discard(queue)
+            self._log.unsubscribe(queue)
+            self._release(queue)
+
+    def _behind(self, queue: "_Queue") -> bool:
+        """Make the writer wait for a queue; False if the queue is to drop events instead."""
+        if queue.gaps and not self._can_hold():
+            return False
+        self._hold(queue)
+        if queue is self._unclaimed:
+            asyncio.get_running_loop().call_later(CLAIM_TIME, self._drop_unclaimed)
+        return True
+
+    def _drop_unclaimed(self) -> None:
+        queue, self._unclaimed = self._unclaimed, None
+        if queue is not None:
+            self._close(queue)
+
+
+class _Queue(LogListener):
+    """Events that one reader has still to read."""
+
+    def __init__(
+        self,
+        entries: list[ProcessEvent],
+        behind: Callable[["_Queue"], bool],
+        caught_up: Hold,
+        *,
+        gaps: bool,
+    ) -> None:
+        self.gaps = gaps
+        """True if the reader takes a `Gap` for lost events."""
+        self._entries: deque[ProcessEvent] = deque(entries)
+        self._behind = behind
+        self._caught_up = caught_up
+        self._size = sum(len(entry.chunk) for entry in entries if type(entry) is OutputChunk)
+        self._holding = False
+        self._failure: HoldfastError | None = None
+        self._woken = asyncio.Event()
+
+    @property
+    def empty(self) -> bool:
+        return not self._entries
+
+    async def get(self) -> ProcessEvent:
+        """Return the next event; nothing is lost if this is cancelled."""
+        while not self._entries:
+            if self._failure is not None:
+                raise self._failure
+            self._woken.clear()
+            await self._woken.wait()
+        event = self._entries.popleft()
+        if type(event) is OutputChunk:
+            self._size -= len(event.chunk)
+        if self._holding and self._size <= LOW_WATER and len(self._entries) <= LOW_EVENTS:
+            self._holding = False
+            self._caught_up(self)
+        return event
+
+    def fail(self, error: HoldfastError) -> None:
+        self._failure = error
+        self._woken.set()
+
+    def skip_through(self, seq: int) -> None:
+        """Drop the events up to a number, which the reader has already."""
+        while self._entries and self._entries[0].seq <= seq:
+            event = self._entries.popleft()
+            if type(event) is OutputChunk:
+                self._size -= len(event.chunk)
+            elif type(event) is Closed:
+                self._entries.append(event)  # how a stream knows that it is over
+                break
+
+    # -- LogListener
+
+    def output(self, chunk: OutputChunk) -> None:
+        self._add(chunk)
+        self._size += len(chunk.chunk)
+        if self._holding or (self._size <= HIGH_WATER and len(self._entries) <= HIGH_EVENTS):
+            return
+        if self._behind(self):
+            self._holding = True
+        else:
+            self._drop_oldest()
+
+    def stream_ended(self, event: StreamEnded) -> None:
+        self._add(event)
+
+    def exited(self, seq: int, verdict: Verdict) -> None:
+        self._add(Exited(seq, verdict))
+
+    def closed(self, seq: int) -> None:
+        self._add(Closed(seq))
+
+    def gap(self, gap: Gap) -> None:
+        self._add(gap)
+
+    def _add(self, event: ProcessEvent) -> None:
+        self._entries.append(event)
+        self._woken.set()
+
+    def _drop_oldest(self) -> None:
+        """Turn the oldest output into gaps until half of the room is free; keep all else."""
+        kept: list[ProcessEvent] = []
+        entries = self._entries
+        while entries and (self._size > HIGH_WATER // 2 or len(entries) > HIGH_EVENTS // 2):
+            event = entries.popleft()
+            if type(event) is OutputChunk:
+                self._size -= len(event.chunk)
+                event = Gap(event.seq, event.seq)
+            last = kept[-1] if kept else None
+            if type(event) is Gap and type(last) is Gap and last.last_seq + 1 == event.first_seq:
+                kept[-1] = Gap(last.first_seq, event.last_seq)
+            else:
+                kept.append(event)
+        entries.extendleft(reversed(kept))
+
+
+class LogEventStream:
+    """
+    The events of a process in order, up to its close; see `backends.EventStream`.
+
+    It counts as reading from the moment it is made. One that is dropped before its
+    end holds nobody up any more.
+    """
+
+    def __init__(
+        self,
+        queue: _Queue,
+        close: Callable[[_Queue], None],
+        after_seq: int,
+        *,
+        stream_ends: bool,
+    ) -> None:
+        self._queue = queue
+        self._close = close
+        self._after_seq = after_seq
+        self._stream_ends = stream_ends
+        self._ended = False
+        # Handed out since the event loop had its last turn.
+        self._turn_events = 0
+        self._turn_bytes = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ProcessEvent:
+        while not self._ended:
+            if self._queue.empty:
+                self._turn_events = self._turn_bytes = 0  # the wait for news is a turn for others
+            elif self._turn_events >= TURN_EVENTS or self._turn_bytes >= TURN_BYTES:
+                # A full queue would be read without a pause, and nobody else would run.
+                self._turn_events = self._turn_bytes = 0
+                await asyncio.sleep(0)
+            try:
+                event = await self._queue.get()
+            except HoldfastError:
+                self.close()
+                raise
+            self._turn_events += 1
+            kind = type(event)
+            if kind is OutputChunk:
+                self._turn_bytes += len(event.chunk)  # type: ignore[union-attr]  # its kind
+            elif kind is Closed:
+                self.close()
+            elif kind is Gap and not self._queue.gaps:
+                self.close()
+                raise OutputLost(event.first_seq, event.last_seq)  # type: ignore[union-attr]
+            elif kind is StreamEnded and not self._stream_ends:
+                continue
+            if event.seq > self._after_seq or kind is StreamEnded:
+                return event
+        raise StopAsyncIteration
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Read no more; harmless a second time."""
+        self._ended = True
+        self._close(self._queue)
+
+    def __del__(self) -> None:
+        self._close(self._queue)
