@@ -11,11 +11,14 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
+from msgspec import UNSET
+
 from holdfast.client.filesystem import RemoteFileSystem
 from holdfast.client.http import RemoteHttpClient
 from holdfast.client.link import Link
 from holdfast.client.process import RemoteProcess
 from holdfast.client.recovery import recover
+from holdfast.client.refusal import refusals
 from holdfast.client.target import Target
 from holdfast.errors import (
     ConnectFailed,
@@ -23,6 +26,7 @@ from holdfast.errors import (
     DuplicateProcess,
     HoldfastError,
     RemoteProtocolError,
+    SpawnFailed,
     Unsupported,
 )
 from holdfast.events import LogEntry
@@ -37,11 +41,19 @@ from holdfast.protocol.handshake import (
 from holdfast.protocol.methods import (
     ENVIRONMENT_INFO,
     ENVIRONMENT_STATUS,
+    PROCESS_ACK,
     PROCESS_LIST,
     PROCESS_START,
     PROCESS_TERMINATE,
 )
-from holdfast.protocol.process import ExitedEvent, ProcessSummary, StartParams, TerminateParams
+from holdfast.protocol.process import (
+    AckParams,
+    ExitedEvent,
+    ProcessSummary,
+    StartParams,
+    StreamEndedEvent,
+    TerminateParams,
+)
 from holdfast.tasks import OwnedTasks
 from holdfast.telemetry import ClientTelemetry
 from holdfast.transports.base import Receiver, Transport
@@ -97,11 +109,6 @@ class ExecServerClient:
         self._closing = False
         # Readers of output that cannot keep up, whatever the connection.
         self._slow: set[object] = set()
-        # Starts that are under way, and those whose fate is unknown since the connection broke.
-        self._starts = 0
-        self._starts_settled = asyncio.Event()
-        self._starts_settled.set()
-        self._lost_starts: set[str] = set()
 
     @classmethod
     async def connect(
@@ -177,57 +184,93 @@ class ExecServerClient:
         """
         Start a process.
 
-        It is not repeated when the connection breaks meanwhile: whether it ran
-        cannot be known. It is terminated then, as soon as there is a connection.
+        When the connection breaks meanwhile, the resumed server is asked by the id whether it
+        ran: it is started exactly once. A caller that is cancelled leaves nothing running.
 
         Raises:
-            RemoteError: The server refused.
-            Unsupported: It cannot give a terminal the size that was asked for, or limit
-                what a process uses.
-            DuplicateProcess: This client uses the id already.
+            InvalidParams: The arguments are wrong in themselves.
+            DuplicateProcess: The id is taken.
+            SpawnFailed: The system said no there.
+            Unsupported: The server lacks an extension that was asked for.
             TooManyCalls: It waits for too many answers already.
-            ConnectionLost: There is no connection, or it broke.
+            ConnectionLost: The server, or the session on it, is lost for good.
         """
-        link = await self.connected()
+        await self.connected()
         process_id = params.process_id
         if process_id in self._processes:
             raise DuplicateProcess(
                 process_id,
                 f"exec-server protocol error: session already registered for process {process_id}",
             )
-        if params.terminal_size is not None and not self._capabilities.process_resize:
-            # It would ignore the size without a word.
-            raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot size a terminal")
-        if params.limits is not None and not self._capabilities.process_limits:
-            raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot limit a process")
+        self._refuse_unsupported(params)
         # Its first events may come before the answer.
         process = self._processes[process_id] = RemoteProcess(self, process_id)
-        self._starts += 1
-        self._starts_settled.clear()
         try:
-            answer = await link.call(PROCESS_START, params)
-            process.enforcement = answer.enforcement or None
-        except ConnectionLost:
-            self._lost_starts.add(process_id)
-            self.forget(process)
-            raise
+            with refusals(process_id=process_id, internal=SpawnFailed):
+                await self._start(process, params)
         except asyncio.CancelledError:
             self.forget(process)
             if not self._closing:
-                self._tasks.start(self._terminate_quietly(process_id))
+                # Also if it never ran: whether it did can only be known on the other side.
+                self._tasks.start(self.terminate_quietly(TerminateParams(process_id=process_id)))
             raise
         except BaseException:
             self.forget(process)
             raise
-        finally:
-            self._starts -= 1
-            if self._starts == 0:
-                self._starts_settled.set()
+        process.hand_over()
         return process
 
+    async def _start(self, process: RemoteProcess, params: StartParams) -> None:
+        while True:
+            link = await self.connected()
+            if process.is_started:
+                return  # by an earlier round, as the recovery has found out
+            try:
+                answer = await link.call(PROCESS_START, params)
+            except ConnectionLost:
+                if self.lost_for_good:
+                    raise
+                # The next round waits for the connection, and for what the server knows.
+            else:
+                process.started(answer)
+                return
+
+    def _refuse_unsupported(self, params: StartParams) -> None:
+        """Refuse what a server would ignore without a word."""
+        has = self.capabilities
+        lacking = ""
+        if params.terminal_size is not None and not has.process_resize:
+            lacking = "size a terminal"
+        elif params.limits is not None and not has.process_limits:
+            lacking = "limit a process"
+        elif params.unset is not UNSET and params.unset and not has.process_unset:
+            lacking = "unset variables by name"
+        if lacking:
+            raise Unsupported(codes.METHOD_NOT_FOUND, f"exec-server cannot {lacking}")
+
     @property
-    def _capabilities(self) -> Capabilities:
+    def capabilities(self) -> Capabilities:
+        """What the server can do beyond the base."""
         return Capabilities() if self.environment is None else self.environment.capabilities
+
+    @property
+    def can_hold(self) -> bool:
+        """True if the server can hold one process without the others."""
+        return self.capabilities.process_hold
+
+    def acknowledge(self, process_id: str, seq: int) -> bool:
+        """Tell the server what has arrived; False if there is no connection to do so."""
+        link = self._link
+        if link is None:
+            return False
+        if self.capabilities.process_ack:
+            link.connection.notify(PROCESS_ACK, AckParams(process_id=process_id, seq=seq))
+        return True
+
+    def log_lost_write(self, process_id: str, error: Exception) -> None:
+        """Log that input which was accepted while the line was down did not arrive."""
+        if not self._closing:
+            logger.info("input of process %s was not delivered: %s", process_id, error)
 
     async def info(self) -> EnvironmentInfo:
         """Ask the server about its machine."""
@@ -337,6 +380,11 @@ class ExecServerClient:
             except RemoteProtocolError as error:
                 self._fail_process(process, error)
 
+    def deliver_stream_end(self, event: StreamEndedEvent) -> None:
+        process = self._processes.get(event.process_id)
+        if process is not None:
+            process.deliver_stream_end(event)
+
     def deliver_body(self, params: object) -> None:
         self.http.deliver(params)
 
@@ -350,7 +398,7 @@ class ExecServerClient:
         self.connection_changed()
         self._end_streams()
         for process in self.open_processes:
-            process.interrupted()
+            process.line_lost()
         self._recovering = asyncio.get_running_loop().create_future()
         # Nobody may be waiting for it, and that is no mistake.
         self._recovering.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -385,15 +433,6 @@ class ExecServerClient:
         """Those whose close has not been seen."""
         return list(self._processes.values())
 
-    @property
-    def lost_starts(self) -> list[str]:
-        """Processes that may have been started without anybody knowing."""
-        return list(self._lost_starts)
-
-    def lost_start_ended(self, process_id: str) -> None:
-        """One of them is no more."""
-        self._lost_starts.discard(process_id)
-
     async def _recover(self, reason: str) -> None:
         assert self._recovering is not None  # set by whoever started this
         recovering = self._recovering
@@ -401,7 +440,6 @@ class ExecServerClient:
         try:
             if not self.target.can_reconnect or self.session_id is None:
                 raise ConnectionLost(text)
-            await self._starts_settled.wait()
             try:
                 link = await recover(self, self.session_id)
             except HoldfastError as error:
@@ -426,20 +464,21 @@ class ExecServerClient:
         self._link = link
         for holder in self._slow:
             link.hold_receiving(holder)
+        for process in self.open_processes:
+            process.line_back()
         self.connection_changed()
         if link.connection.ended:  # since its last answer; nobody was told, for it was not ours
             self.link_lost(link, "connection closed")
 
-    async def _terminate_quietly(self, process_id: str) -> None:
+    async def terminate_quietly(self, params: TerminateParams) -> None:
+        """Terminate as soon as there is a connection; nobody waits for the answer."""
         with suppress(HoldfastError):
-            await self.call_again(
-                PROCESS_TERMINATE, TerminateParams(process_id=process_id), cleanup=True
-            )
+            await self.call_again(PROCESS_TERMINATE, params, cleanup=True)
 
     def _fail_process(self, process: RemoteProcess, error: HoldfastError) -> None:
         process.fail(error)
         self.forget(process)
-        self._tasks.start(self._terminate_quietly(process.process_id))
+        self._tasks.start(self.terminate_quietly(TerminateParams(process_id=process.process_id)))
 
     def _end_streams(self) -> None:
         """What belongs to a connection ends with it."""

@@ -25,6 +25,7 @@ from holdfast.protocol.methods import (
     PROCESS_CLOSED,
     PROCESS_EXITED,
     PROCESS_OUTPUT,
+    PROCESS_STREAM_ENDED,
 )
 from holdfast.protocol.process import (
     ClosedEvent,
@@ -32,6 +33,7 @@ from holdfast.protocol.process import (
     OutputChunk,
     OutputEvent,
     OutputStream,
+    StreamEndedEvent,
 )
 from holdfast.telemetry import ClientTelemetry
 from holdfast.transports.base import Transport
@@ -65,6 +67,9 @@ class LinkOwner(Protocol):
 
     def deliver_exit(self, event: ExitedEvent) -> None:
         """A process exited."""
+
+    def deliver_stream_end(self, event: StreamEndedEvent) -> None:
+        """One stream of a process has ended."""
 
     def deliver_body(self, params: object) -> None:
         """A piece of a streamed HTTP body came; raises if it cannot be read."""
@@ -124,7 +129,9 @@ class Link:
             ConnectFailed: No answer came in time, or something that is none.
             RemoteError: The server refused.
         """
-        params = InitializeParams(client_name=client_name, resume_session_id=resume_session_id)
+        params = InitializeParams(
+            client_name=client_name, resume_session_id=resume_session_id, acknowledges=True
+        )
         try:
             async with asyncio.timeout(timeout):
                 answer = await self.call(INITIALIZE, params)
@@ -256,6 +263,8 @@ class Link:
         elif method == PROCESS_CLOSED.name:
             closed = msgspec.convert(params, ClosedEvent)
             self._owner.deliver(closed.process_id, Closed(closed.seq))
+        elif method == PROCESS_STREAM_ENDED.name:
+            self._owner.deliver_stream_end(msgspec.convert(params, StreamEndedEvent))
         elif method == HTTP_BODY_DELTA.name:
             self._owner.deliver_body(params)
         elif method == FS_MISSING_CHANGED.name:

@@ -1,40 +1,50 @@
 """A process of a server, seen through the same seam as a local one (exec-server spec 16.2)."""
 
 import asyncio
-from bisect import insort
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
 
+from holdfast.client.hold import RemoteHold
+from holdfast.client.refusal import refusals
 from holdfast.client.reorder import Reorder
-from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed, Unsupported
-from holdfast.events import UNKNOWN_DENIAL, Closed, Exited, LogEntry, Reason, Verdict
+from holdfast.client.stdin import RemoteStdin
+from holdfast.errors import ConnectionLost, HoldfastError, InvalidParams, RemoteError, Unsupported
+from holdfast.events import (
+    UNKNOWN_DENIAL,
+    Closed,
+    Exited,
+    Gap,
+    LimitKind,
+    LogEntry,
+    Reason,
+    Verdict,
+)
 from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.output import OutputLog
 from holdfast.protocol import codes
-from holdfast.protocol.base import Base64
 from holdfast.protocol.methods import (
-    PROCESS_CLOSE_STDIN,
     PROCESS_READ,
     PROCESS_RESIZE,
     PROCESS_SIGNAL,
     PROCESS_TERMINATE,
-    PROCESS_WRITE,
 )
 from holdfast.protocol.process import (
-    CloseStdinParams,
     Enforcement,
     ExitedEvent,
     OutputChunk,
+    ProcessSummary,
     ReadParams,
     ReadResponse,
     ResizeParams,
     SignalParams,
+    StartResponse,
+    StreamEndedEvent,
     StreamsAtEnd,
     TerminateParams,
-    WriteParams,
-    WriteResponse,
     WriteStatus,
 )
 from holdfast.sandbox.denial import find_denial
@@ -44,158 +54,163 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteProcess"]
 
+_ACK_BYTES = 256 << 10
+"""Bytes of output after which they are acknowledged; a server allows several times as much."""
+
+_ACK_EVENTS = 1024
+"""Events likewise."""
+
 
 class RemoteProcess:
     """
     One process on the other side.
 
-    Its events are mirrored into a log on this side, in order, so that readers here
-    cost the wire nothing.
+    Its events are mirrored into a log on this side, in order and under the same numbers, so
+    that readers here cost the wire nothing.
     """
 
     remote = True
 
     def __init__(self, client: "ExecServerClient", process_id: str) -> None:
         self.process_id = process_id
-        self._client = client
-        self._reorder = Reorder()
-        self._log = OutputLog()
-        self._write_id = 0
-        # Writes by the order of their calls, as long as they are not on the wire.
-        self._writes = 0
-        self._unsent: list[int] = []
-        self._next_turn = asyncio.Event()
-        self._terminated = False
+        self.pid: int | None = None
         self.enforcement: Enforcement | None = None
         self.sandbox_type = "none"
-        self.pid: int | None = None
-        self._readers = EventReaders(self._log, client.hold_receiving, client.release_receiving)
+        self.is_started = False
+        """True once the server has said that it has it."""
+        loop = asyncio.get_running_loop()
+        self._client = client
+        # Restores the order of what comes over the wire; the log has it in order.
+        self._reorder = Reorder()
+        self._log = OutputLog()
+        self._hold = RemoteHold(client, process_id)
+        self._readers = EventReaders(
+            self._log,
+            self._hold.hold,
+            self._hold.release,
+            can_hold=lambda: client.can_hold,
+            handed_over=False,
+        )
+        self._stdin = RemoteStdin(client, process_id)
+        # Ends of streams that came before the output they follow.
+        self._stream_ends: deque[StreamEndedEvent] = deque()
+        # Received since the last acknowledgement.
+        self._ack_bytes = 0
+        self._ack_events = 0
+        self._terminated = False
         self._failure: HoldfastError | None = None
-        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._exited: asyncio.Future[None] = loop.create_future()
+        self._closed: asyncio.Future[None] = loop.create_future()
 
     # -- the seam
-
-    async def read(
-        self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
-    ) -> ReadResponse:
-        """As the seam says; when the server is lost for good, `failure` of the answer tells."""
-        params = ReadParams(
-            process_id=self.process_id,
-            after_seq=after_seq,
-            max_bytes=max_bytes,
-            wait_ms=int(wait * 1000),
-        )
-        try:
-            return await self._client.call_again(PROCESS_READ, params, patience=wait)
-        except ConnectionLost as error:
-            return ReadResponse(
-                chunks=[],
-                next_seq=after_seq + 1,
-                exited=True,
-                exit_code=None,
-                closed=True,
-                failure=str(error),
-                sandbox_denied=None,
-            )
-
-    async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
-        if write_id is None:
-            self._write_id += 1
-            write_id = str(self._write_id)
-        params = WriteParams(
-            process_id=self.process_id,
-            chunk=Base64(data),
-            write_id=write_id,
-        )
-        try:
-            return (await self._write_in_turn(params)).status
-        except RemoteError as error:
-            if error.code == codes.INTERNAL_ERROR:
-                raise StdinClosed(error.message) from error
-            raise
-
-    async def _write_in_turn(self, params: WriteParams) -> WriteResponse:
-        """
-        Write, and write again with the same id after each lost connection.
-
-        The bytes arrive once by their id, and in order by their turn: one that has
-        to be repeated goes before those that were made after it.
-        """
-        self._writes += 1
-        turn = self._writes
-        insort(self._unsent, turn)
-        try:
-            while True:
-                while self._unsent[0] != turn:
-                    self._next_turn.clear()
-                    await self._next_turn.wait()
-                link = await self._client.connected()
-                if self._unsent[0] != turn:
-                    continue  # an earlier one came back while we waited
-                del self._unsent[0]
-                self._next_turn.set()
-                try:
-                    return await link.call(PROCESS_WRITE, params)
-                except ConnectionLost:
-                    if self._client.lost_for_good:
-                        raise
-                    insort(self._unsent, turn)
-        finally:
-            if turn in self._unsent:
-                self._unsent.remove(turn)
-                self._next_turn.set()
-
-    async def close_stdin(self) -> None:
-        params = CloseStdinParams(process_id=self.process_id)
-        await self._client.call_again(PROCESS_CLOSE_STDIN, params)
-
-    async def resize(self, rows: int, cols: int) -> None:
-        params = ResizeParams(process_id=self.process_id, rows=rows, cols=cols)
-        await self._client.call(PROCESS_RESIZE, params)
-
-    async def signal(self, name: str) -> None:
-        params = SignalParams(process_id=self.process_id, signal=name)
-        try:
-            await self._client.call(PROCESS_SIGNAL, params)
-        except RemoteError as error:
-            environment = self._client.environment
-            knows_names = environment is not None and environment.capabilities.process_signal_names
-            if error.code == codes.INVALID_PARAMS and name != "interrupt" and not knows_names:
-                raise Unsupported(error.code, error.message, error.data) from error
-            raise
-
-    async def terminate(
-        self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
-    ) -> bool:
-        self._terminated = True
-        params = TerminateParams(process_id=self.process_id, tree=tree, left=left, streams=streams)
-        return (await self._client.call_again(PROCESS_TERMINATE, params, cleanup=True)).running
-
-    def events(
-        self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
-    ) -> LogEventStream:
-        return self._readers.stream(after_seq, gaps=gaps, stream_ends=stream_ends)
 
     @property
     def verdict(self) -> Verdict | None:
         return self._log.verdict
 
     async def exited(self) -> Verdict:
-        return await self.wait()  # until the exit is known apart from the close
+        return await self._verdict_after(self._exited)
 
     async def wait(self) -> Verdict:
-        await asyncio.shield(self._ended)
-        if self._failure is not None:
+        return await self._verdict_after(self._closed)
+
+    async def _verdict_after(self, ended: asyncio.Future[None]) -> Verdict:
+        await asyncio.shield(ended)
+        if self._failure is not None and (self._log.verdict is None or ended is self._closed):
             raise self._failure
         assert self._log.verdict is not None  # it exits before it is closed
         return self._log.verdict
 
-    # -- what the client tells
+    def events(
+        self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
+    ) -> LogEventStream:
+        return self._readers.stream(after_seq, gaps=gaps, stream_ends=stream_ends)
+
+    async def read(
+        self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
+    ) -> ReadResponse:
+        if self._log.closed:
+            return self._log.read(after_seq, max_bytes)
+        params = ReadParams(
+            process_id=self.process_id,
+            after_seq=after_seq,
+            max_bytes=max_bytes,
+            wait_ms=int(wait * 1000),
+        )
+        with refusals(process_id=self.process_id):
+            return await self._client.call_again(PROCESS_READ, params, patience=wait)
+
+    async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
+        try:
+            return await self._stdin.write(data, write_id)
+        except RemoteError as error:
+            # The one cause of this code here (exec-server spec 10): it was terminated.
+            if error.code == codes.INTERNAL_ERROR:
+                return WriteStatus.STDIN_CLOSED
+            with refusals(process_id=self.process_id):
+                raise
+
+    async def close_stdin(self) -> None:
+        with refusals(process_id=self.process_id):
+            await self._stdin.close()
+
+    async def resize(self, rows: int, cols: int) -> None:
+        try:
+            params = ResizeParams(process_id=self.process_id, rows=rows, cols=cols)
+        except ValueError as error:
+            raise InvalidParams(str(error)) from None
+        with refusals(process_id=self.process_id):
+            await self._client.call(PROCESS_RESIZE, params)
+
+    async def signal(self, name: str) -> None:
+        params = SignalParams(process_id=self.process_id, signal=name)
+        try:
+            with refusals(process_id=self.process_id):
+                await self._client.call(PROCESS_SIGNAL, params)
+        except InvalidParams as error:
+            if name != "interrupt" and not self._client.capabilities.process_signal_names:
+                cause = error.__cause__
+                raise Unsupported(codes.INVALID_PARAMS, str(error)) from cause
+            raise
+
+    async def terminate(
+        self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
+    ) -> bool:
+        if streams not in ("close", "keep"):
+            raise InvalidParams(f"streams is `{streams}`, expected `close` or `keep`")
+        if self._log.closed and not left:
+            return False
+        self._terminated = True
+        params = TerminateParams(process_id=self.process_id, tree=tree, left=left, streams=streams)
+        if self._client.is_connected or self._client.lost_for_good:
+            link = await self._client.connected()  # at once, or raises the reason
+            try:
+                with refusals(process_id=self.process_id):
+                    return (await link.call(PROCESS_TERMINATE, params, cleanup=True)).running
+            except ConnectionLost:
+                if self._client.lost_for_good:
+                    raise
+        # The line is down, and nobody has to wait for it.
+        self._client.start_task(self._client.terminate_quietly(params))
+        return self._log.verdict is None
+
+    # -- what the client calls
 
     @property
     def last_seq(self) -> int:
         """The number of the last event that was published here."""
         return self._reorder.last
+
+    def started(self, answer: StartResponse | ProcessSummary) -> None:
+        """Take what the server says of a process that it has started."""
+        self.is_started = True
+        self.sandbox_type = answer.sandbox_type
+        self.enforcement = answer.enforcement or None
+        self.pid = None if answer.pid is UNSET else answer.pid
+
+    def hand_over(self) -> None:
+        """Note that the caller of the start has it."""
+        self._readers.hand_over()
 
     def deliver(self, event: LogEntry) -> None:
         """
@@ -204,25 +219,38 @@ class RemoteProcess:
         Raises:
             RemoteProtocolError: The order cannot be restored; the process has failed.
         """
-        if self._failure is None:
-            self._publish(self._reorder.add(event))
+        if self._failure is not None:
+            return
+        due = self._reorder.add(event)
+        if due:
+            self._publish(due)
+        if self._ack_bytes >= _ACK_BYTES or self._ack_events >= _ACK_EVENTS:
+            self.acknowledge()
 
     def deliver_exit(self, event: ExitedEvent) -> None:
         """Take the exit from the wire."""
-        limit = None if event.limit is UNSET else event.limit
-        attempts = () if event.network_attempts is UNSET else event.network_attempts
-        verdict = Verdict(
-            reason=self._reason() if limit is None else Reason.LIMIT,
-            exit_code=event.exit_code,
-            detail=limit,
-            denial=UNKNOWN_DENIAL if event.sandbox_denied else None,
-            network_attempts=tuple(attempts),
-        )
-        self.deliver(Exited(event.seq, verdict))
+        self.deliver(self._exit(event))
 
-    def interrupted(self) -> None:
-        """The connection is lost; `catch_up` comes before anything else goes on."""
+    def deliver_stream_end(self, event: StreamEndedEvent) -> None:
+        """Take the end of a stream from the wire."""
+        self._stream_ends.append(event)
+        self._publish_stream_ends()
+
+    def acknowledge(self) -> None:
+        """Tell the server what is here, so that it need not keep it, if there is a line."""
+        if self._client.acknowledge(self.process_id, self._reorder.last):
+            self._ack_bytes = self._ack_events = 0
+
+    def line_lost(self) -> None:
+        """Note that events may be missing from now on, until `catch_up` brings them."""
         self._reorder.interrupted()
+        self._stdin.line_changed()
+
+    def line_back(self) -> None:
+        """Note that there is a connection again, after `catch_up`."""
+        self._stdin.line_changed()
+        if self._reorder.last and not self._log.closed:
+            self.acknowledge()
 
     def catch_up(self, answer: ReadResponse) -> None:
         """
@@ -231,40 +259,97 @@ class RemoteProcess:
         Raises:
             RemoteProtocolError: The server no longer has all of it.
         """
-        if self._failure is None:
-            self._publish(self._reorder.catch_up(answer, self._reason()))
+        if self._failure is not None:
+            return
+        exited = None
+        if answer.exit is not UNSET:
+            exited = self._exit(answer.exit)
+        elif answer.exited:
+            denial = UNKNOWN_DENIAL if answer.sandbox_denied else None
+            verdict = Verdict(reason=self._reason(), exit_code=answer.exit_code, denial=denial)
+            exited = Exited(0, verdict)
+        self._publish(self._reorder.catch_up(answer, exited, gaps=not self._readers.lossless))
 
     def fail(self, error: HoldfastError) -> None:
-        """It cannot be followed any more."""
+        """End it on this side: it cannot be followed any more."""
         if self._log.closed or self._failure is not None:
             return
         self._failure = error
         self._readers.fail(error)
         self._end()
 
-    def _reason(self) -> Reason:
-        # Only what was asked for here is known here; the wire has no more than a code.
+    # -- inside
+
+    def _exit(self, event: ExitedEvent) -> Exited:
+        verdict = Verdict(
+            reason=self._reason(event),
+            exit_code=event.exit_code,
+            signal=None if event.signal is UNSET else event.signal,
+            detail=None if event.detail is UNSET else event.detail,
+            limit=None if event.limit is UNSET else _limit_kind(event.limit),
+            denial=UNKNOWN_DENIAL if event.sandbox_denied else None,
+            network_attempts=tuple(event.network_attempts or ()),
+        )
+        return Exited(event.seq, verdict)
+
+    def _reason(self, event: ExitedEvent | None = None) -> Reason:
+        if event is not None and event.limit is not UNSET:
+            return Reason.LIMIT
+        if event is not None and event.reason is not UNSET:
+            with suppress(ValueError):  # a newer server may know other reasons
+                return Reason(event.reason)
+        # Of a Codex server only what was asked for here is known: it sends no more than a code.
         return Reason.TERMINATED if self._terminated else Reason.EXITED
 
-    def _publish(self, events: list[LogEntry]) -> None:
+    def _publish(self, events: list[LogEntry] | list[LogEntry | Gap]) -> None:
+        log = self._log
         for event in events:
+            self._ack_events += 1
             if type(event) is OutputChunk:
-                self._log.append(event.stream, event.chunk)
+                assert event.seq == log.next_seq  # one numbering on both sides
+                self._ack_bytes += len(event.chunk)
+                log.append(event.stream, event.chunk)
             elif type(event) is Exited:
-                self._log.exit(self._explained(event.verdict))
+                log.exit(self._explained(event.verdict))
+                _settle(self._exited)
+            elif type(event) is Gap:
+                log.skip_to(event.last_seq + 1)
             else:
                 assert type(event) is Closed  # the only other kind
-                self._log.close()
+                self._stream_ends.clear()
+                log.close()
+                assert event.seq == log.next_seq - 1  # likewise, at the end of all
                 self._client.forget(self)
                 self._end()
+        if self._stream_ends:
+            self._publish_stream_ends()
+
+    def _publish_stream_ends(self) -> None:
+        while self._stream_ends and self._stream_ends[0].seq <= self._reorder.last:
+            event = self._stream_ends.popleft()
+            if not self._log.closed:
+                self._log.end_stream(event.stream)
 
     def _explained(self, verdict: Verdict) -> Verdict:
-        """With what was denied: the wire tells no more than that something was."""
+        """Return a verdict with what was denied: the wire tells no more than that something was."""
         if verdict.denial is None or verdict.exit_code is None:
             return verdict
         found = find_denial(verdict.exit_code, self._log.retained())
         return verdict if found is None else msgspec.structs.replace(verdict, denial=found)
 
     def _end(self) -> None:
-        if not self._ended.done():
-            self._ended.set_result(None)
+        _settle(self._exited)
+        _settle(self._closed)
+        self._hold.end()
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _limit_kind(name: str) -> LimitKind:
+    try:
+        return LimitKind(name)
+    except ValueError:
+        return LimitKind.OTHER

@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING
 from holdfast.client.process import RemoteProcess
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, RemoteProtocolError
 from holdfast.protocol import codes
-from holdfast.protocol.methods import PROCESS_READ, PROCESS_TERMINATE
-from holdfast.protocol.process import ReadParams, TerminateParams
+from holdfast.protocol.base import Base64, Empty
+from holdfast.protocol.methods import (
+    PROCESS_LIST,
+    PROCESS_READ,
+    PROCESS_TERMINATE,
+    PROCESS_WRITE,
+)
+from holdfast.protocol.process import ReadParams, TerminateParams, WriteParams, WriteStatus
 
 if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient
@@ -20,6 +26,9 @@ RECOVERY_LIMIT = 25.0
 
 RETRY_INTERVAL = 0.1
 """Seconds between two attempts."""
+
+_PROBE = "holdfast-start"
+"""The id of the empty write that asks whether a process is there."""
 
 _CALLS_AT_ONCE = 256
 """A connection has places for so many calls, and a client may have more processes than that."""
@@ -63,9 +72,7 @@ async def _attempt(client: "ExecServerClient", session_id: str) -> "Link":
         async with asyncio.TaskGroup() as tasks:
             at_once = asyncio.Semaphore(_CALLS_AT_ONCE)
             for process in client.open_processes:
-                tasks.create_task(_catch_up(client, link, process, at_once))
-            for process_id in client.lost_starts:
-                tasks.create_task(_end_lost_start(client, link, process_id, at_once))
+                tasks.create_task(_recover_process(client, link, process, at_once))
     except BaseExceptionGroup as group:
         link.connection.transport.abort()
         # All of them have the same cause: the connection.
@@ -76,34 +83,52 @@ async def _attempt(client: "ExecServerClient", session_id: str) -> "Link":
     return link
 
 
-async def _catch_up(
+async def _recover_process(
     client: "ExecServerClient", link: "Link", process: RemoteProcess, at_once: asyncio.Semaphore
 ) -> None:
-    """One read tells all that happened; a process that cannot be followed any more has failed."""
     async with at_once:
-        params = ReadParams(
-            process_id=process.process_id, after_seq=process.last_seq, max_bytes=None, wait_ms=0
-        )
+        if not process.is_started and not await _find_start(client, link, process):
+            return  # whoever starts it does so again
+        await _catch_up(client, link, process)
+
+
+async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteProcess) -> bool:
+    """
+    Find out whether a start ran whose answer was lost with the connection.
+
+    An empty write changes nothing, and every server says in a word what it knows of its id.
+    """
+    params = WriteParams(process_id=process.process_id, chunk=Base64(b""), write_id=_PROBE)
+    while True:
         try:
-            process.catch_up(await link.call(PROCESS_READ, params))
-        except (RemoteError, RemoteProtocolError) as error:
-            cause = (
-                error if isinstance(error, RemoteError) else f"exec-server protocol error: {error}"
-            )
-            process.fail(
-                RemoteProtocolError(f"failed to recover process {process.process_id}: {cause}")
-            )
-            client.forget(process)
-            await _terminate(link, process.process_id)
+            status = (await link.call(PROCESS_WRITE, params)).status
+        except RemoteError:
+            break  # it is there: only one that was terminated refuses to be written to
+        if status is WriteStatus.UNKNOWN_PROCESS:
+            return False
+        if status is not WriteStatus.STARTING:
+            break
+        await asyncio.sleep(RETRY_INTERVAL)
+    process.is_started = True
+    if client.capabilities.process_list:
+        for summary in (await link.call(PROCESS_LIST, Empty())).processes:
+            if summary.process_id == process.process_id:
+                process.started(summary)
+    return True
 
 
-async def _end_lost_start(
-    client: "ExecServerClient", link: "Link", process_id: str, at_once: asyncio.Semaphore
-) -> None:
-    async with at_once:
-        await _terminate(link, process_id)
-    client.lost_start_ended(process_id)  # and not before: the next attempt would not know of it
-
-
-async def _terminate(link: "Link", process_id: str) -> None:
-    await link.call(PROCESS_TERMINATE, TerminateParams(process_id=process_id), cleanup=True)
+async def _catch_up(client: "ExecServerClient", link: "Link", process: RemoteProcess) -> None:
+    """Fetch with one read all that happened; a process that cannot be followed has failed."""
+    params = ReadParams(
+        process_id=process.process_id, after_seq=process.last_seq, max_bytes=None, wait_ms=0
+    )
+    try:
+        process.catch_up(await link.call(PROCESS_READ, params))
+    except (RemoteError, RemoteProtocolError) as error:
+        cause = error if isinstance(error, RemoteError) else f"exec-server protocol error: {error}"
+        process.fail(
+            RemoteProtocolError(f"failed to recover process {process.process_id}: {cause}")
+        )
+        client.forget(process)
+        ending = TerminateParams(process_id=process.process_id)
+        await link.call(PROCESS_TERMINATE, ending, cleanup=True)

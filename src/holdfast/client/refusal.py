@@ -10,6 +10,7 @@ from holdfast.errors import (
     OperationFailed,
     Refused,
     RemoteError,
+    Unsupported,
 )
 from holdfast.protocol import codes
 
@@ -24,7 +25,9 @@ _KINDS: dict[int, type[Refused]] = {
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
+def refusals(
+    *, process_id: str | None = None, internal: type[OperationFailed] = OperationFailed
+) -> Iterator[None]:
     """
     Turn the codes of a server back into kinds of `Refused`, with its own words.
 
@@ -35,6 +38,8 @@ def refusals() -> Iterator[None]:
         yield
     except RemoteError as error:
         kind = _KINDS.get(error.code)
-        if kind is None:
+        if isinstance(error, Unsupported) or kind is None:
             raise
+        if kind is OperationFailed:
+            kind = internal
         raise kind(error.message) from error

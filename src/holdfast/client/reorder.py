@@ -5,10 +5,8 @@ Pure. A server's events are numbered, and only the number counts: they may come 
 any order, twice, or after a lost connection only as the answer to a read.
 """
 
-from itertools import islice
-
 from holdfast.errors import RemoteProtocolError
-from holdfast.events import UNKNOWN_DENIAL, Closed, Exited, LogEntry, Reason, Verdict
+from holdfast.events import Closed, Exited, Gap, LogEntry
 from holdfast.protocol.process import OutputChunk, ReadResponse
 
 __all__ = ["MAX_EVENTS", "MAX_EVENT_BYTES", "Reorder"]
@@ -29,7 +27,7 @@ behind that: a busy process fills the connection first.
 
 
 class Reorder:
-    """Takes events as they come, gives them back as they happened."""
+    """Takes events as they come, returns them as they happened."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -71,19 +69,22 @@ class Reorder:
         """Events may be missing from now on, until `catch_up` brings them."""
         self._room = _WHILE_RECOVERING
 
-    def catch_up(self, answer: ReadResponse, reason: Reason) -> list[LogEntry]:
+    def catch_up(
+        self, answer: ReadResponse, exited: Exited | None, *, gaps: bool
+    ) -> list[LogEntry | Gap]:
         """
         Take the answer to a read after `last`, and return what was missed.
 
-        The exit has no entry of its own in such an answer: if it is known to have
-        happened, it is the one number that is missing.
+        The plain answer of a server does not number the exit: if it is known to have
+        happened, it has the last of the numbers that are missing.
 
         Args:
             answer: What the server retained.
-            reason: Why the process ended, if it did.
+            exited: The exit, if the answer tells of one; number 0 if it does not number it.
+            gaps: Return a `Gap` for what the server no longer has.
 
         Raises:
-            RemoteProtocolError: The server no longer has all of it.
+            RemoteProtocolError: The server no longer has all of it, and gaps are not taken.
         """
         self._room = 1
         for chunk in answer.chunks:
@@ -92,23 +93,42 @@ class Reorder:
         through = answer.next_seq - 1
         if answer.closed and through > self.last:
             self._waiting[through] = Closed(through)
-        numbers = (seq for seq in range(self.last + 1, through + 1) if seq not in self._waiting)
-        missing = list(islice(numbers, 2))  # two are too many already
-        if missing and answer.exited and not self._exit_known:
-            seq = missing.pop(0)
+        if exited is not None and exited.seq > self.last:
             self._exit_known = True
-            denial = UNKNOWN_DENIAL if answer.sandbox_denied else None
-            verdict = Verdict(reason=reason, exit_code=answer.exit_code, denial=denial)
-            self._waiting[seq] = Exited(seq, verdict)
-        if missing:
+            self._waiting[exited.seq] = exited
+        missing = self._missing(through)
+        if missing and exited is not None and not self._exit_known:
+            gap = missing.pop()
+            self._exit_known = True
+            self._waiting[gap.last_seq] = Exited(gap.last_seq, exited.verdict)
+            if gap.first_seq < gap.last_seq:
+                missing.append(Gap(gap.first_seq, gap.last_seq - 1))
+        if missing and not gaps:
             raise RemoteProtocolError(
                 f"process events are no longer retained while recovering through sequence {through}"
             )
-        due = self._due()
+        due: list[LogEntry | Gap] = []
+        for gap in missing:
+            due += self._due()
+            due.append(gap)
+            self.last = gap.last_seq
+        due += self._due()
         self._bytes = sum(
             len(event.chunk) for event in self._waiting.values() if type(event) is OutputChunk
         )
         return due
+
+    def _missing(self, through: int) -> list[Gap]:
+        """Return the numbers up to `through` that are neither published nor here, in runs."""
+        missing: list[Gap] = []
+        last = self.last
+        for seq in sorted(seq for seq in self._waiting if seq <= through):
+            if seq > last + 1:
+                missing.append(Gap(last + 1, seq - 1))
+            last = seq
+        if through > last:
+            missing.append(Gap(last + 1, through))
+        return missing
 
     def _due(self) -> list[LogEntry]:
         due: list[LogEntry] = []

@@ -45,11 +45,12 @@ TURN_BYTES = 64 << 10
 TURN_EVENTS = 64
 """Events likewise."""
 
-CLAIM_TIME = 0.1
+CLAIM_TIME = 1.0
 """
 Seconds that a writer waits for somebody to ask for the first stream.
 
-Only once that has fallen behind; and without a claim there is nobody to wait for.
+Counted from when that has fallen behind, and not before the process was handed to its
+caller. Without a claim there is nobody to wait for.
 """
 
 Hold = Callable[[object], None]
@@ -66,6 +67,7 @@ class EventReaders:
         release: Hold,
         *,
         can_hold: Callable[[], bool] = lambda: True,
+        handed_over: bool = True,
     ) -> None:
         """
         Open the first stream, which waits to be claimed.
@@ -76,11 +78,14 @@ class EventReaders:
             release: Takes that back.
             can_hold: Returns False where holding one process would hold others too. A
                 stream that takes gaps then drops its oldest events instead.
+            handed_over: False if nobody can ask for a stream before `hand_over` is called.
         """
         self._log = log
         self._hold = hold
         self._release = release
         self._can_hold = can_hold
+        self._handed_over = handed_over
+        self._claim_timer: asyncio.TimerHandle | None = None
         self._failure: HoldfastError | None = None
         self._open: set[_Queue] = set()
         self._unclaimed: _Queue | None = self._open_queue(0, gaps=False)
@@ -90,12 +95,18 @@ class EventReaders:
     ) -> "LogEventStream":
         """Return a stream of the events after a number."""
         queue, self._unclaimed = self._unclaimed, None
+        self._stop_claim_timer()
         if queue is None:
             queue = self._open_queue(after_seq, gaps=gaps)
         else:
             queue.gaps = gaps
             queue.skip_through(after_seq)
         return LogEventStream(queue, self._close, after_seq, stream_ends=stream_ends)
+
+    def hand_over(self) -> None:
+        """Note that the caller has the process and can ask for a stream from now on."""
+        self._handed_over = True
+        self._start_claim_timer()
 
     @property
     def lossless(self) -> bool:
@@ -128,9 +139,20 @@ class EventReaders:
         if queue.gaps and not self._can_hold():
             return False
         self._hold(queue)
-        if queue is self._unclaimed:
-            asyncio.get_running_loop().call_later(CLAIM_TIME, self._drop_unclaimed)
+        self._start_claim_timer()
         return True
+
+    def _start_claim_timer(self) -> None:
+        unclaimed = self._unclaimed
+        if unclaimed is not None and unclaimed.holding and self._handed_over:
+            self._stop_claim_timer()
+            loop = asyncio.get_running_loop()
+            self._claim_timer = loop.call_later(CLAIM_TIME, self._drop_unclaimed)
+
+    def _stop_claim_timer(self) -> None:
+        if self._claim_timer is not None:
+            self._claim_timer.cancel()
+            self._claim_timer = None
 
     def _drop_unclaimed(self) -> None:
         queue, self._unclaimed = self._unclaimed, None
@@ -155,7 +177,8 @@ class _Queue(LogListener):
         self._behind = behind
         self._caught_up = caught_up
         self._size = sum(len(entry.chunk) for entry in entries if type(entry) is OutputChunk)
-        self._holding = False
+        self.holding = False
+        """True while the writer waits for it."""
         self._failure: HoldfastError | None = None
         self._woken = asyncio.Event()
 
@@ -173,8 +196,8 @@ class _Queue(LogListener):
         event = self._entries.popleft()
         if type(event) is OutputChunk:
             self._size -= len(event.chunk)
-        if self._holding and self._size <= LOW_WATER and len(self._entries) <= LOW_EVENTS:
-            self._holding = False
+        if self.holding and self._size <= LOW_WATER and len(self._entries) <= LOW_EVENTS:
+            self.holding = False
             self._caught_up(self)
         return event
 
@@ -197,11 +220,11 @@ class _Queue(LogListener):
     def output(self, chunk: OutputChunk) -> None:
         self._add(chunk)
         self._size += len(chunk.chunk)
-        if self._holding or (self._size <= HIGH_WATER and len(self._entries) <= HIGH_EVENTS):
+        if self.holding or (self._size <= HIGH_WATER and len(self._entries) <= HIGH_EVENTS):
             return
-        if self._behind(self):
-            self._holding = True
-        else:
+        self.holding = True
+        if not self._behind(self):
+            self.holding = False
             self._drop_oldest()
 
     def stream_ended(self, event: StreamEnded) -> None:

@@ -61,9 +61,9 @@ class OutputLog:
         self.verdict: Verdict | None = None
         """Set by the exit."""
         self.closed = False
-        self.pinned_after: int | None = None
-        """Chunks after this number are kept beyond the limits; `None` pins nothing."""
-        self._exit_seq = 0
+        self.exit_seq = 0
+        """The number of the exit; 0 before it."""
+        self._pinned_after: int | None = None
         self._max_bytes, self._max_chunks = retention
         # Chunks in order; those before `_first` were evicted and left a hole
         # that is cut off now and then, so that eviction costs nothing.
@@ -94,7 +94,7 @@ class OutputLog:
         """Add the exit; output may still follow."""
         assert self.verdict is None  # a process exits once
         self.verdict = verdict
-        seq = self._exit_seq = self.next_seq
+        seq = self.exit_seq = self.next_seq
         self.next_seq += 1
         for listener in self._listeners:
             listener.exited(seq, verdict)
@@ -129,6 +129,15 @@ class OutputLog:
             listener.closed(seq)
         self._wake()
 
+    def pin(self, after_seq: int | None) -> None:
+        """
+        Keep all chunks after a number, beyond the limits; `None` keeps no more than those.
+
+        For an owner that bounds in another way how much that can be: it holds the writer.
+        """
+        self._pinned_after = after_seq
+        self._evict()
+
     def _evict(self) -> None:
         # A chunk above the limit evicts itself too: its number is spent, and
         # readers meet a gap in `seq` rather than a chunk that was cut.
@@ -137,7 +146,7 @@ class OutputLog:
         ):
             chunk = self._chunks[self._first]
             assert chunk is not None  # only slots before `_first` are emptied
-            if self.pinned_after is not None and chunk.seq > self.pinned_after:
+            if self._pinned_after is not None and chunk.seq > self._pinned_after:
                 break
             self._retained -= len(chunk.chunk)
             self._chunks[self._first] = None
@@ -189,9 +198,9 @@ class OutputLog:
         """Return everything retained after a number; a `Gap` stands for what is not."""
         at = bisect_right(self._chunks, after_seq, lo=self._first, key=_seq)
         numbered: list[LogEntry] = [c for c in self._chunks[at:] if c is not None]
-        if self.verdict is not None and self._exit_seq > after_seq:
-            place = bisect_right(numbered, self._exit_seq, key=lambda entry: entry.seq)
-            numbered.insert(place, Exited(self._exit_seq, self.verdict))
+        if self.verdict is not None and self.exit_seq > after_seq:
+            place = bisect_right(numbered, self.exit_seq, key=lambda entry: entry.seq)
+            numbered.insert(place, Exited(self.exit_seq, self.verdict))
         if self.closed and self.next_seq - 1 > after_seq:
             numbered.append(Closed(self.next_seq - 1))
         entries: list[ProcessEvent] = []

@@ -45,7 +45,7 @@ from holdfast.process.refuse import (
 from holdfast.process.shell_snapshot import applies, check_scope, wrap
 from holdfast.process.snapshots import Snapshots
 from holdfast.process.spawn import system_text
-from holdfast.protocol.process import Enforcement, ShellSnapshotParams, StartParams
+from holdfast.protocol.process import Enforcement, ShellSnapshotParams, StartParams, StreamsAtEnd
 
 if TYPE_CHECKING:
     from holdfast.process.sandboxes import Sandbox
@@ -118,6 +118,7 @@ class LocalProcesses:
         # Closed processes and when to forget them, the oldest first; one timer serves all.
         self._closed: deque[tuple[float, LocalProcess]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._forgetting = True
         # Starts that have to wait for something before the process is there, as long
         # as somebody holds them: one that is dropped before it runs frees its id.
         self._starting: WeakValueDictionary[str, SlowStart] = WeakValueDictionary()
@@ -152,7 +153,14 @@ class LocalProcesses:
         """Whether a start of that id is under way and waits for something."""
         return process_id in self._starting
 
-    def terminate(self, process_id: str, *, tree: bool = False) -> bool:
+    def terminate(
+        self,
+        process_id: str,
+        *,
+        tree: bool = False,
+        left: bool = False,
+        streams: StreamsAtEnd = "close",
+    ) -> bool:
         """Kill a process, or call off its start; whether there was anything to end."""
         starting = self._starting.get(process_id)
         if starting is not None:
@@ -349,8 +357,24 @@ class LocalProcesses:
     def _process_closed(self, process: LocalProcess) -> None:
         self._ended(process)
         self._closed.append((self._loop.time() + self._retention, process))
-        if self._timer is None:
+        if self._timer is None and self._forgetting:
             self._timer = self._loop.call_later(self._retention, self._forget_old)
+
+    def pause_forgetting(self) -> None:
+        """Keep closed processes until `resume_forgetting`: nobody can ask for them now."""
+        self._forgetting = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def resume_forgetting(self) -> None:
+        """Keep closed processes for the usual time from now on."""
+        if not self._forgetting:
+            self._forgetting = True
+            due = self._loop.time() + self._retention
+            self._closed = deque((due, process) for _, process in self._closed)
+            if self._closed:
+                self._timer = self._loop.call_at(due, self._forget_old)
 
     def _forget_old(self) -> None:
         self._timer = None

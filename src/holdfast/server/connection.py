@@ -5,11 +5,13 @@ import logging
 from collections.abc import Sequence
 
 from holdfast.connection import Connection
-from holdfast.errors import InvalidRequest, MalformedMessage
+from holdfast.errors import InvalidParams, InvalidRequest, MalformedMessage
 from holdfast.protocol import codes
 from holdfast.protocol.envelope import Notification, Request
 from holdfast.protocol.handshake import InitializeParams, InitializeResponse
-from holdfast.protocol.methods import INITIALIZED
+from holdfast.protocol.methods import INITIALIZED, PROCESS_ACK
+from holdfast.protocol.process import AckParams
+from holdfast.rpc.params import decode_params
 from holdfast.rpc.router import Route, Router
 from holdfast.server.bodies import ConnectionBodies
 from holdfast.server.dispatch import Dispatcher
@@ -41,6 +43,7 @@ class ServerConnection:
         self.state = state
         self.connection = Connection(transport, self)
         self.paused = False
+        self.acknowledges = False
         self.turns = Turns()
         self.bodies = ConnectionBodies(self.connection, tasks)
         self.files = ConnectionFiles(state.filesystem, self.connection, tasks)
@@ -70,6 +73,10 @@ class ServerConnection:
     def send_parts(self, parts: Sequence[bytes]) -> None:
         self.connection.send_parts(parts)
 
+    def abandon(self, reason: str) -> None:
+        logger.info("%s ends: %s", self.connection.transport.label, reason)
+        self.connection.abandon(reason)
+
     def initialize(self, params: InitializeParams) -> InitializeResponse:
         """
         Open a session or resume one.
@@ -81,6 +88,7 @@ class ServerConnection:
         if self._session is not None:
             raise InvalidRequest(codes.initialize_only_once)
         sessions = self.state.sessions
+        self.acknowledges = params.acknowledges is True
         if params.resume_session_id is None:
             self._session = sessions.open(self)
         else:
@@ -105,6 +113,14 @@ class ServerConnection:
         if notification.method == INITIALIZED.name and self._session is not None:
             self._initialized = True
             return
+        if notification.method == PROCESS_ACK.name and self._initialized and self.acknowledges:
+            try:
+                ack = decode_params(notification.params, AckParams)
+            except InvalidParams as error:
+                logger.info("%s: process/ack: %s", self.connection.transport.label, error)
+            else:
+                self.session.acknowledge(ack.process_id, ack.seq)
+                return
         # Exec-server spec 2.4: there is no other, and no way to answer one.
         logger.info("%s sent an unexpected notification", self.connection.transport.label)
         self.connection.abandon("protocol violation")
@@ -134,6 +150,7 @@ class ServerConnection:
 
     def resume_sending(self) -> None:
         self.paused = False
+        self.acknowledges = False
         self.turns.resume()
         self.bodies.resume()
         if self._session is not None:

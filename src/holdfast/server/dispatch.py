@@ -29,6 +29,7 @@ CONTROL = frozenset(
     {
         "environment/info",
         "environment/status",
+        "process/hold",
         "process/signal",
         "process/terminate",
         "fs/close",

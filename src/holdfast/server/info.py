@@ -28,6 +28,10 @@ CAPABILITIES = Capabilities(
     process_list=True,
     process_signal_names=True,
     process_limits=True,
+    process_hold=True,
+    process_ack=True,
+    process_terminate_left=True,
+    process_unset=True,
 )
 """Only what is really there: a client avoids what a server does not claim."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 
+import msgspec
 from msgspec import UNSET
 
 from holdfast.errors import InvalidParams
@@ -10,6 +11,7 @@ from holdfast.process.local import LocalProcess
 from holdfast.protocol.base import Empty
 from holdfast.protocol.methods import (
     PROCESS_CLOSE_STDIN,
+    PROCESS_HOLD,
     PROCESS_LIST,
     PROCESS_READ,
     PROCESS_RESIZE,
@@ -20,6 +22,7 @@ from holdfast.protocol.methods import (
 )
 from holdfast.protocol.process import (
     CloseStdinParams,
+    HoldParams,
     ListResponse,
     ReadParams,
     ReadResponse,
@@ -35,6 +38,7 @@ from holdfast.protocol.process import (
 )
 from holdfast.rpc.router import Router
 from holdfast.server.connection import ServerConnection
+from holdfast.server.delivery import exited_event
 
 __all__ = ["add_process_methods"]
 
@@ -52,32 +56,62 @@ def add_process_methods(router: Router[ServerConnection]) -> None:
     router.add(PROCESS_RESIZE, _resize)
     router.add(PROCESS_CLOSE_STDIN, _close_stdin)
     router.add(PROCESS_LIST, _list)
+    router.add(PROCESS_HOLD, _hold)
 
 
 def _start(
     client: ServerConnection, params: StartParams
 ) -> StartResponse | Awaitable[StartResponse]:
     process = client.session.processes.launch(params)
-    # Also for a profile that isolates nothing, as the real server says it (sandbox spec 4).
-    sandbox_type = "none" if params.sandbox is None else "linuxSeccomp"
     if isinstance(process, LocalProcess):
-        return StartResponse(process_id=params.process_id, sandbox_type=sandbox_type)
-    return _started(process, sandbox_type)
+        return _started(client, process)
+    return _started_later(client, process)
 
 
-async def _started(starting: Awaitable[LocalProcess], sandbox_type: str) -> StartResponse:
-    process = await starting
+async def _started_later(
+    client: ServerConnection, starting: Awaitable[LocalProcess]
+) -> StartResponse:
+    return _started(client, await starting)
+
+
+def _started(client: ServerConnection, process: LocalProcess) -> StartResponse:
     return StartResponse(
         process_id=process.process_id,
-        sandbox_type=sandbox_type,
+        sandbox_type=process.sandbox_type,
         enforcement=process.enforcement or UNSET,
+        pid=process.pid if client.acknowledges else UNSET,
     )
 
 
 def _read(client: ServerConnection, params: ReadParams) -> ReadResponse | Awaitable[ReadResponse]:
-    return client.session.processes.get(params.process_id).read(
-        params.after_seq or 0, params.max_bytes, (params.wait_ms or 0) / 1000
-    )
+    process = client.session.processes.get(params.process_id)
+    after_seq = params.after_seq or 0
+    found = process.read(after_seq, params.max_bytes, (params.wait_ms or 0) / 1000)
+    if not client.acknowledges:
+        return found
+    if isinstance(found, ReadResponse):
+        if params.max_bytes is None:
+            client.session.caught_up(params.process_id, after_seq)
+        return _with_exit(process, found)
+    return _read_later(process, found)
+
+
+async def _read_later(process: LocalProcess, reading: Awaitable[ReadResponse]) -> ReadResponse:
+    return _with_exit(process, await reading)
+
+
+def _with_exit(process: LocalProcess, found: ReadResponse) -> ReadResponse:
+    """Add what the plain answer has no field for: how it ended, and the number of that."""
+    verdict = process.log.verdict
+    if verdict is None:
+        return found
+    event = exited_event(process.process_id, process.log.exit_seq, verdict, complete=True)
+    return msgspec.structs.replace(found, exit=event)
+
+
+def _hold(client: ServerConnection, params: HoldParams) -> Empty:
+    client.session.hold(params.process_id, params.held)
+    return _EMPTY
 
 
 def _write(
@@ -112,7 +146,9 @@ def _signal(client: ServerConnection, params: SignalParams) -> Empty:
 
 
 def _terminate(client: ServerConnection, params: TerminateParams) -> TerminateResponse:
-    running = client.session.processes.terminate(params.process_id, tree=params.tree)
+    running = client.session.processes.terminate(
+        params.process_id, tree=params.tree, left=params.left, streams=params.streams
+    )
     return TerminateResponse(running=running)
 
 

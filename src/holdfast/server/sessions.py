@@ -8,39 +8,19 @@ may ask for it by its id.
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
-from typing import Protocol
-
-from msgspec import UNSET
+from collections.abc import Callable
 
 from holdfast.errors import InvalidRequest, SessionAttached
-from holdfast.events import Reason, Verdict
+from holdfast.events import Reason
 from holdfast.process.local import LocalProcess
-from holdfast.process.output import LogListener
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol import codes
-from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED
-from holdfast.protocol.process import ClosedEvent, ExitedEvent, OutputChunk
-from holdfast.rpc.encode import encode_notification, encode_output, output_prefix
+from holdfast.server.delivery import Delivery, Owner
 
-__all__ = ["EXPIRY", "Owner", "Session", "Sessions"]
+__all__ = ["EXPIRY", "Session", "Sessions"]
 
 EXPIRY = 30.0
 """Seconds a session is kept without a connection."""
-
-
-class Owner(Protocol):
-    """The connection a session is attached to."""
-
-    @property
-    def paused(self) -> bool:
-        """Whether the client reads too slowly."""
-
-    def send(self, message: bytes) -> None:
-        """Send an encoded message."""
-
-    def send_parts(self, parts: Sequence[bytes]) -> None:
-        """Send one that is in parts."""
 
 
 class Session:
@@ -50,65 +30,65 @@ class Session:
         self.id = session_id
         self.processes = processes
         self.owner: Owner | None = None
+        # By process id. Those of processes that are forgotten are dropped now and then.
+        self._deliveries: dict[str, Delivery] = {}
 
     def attach(self, owner: Owner) -> None:
-        """From now on, new events go to this connection."""
+        """Send new events to this connection from now on."""
         self.owner = owner
-        self.owner_paused(owner.paused)
+        for delivery in self._deliveries.values():
+            delivery.attach(owner)
+        self.processes.resume_forgetting()
 
     def detach(self) -> None:
-        """The connection is gone: events are kept, not sent, and nobody is held up."""
+        """Keep events instead of sending them: the connection is gone."""
         self.owner = None
-        self.owner_paused(False)
+        for delivery in self._deliveries.values():
+            delivery.detach()
+        # What ended is kept as long as the session: its client may not know of it yet.
+        self.processes.pause_forgetting()
 
     def owner_paused(self, paused: bool) -> None:
         """Hold the processes of a client that does not read, and let them go on when it does."""
-        for process in self.processes:
-            if paused:
-                process.hold_output(self)
-            else:
-                process.release_output(self)
+        for delivery in self._deliveries.values():
+            delivery.owner_paused(paused)
 
     def process_started(self, process: LocalProcess) -> None:
-        """Tell the client of everything that happens to it."""
-        process.log.subscribe(_Push(self, process.process_id))
-        if self.owner is not None and self.owner.paused:
-            process.hold_output(self)
+        """Notify the client of everything that happens to it."""
+        if len(self._deliveries) > 2 * len(self.processes) + _SPARE_DELIVERIES:
+            self._deliveries = {
+                process_id: delivery
+                for process_id, delivery in self._deliveries.items()
+                if self.processes.find(process_id) is not None
+            }
+        self._deliveries[process.process_id] = Delivery(process, self.owner)
+
+    def acknowledge(self, process_id: str, seq: int) -> None:
+        """Note what the client has; a process that is forgotten by now is ignored."""
+        delivery = self._deliveries.get(process_id)
+        if delivery is not None:
+            delivery.acknowledge(seq)
+
+    def caught_up(self, process_id: str, after_seq: int) -> None:
+        """Note that the client was sent everything after a number."""
+        delivery = self._deliveries.get(process_id)
+        if delivery is not None:
+            delivery.caught_up(after_seq)
+
+    def hold(self, process_id: str, held: bool) -> None:
+        """
+        Stop or resume the reading of one process's output.
+
+        Raises:
+            UnknownProcess: There is none of that id.
+            InvalidRequest: Its start is still under way.
+        """
+        self.processes.get(process_id)
+        self._deliveries[process_id].hold(held)
 
 
-class _Push(LogListener):
-    """Turns the entries of one log into notifications, while there is somebody to notify."""
-
-    __slots__ = ("_prefix", "_process_id", "_session")
-
-    def __init__(self, session: Session, process_id: str) -> None:
-        self._session = session
-        self._process_id = process_id
-        self._prefix = output_prefix(process_id)
-
-    def output(self, chunk: OutputChunk) -> None:
-        owner = self._session.owner
-        if owner is not None:
-            owner.send_parts(encode_output(self._prefix, chunk.seq, chunk.stream, chunk.chunk))
-
-    def exited(self, seq: int, verdict: Verdict) -> None:
-        owner = self._session.owner
-        if owner is not None:
-            event = ExitedEvent(
-                process_id=self._process_id,
-                seq=seq,
-                exit_code=-1 if verdict.exit_code is None else verdict.exit_code,
-                sandbox_denied=verdict.denial is not None,
-                limit=(verdict.detail or UNSET) if verdict.reason is Reason.LIMIT else UNSET,
-                network_attempts=list(verdict.network_attempts) or UNSET,
-            )
-            owner.send(encode_notification(PROCESS_EXITED.name, event))
-
-    def closed(self, seq: int) -> None:
-        owner = self._session.owner
-        if owner is not None:
-            event = ClosedEvent(process_id=self._process_id, seq=seq)
-            owner.send(encode_notification(PROCESS_CLOSED.name, event))
+_SPARE_DELIVERIES = 64
+"""Deliveries of forgotten processes that are not worth a clean-up."""
 
 
 class Sessions:
@@ -145,15 +125,20 @@ class Sessions:
         """
         Attach a connection to a session that lost its own.
 
+        A Holdfast client takes its session over from a connection that has not ended yet.
+
         Raises:
             InvalidRequest: There is no such session, or no more.
-            SessionAttached: Its connection is alive as far as one can tell.
+            SessionAttached: A Codex client's connection is alive as far as one can tell.
         """
         session = self._sessions.get(session_id)
         if session is None:
             raise InvalidRequest(codes.unknown_session(session_id))
         if session.owner is not None:
-            raise SessionAttached(session_id)
+            if not (owner.acknowledges and session.owner.acknowledges):
+                raise SessionAttached(session_id)
+            # Its client has given that connection up: the end of it did not come through.
+            session.owner.abandon("its session was resumed on another connection")
         self._timers.pop(session_id).cancel()
         session.attach(owner)
         return session

@@ -407,6 +407,8 @@ async def connect_websocket(
                 max_frame_size=MAX_FRAME,
                 extra_headers=dict(headers or {}),
                 max_redirects=0,
+                # Its path hangs for ever on uvloop after a reset with unread output.
+                use_aiofastnet=False,
                 read_buffer_init_size=_READ_BUFFER,
             )
     except TimeoutError:

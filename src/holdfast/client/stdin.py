@@ -1,0 +1,155 @@
+"""
+Input of a process on a server: in order, once, and without waiting for a lost line.
+
+Every write has an id, and a server writes the bytes of an id once (exec-server spec 10). So a
+write whose answer was lost with the connection is simply made again on the next one.
+"""
+
+import asyncio
+from bisect import insort
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.errors import ConnectionLost
+from holdfast.protocol.base import Base64, Method
+from holdfast.protocol.methods import PROCESS_CLOSE_STDIN, PROCESS_WRITE
+from holdfast.protocol.process import CloseStdinParams, WriteParams, WriteStatus
+
+if TYPE_CHECKING:
+    from holdfast.client.client import ExecServerClient
+
+__all__ = ["MAX_BACKLOG_BYTES", "MAX_BACKLOG_WRITES", "RemoteStdin"]
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+MAX_BACKLOG_BYTES = 1 << 20
+"""Bytes accepted for one process while its line is down; further writes wait."""
+
+MAX_BACKLOG_WRITES = 128
+"""Writes likewise."""
+
+
+class RemoteStdin:
+    """The way into one process on the other side."""
+
+    def __init__(self, client: "ExecServerClient", process_id: str) -> None:
+        self._client = client
+        self._process_id = process_id
+        self._last_id = 0
+        # Turns in the order of the calls; those that are not on the wire now.
+        self._last_turn = 0
+        self._unsent: list[int] = []
+        self._turn_changed = asyncio.Event()
+        # Writes that were accepted here because the line was down.
+        self._backlog_bytes = 0
+        self._backlog_writes = 0
+        self._room = asyncio.Event()
+
+    async def write(self, data: bytes, write_id: str | None) -> WriteStatus:
+        """
+        Write; see `ExecProcess.write`.
+
+        Raises:
+            RemoteError: The server refused.
+            ConnectionLost: It is lost for good.
+        """
+        if write_id is None:
+            self._last_id += 1
+            write_id = str(self._last_id)
+        params = WriteParams(process_id=self._process_id, chunk=Base64(data), write_id=write_id)
+        turn = self._take_turn()
+        try:
+            while self._client.is_connected:
+                if self._unsent[0] != turn:
+                    await self._wait_for_change()
+                    continue
+                link = await self._client.connected()  # at once: it is connected
+                self._give_turn(turn)
+                try:
+                    return (await link.call(PROCESS_WRITE, params)).status
+                except ConnectionLost:
+                    if self._client.lost_for_good:
+                        raise
+                    insort(self._unsent, turn)
+            # The line is down. Nobody has to wait for it: the order and the id are settled.
+            await self._wait_for_room(len(data))
+            if self._client.lost_for_good:
+                await self._client.connected()  # raises the reason
+        except BaseException:
+            self._give_turn(turn)
+            raise
+        self._backlog_bytes += len(data)
+        self._backlog_writes += 1
+        self._client.start_task(self._write_later(params, turn))
+        return WriteStatus.ACCEPTED
+
+    async def close(self) -> None:
+        """
+        End the input after everything that was written before.
+
+        Raises:
+            RemoteError: The server refused, or does not know how.
+            ConnectionLost: It is lost for good.
+        """
+        params = CloseStdinParams(process_id=self._process_id)
+        turn = self._take_turn()
+        try:
+            await self._call_in_turn(PROCESS_CLOSE_STDIN, params, turn)
+        finally:
+            self._give_turn(turn)
+
+    def line_changed(self) -> None:
+        """Look again: the connection was lost, or is back."""
+        self._turn_changed.set()
+
+    # -- turns
+
+    def _take_turn(self) -> int:
+        self._last_turn += 1
+        self._unsent.append(self._last_turn)
+        return self._last_turn
+
+    def _give_turn(self, turn: int) -> None:
+        if turn in self._unsent:
+            self._unsent.remove(turn)
+            self._turn_changed.set()
+
+    async def _wait_for_change(self) -> None:
+        self._turn_changed.clear()
+        await self._turn_changed.wait()
+
+    async def _call_in_turn(self, method: Method[P, R], params: P, turn: int) -> R:
+        """Call once those before are on the wire, and again after each lost connection."""
+        while True:
+            link = await self._client.connected()
+            if self._unsent[0] != turn:
+                await self._wait_for_change()
+                continue
+            self._give_turn(turn)
+            try:
+                return await link.call(method, params)
+            except ConnectionLost:
+                if self._client.lost_for_good:
+                    raise
+                insort(self._unsent, turn)
+
+    # -- while the line is down
+
+    async def _wait_for_room(self, size: int) -> None:
+        while self._backlog_writes and (
+            self._backlog_bytes + size > MAX_BACKLOG_BYTES
+            or self._backlog_writes >= MAX_BACKLOG_WRITES
+        ):
+            self._room.clear()
+            await self._room.wait()
+
+    async def _write_later(self, params: WriteParams, turn: int) -> None:
+        try:
+            await self._call_in_turn(PROCESS_WRITE, params, turn)
+        except Exception as error:  # noqa: BLE001 - nobody waits for it any more
+            self._client.log_lost_write(self._process_id, error)
+        finally:
+            self._give_turn(turn)
+            self._backlog_bytes -= len(params.chunk.data)
+            self._backlog_writes -= 1
+            self._room.set()

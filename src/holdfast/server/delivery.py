@@ -1,0 +1,214 @@
+"""
+Delivery of one process's events to the client that owns it (exec-server spec 8, 4.2).
+
+A Holdfast client acknowledges what it has. Until then the events are kept, and the process
+is held once too much is under way, so that a lost connection loses nothing. A Codex client
+acknowledges nothing: its events are sent once and kept within the limits of the log.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import UNSET
+
+from holdfast.events import Gap, Reason, StreamEnded, Verdict
+from holdfast.process.local import LocalProcess
+from holdfast.process.output import MAX_RETAINED_BYTES, LogListener
+from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_STREAM_ENDED
+from holdfast.protocol.process import (
+    ClosedEvent,
+    ExitedEvent,
+    OutputChunk,
+    StreamEndedEvent,
+)
+from holdfast.rpc.encode import encode_notification, encode_output, output_prefix
+
+__all__ = ["DETACHED", "UNDER_WAY", "Delivery", "DeliveryLimit", "Owner", "exited_event"]
+
+
+class DeliveryLimit:
+    """How much may wait for its acknowledgement before the process is held."""
+
+    __slots__ = ("max_bytes", "max_events")
+
+    def __init__(self, max_bytes: int, max_events: int) -> None:
+        self.max_bytes = max_bytes
+        self.max_events = max_events
+
+    def exceeded(self, size: int, events: int) -> bool:
+        return size > self.max_bytes or events > self.max_events
+
+    def half_free(self, size: int, events: int) -> bool:
+        return size <= self.max_bytes // 2 and events <= self.max_events // 2
+
+
+UNDER_WAY = DeliveryLimit(4 << 20, 16_384)
+"""While there is a connection: enough for a long line, little enough for a slow reader."""
+
+DETACHED = DeliveryLimit(MAX_RETAINED_BYTES, 16_384)
+"""Without one: the log is full, and nobody fetches it for now."""
+
+
+class Owner(Protocol):
+    """The connection a session is attached to."""
+
+    @property
+    def paused(self) -> bool:
+        """True while the client reads too slowly."""
+
+    @property
+    def acknowledges(self) -> bool:
+        """True for a Holdfast client, which sends `process/ack`."""
+
+    def send(self, message: bytes) -> None:
+        """Send an encoded message."""
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        """Send an encoded message that is in parts."""
+
+    def abandon(self, reason: str) -> None:
+        """End the connection at once."""
+
+
+class Delivery(LogListener):
+    """The events of one process on their way to its client."""
+
+    def __init__(self, process: LocalProcess, owner: Owner | None) -> None:
+        self._process = process
+        self._process_id = process.process_id
+        self._prefix = output_prefix(process.process_id)
+        # The connection to notify. None while there is none, and after a resume until the
+        # client has read what it missed: what is sent before that would have to wait there.
+        self._owner: Owner | None = None
+        self._resuming: Owner | None = None
+        self._acknowledged = owner is not None and owner.acknowledges
+        # Sizes by number of what was not acknowledged yet, the oldest first.
+        self._unacknowledged: deque[tuple[int, int]] = deque()
+        self._unacknowledged_bytes = 0
+        self._limit = UNDER_WAY
+        self._holding = False
+        if self._acknowledged:
+            process.log.pin(0)
+        if owner is not None:
+            self._owner = owner
+            self.owner_paused(owner.paused)
+        process.log.subscribe(self)
+
+    # -- connections
+
+    def attach(self, owner: Owner) -> None:
+        """Send events to a connection that resumed the session."""
+        self._limit = UNDER_WAY
+        if owner.acknowledges and self._acknowledged:
+            # It reads first: `caught_up` goes on.
+            self._resuming = owner
+        else:
+            self._stop_acknowledging()
+            self._owner = owner
+        self.owner_paused(owner.paused)
+
+    def detach(self) -> None:
+        """Keep events from now on: the connection is gone."""
+        self._owner = self._resuming = None
+        self.owner_paused(False)
+        if self._acknowledged:
+            self._limit = DETACHED
+            self._hold_if_needed()
+
+    def caught_up(self, after_seq: int) -> None:
+        """Note that a client was sent everything after a number, which it had before."""
+        if self._resuming is not None:
+            self._owner, self._resuming = self._resuming, None
+            self.acknowledge(after_seq)
+
+    def owner_paused(self, paused: bool) -> None:
+        """Hold the process of a client that does not read, or let it go on."""
+        if paused:
+            self._process.hold_output("connection")
+        else:
+            self._process.release_output("connection")
+
+    def hold(self, held: bool) -> None:
+        """Hold the process because its client asks for it, or let it go on."""
+        if held:
+            self._process.hold_output("client")
+        else:
+            self._process.release_output("client")
+
+    # -- acknowledgements
+
+    def acknowledge(self, seq: int) -> None:
+        """Keep no more of the events up to a number: the client has them."""
+        waiting = self._unacknowledged
+        while waiting and waiting[0][0] <= seq:
+            self._unacknowledged_bytes -= waiting.popleft()[1]
+        if not self._acknowledged:
+            return
+        self._process.log.pin(seq)
+        if self._holding and self._limit.half_free(self._unacknowledged_bytes, len(waiting)):
+            self._holding = False
+            self._process.release_output("delivery")
+
+    def _hold_if_needed(self) -> None:
+        if not self._holding and self._limit.exceeded(
+            self._unacknowledged_bytes, len(self._unacknowledged)
+        ):
+            self._holding = True
+            self._process.hold_output("delivery")
+
+    def _stop_acknowledging(self) -> None:
+        """Treat the client as a Codex one, which it is from now on."""
+        self._acknowledged = False
+        self._unacknowledged.clear()
+        self._unacknowledged_bytes = 0
+        self._holding = False
+        self._process.log.pin(None)
+        self._process.release_output("delivery")
+        self._process.release_output("client")
+
+    # -- LogListener
+
+    def output(self, chunk: OutputChunk) -> None:
+        owner = self._owner
+        if owner is not None:
+            owner.send_parts(encode_output(self._prefix, chunk.seq, chunk.stream, chunk.chunk))
+        if self._acknowledged:
+            size = len(chunk.chunk)
+            self._unacknowledged.append((chunk.seq, size))
+            self._unacknowledged_bytes += size
+            self._hold_if_needed()
+
+    def stream_ended(self, event: StreamEnded) -> None:
+        if self._owner is not None and self._acknowledged:
+            told = StreamEndedEvent(process_id=self._process_id, stream=event.stream, seq=event.seq)
+            self._owner.send(encode_notification(PROCESS_STREAM_ENDED.name, told))
+
+    def exited(self, seq: int, verdict: Verdict) -> None:
+        if self._owner is not None:
+            event = exited_event(self._process_id, seq, verdict, complete=self._acknowledged)
+            self._owner.send(encode_notification(PROCESS_EXITED.name, event))
+
+    def closed(self, seq: int) -> None:
+        if self._owner is not None:
+            event = ClosedEvent(process_id=self._process_id, seq=seq)
+            self._owner.send(encode_notification(PROCESS_CLOSED.name, event))
+
+    def gap(self, gap: Gap) -> None:
+        raise AssertionError("the log of a process of this machine has every number")
+
+
+def exited_event(process_id: str, seq: int, verdict: Verdict, *, complete: bool) -> ExitedEvent:
+    """Return an exit as it is notified; `complete` adds what only Holdfast clients read."""
+    by_limit = verdict.reason is Reason.LIMIT
+    return ExitedEvent(
+        process_id=process_id,
+        seq=seq,
+        exit_code=-1 if verdict.exit_code is None else verdict.exit_code,
+        sandbox_denied=verdict.denial is not None,
+        limit=UNSET if verdict.limit is None else verdict.limit.value,
+        detail=(verdict.detail or UNSET) if complete or by_limit else UNSET,
+        reason=verdict.reason.value if complete else UNSET,
+        signal=UNSET if verdict.signal is None or not complete else verdict.signal,
+        network_attempts=list(verdict.network_attempts) or UNSET,
+    )
