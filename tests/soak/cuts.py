@@ -23,7 +23,9 @@ from tests.e2e.wire import PATH, serving
 from tests.soak.proxy import CUTS, CutProxy, cut_proxy
 
 FAST = "import sys\nfor i in range({count}): sys.stdout.write('%09d\\n' % i)\n"
-SLOW = "import sys, time\nfor i in range({count}):\n print('%09d' % i, flush=True); time.sleep(0.01)\n"
+SLOW = (
+    "import sys, time\nfor i in range({count}):\n print('%09d' % i, flush=True); time.sleep(0.01)\n"
+)
 TINY = "dd if=/dev/zero bs=1 count={count} status=none | tr '\\0' x"
 
 
@@ -111,12 +113,12 @@ class Load:
                     await asyncio.sleep(0.01)
             await process.close_stdin()
 
-        writing = asyncio.ensure_future(write())
         got = b""
-        async for event in process.events():
-            if isinstance(event, OutputChunk):
-                got += event.chunk
-        await writing
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(write())
+            async for event in process.events():
+                if isinstance(event, OutputChunk):
+                    got += event.chunk
         expected = b"".join(b"%09d\n" % n for n in range(count))
         assert got == expected, (process_id, len(got), len(expected), got[-40:])
         self.bytes += len(got)

@@ -356,7 +356,8 @@ class ExecServerClient:
         """
         while self._link is None:
             if self._failure is not None:
-                raise self._failure
+                # Told to many: without this its traceback would grow with each of them.
+                raise self._failure.with_traceback(None)
             if self._closing or self._recovering is None:
                 raise ConnectionLost("exec-server transport closed")
             await asyncio.shield(self._recovering)

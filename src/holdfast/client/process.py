@@ -117,7 +117,7 @@ class RemoteProcess:
     async def _verdict_after(self, ended: asyncio.Future[None]) -> Verdict:
         await asyncio.shield(ended)
         if self._failure is not None and (self._log.verdict is None or ended is self._closed):
-            raise self._failure
+            raise self._failure.with_traceback(None)  # others are told too
         assert self._log.verdict is not None  # it exits before it is closed
         return self._log.verdict
 

@@ -7,6 +7,7 @@ write whose answer was lost with the connection is simply made again on the next
 
 import asyncio
 from bisect import insort
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import ConnectionLost
@@ -28,6 +29,13 @@ MAX_BACKLOG_BYTES = 1 << 20
 MAX_BACKLOG_WRITES = 128
 """Writes likewise."""
 
+_LATE_AT_ONCE = 8
+"""
+Of those, writes of one process on the wire at a time when the line is back.
+
+A connection has places for 1,024 calls, and callers want some of them.
+"""
+
 
 class RemoteStdin:
     """The way into one process on the other side."""
@@ -44,6 +52,7 @@ class RemoteStdin:
         self._backlog_bytes = 0
         self._backlog_writes = 0
         self._room = asyncio.Event()
+        self._late_writes = asyncio.Semaphore(_LATE_AT_ONCE)
 
     async def write(self, data: bytes, write_id: str | None) -> WriteStatus:
         """
@@ -94,7 +103,7 @@ class RemoteStdin:
         params = CloseStdinParams(process_id=self._process_id)
         turn = self._take_turn()
         try:
-            await self._call_in_turn(PROCESS_CLOSE_STDIN, params, turn)
+            await self._call_in_turn(PROCESS_CLOSE_STDIN, params, turn, nullcontext())
         finally:
             self._give_turn(turn)
 
@@ -118,20 +127,31 @@ class RemoteStdin:
         self._turn_changed.clear()
         await self._turn_changed.wait()
 
-    async def _call_in_turn(self, method: Method[P, R], params: P, turn: int) -> R:
+    async def _call_in_turn(
+        self,
+        method: Method[P, R],
+        params: P,
+        turn: int,
+        place: AbstractAsyncContextManager[object],
+    ) -> R:
         """Call once those before are on the wire, and again after each lost connection."""
         while True:
-            link = await self._client.connected()
+            await self._client.connected()
             if self._unsent[0] != turn:
                 await self._wait_for_change()
                 continue
-            self._give_turn(turn)
-            try:
-                return await link.call(method, params)
-            except ConnectionLost:
-                if self._client.lost_for_good:
-                    raise
-                insort(self._unsent, turn)
+            # A place is held for the call only: one that comes before may need it meanwhile.
+            async with place:
+                link = await self._client.connected()
+                if self._unsent[0] != turn:
+                    continue
+                self._give_turn(turn)
+                try:
+                    return await link.call(method, params)
+                except ConnectionLost:
+                    if self._client.lost_for_good:
+                        raise
+                    insort(self._unsent, turn)
 
     # -- while the line is down
 
@@ -145,7 +165,7 @@ class RemoteStdin:
 
     async def _write_later(self, params: WriteParams, turn: int) -> None:
         try:
-            await self._call_in_turn(PROCESS_WRITE, params, turn)
+            await self._call_in_turn(PROCESS_WRITE, params, turn, self._late_writes)
         except Exception as error:  # noqa: BLE001 - nobody waits for it any more
             self._client.log_lost_write(self._process_id, error)
         finally:

@@ -190,7 +190,7 @@ class _Queue(LogListener):
         """Return the next event; nothing is lost if this is cancelled."""
         while not self._entries:
             if self._failure is not None:
-                raise self._failure
+                raise self._failure.with_traceback(None)  # others are told too
             self._woken.clear()
             await self._woken.wait()
         event = self._entries.popleft()

@@ -12,6 +12,7 @@ from holdfast.errors import (
     DuplicateProcess,
     RemoteError,
     RemoteProtocolError,
+    SpawnFailed,
     Unsupported,
 )
 from holdfast.events import Exited, Reason
@@ -136,9 +137,10 @@ async def test_a_refused_start_leaves_the_id_free(
 ) -> None:
     async with meanwhile(client.start(start_params())) as starting:
         peer.fail(await peer.take("process/start"), -32603, "No such file or directory")
-        with pytest.raises(RemoteError) as caught:
+        with pytest.raises(SpawnFailed, match="No such file or directory") as caught:
             await starting
-    assert (caught.value.code, caught.value.message) == (-32603, "No such file or directory")
+    assert isinstance(caught.value.__cause__, RemoteError)
+    assert caught.value.__cause__.code == -32603
     await started(client, peer)
 
 

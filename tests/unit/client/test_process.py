@@ -1,16 +1,40 @@
 """One process of a server, behind the seam."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from holdfast.client.client import ExecServerClient
-from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed, Unsupported
-from holdfast.events import UNKNOWN_DENIAL, Closed, DenialKind, Exited, Reason
-from holdfast.protocol.envelope import Request
+from holdfast.client.stdin import MAX_BACKLOG_BYTES
+from holdfast.errors import (
+    ConnectionLost,
+    HoldfastError,
+    InvalidParams,
+    RemoteError,
+    Unsupported,
+)
+from holdfast.events import (
+    UNKNOWN_DENIAL,
+    Closed,
+    DenialKind,
+    Exited,
+    LimitKind,
+    Reason,
+    StreamEnded,
+)
+from holdfast.protocol.envelope import Notification, Request
 from holdfast.protocol.process import OutputChunk, WriteStatus
 from holdfast.testing import ScriptedPeer, ScriptedServer
-from tests.unit.client.script import all_events, meanwhile, param, settled, started
+from holdfast.testing.scripted import SESSION_ID
+from tests.unit.client.script import (
+    all_events,
+    meanwhile,
+    param,
+    read_result,
+    settled,
+    started,
+)
 
 
 @pytest.mark.requirement("client.order")
@@ -130,8 +154,7 @@ async def test_a_write_to_a_terminated_process_says_so(
     process = await started(client, peer)
     async with meanwhile(process.write(b"x")) as writing:
         peer.fail(await peer.take("process/write"), -32603, "failed to write to process stdin")
-        with pytest.raises(StdinClosed, match="failed to write to process stdin"):
-            await writing
+        assert await writing is WriteStatus.STDIN_CLOSED
 
 
 async def test_another_refusal_of_a_write_stays_what_it_is(
@@ -140,29 +163,209 @@ async def test_another_refusal_of_a_write_stays_what_it_is(
     process = await started(client, peer)
     async with meanwhile(process.write(b"x", "")) as writing:
         peer.fail(await peer.take("process/write"), -32602, "writeId must not be empty")
-        with pytest.raises(RemoteError, match="writeId must not be empty"):
+        with pytest.raises(InvalidParams, match="writeId must not be empty") as caught:
             await writing
+    assert isinstance(caught.value.__cause__, RemoteError)
 
 
-async def test_a_write_that_is_called_off_lets_the_next_one_go(
+@pytest.mark.requirement("client.lost-line.write")
+async def test_a_write_does_not_wait_for_a_lost_line_and_arrives_in_its_order(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
     process = await started(client, peer)
     del server.answers["initialize"]
     peer.cut()
-    await server.peer(1)
-    async with meanwhile(process.write(b"a")) as first, meanwhile(process.write(b"b")) as second:
-        await settled()
-        first.cancel()
-        await settled()
-        again = await server.peer(1)
-        again.reply(await again.take("initialize"), {"sessionId": client.session_id})
-        nothing = {"chunks": [], "nextSeq": 1, "exited": False, "exitCode": None, "closed": False}
-        again.reply(await again.take("process/read"), nothing)
+    again = await server.peer(1)
+    async with asyncio.timeout(5):
+        for data in (b"a", b"b"):
+            assert await process.write(data) is WriteStatus.ACCEPTED
+    again.reply(await again.take("initialize"), {"sessionId": client.session_id})
+    again.reply(await again.take("process/read"), read_result(next_seq=1))
+    for write_id in ("1", "2"):
         request = await again.take("process/write")
-        assert param(request, "writeId") == "2"
+        assert param(request, "writeId") == write_id
         again.reply(request, {"status": "accepted"})
-    assert await second is WriteStatus.ACCEPTED
+    async with meanwhile(process.write(b"c")) as third:
+        again.reply(await again.take("process/write"), {"status": "accepted"})
+    assert await third is WriteStatus.ACCEPTED
+
+
+@pytest.mark.requirement("client.lost-line.write")
+async def test_what_is_written_while_a_line_is_lost_is_bounded(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    del server.answers["initialize"]
+    peer.cut()
+    again = await server.peer(1)
+    async with asyncio.timeout(5):
+        await process.write(bytes(MAX_BACKLOG_BYTES))
+    async with meanwhile(process.write(b"one too many")) as waiting:
+        await settled()
+        assert not waiting.done()
+        again.reply(await again.take("initialize"), {"sessionId": client.session_id})
+        again.reply(await again.take("process/read"), read_result(next_seq=1))
+        for _ in range(2):
+            again.reply(await again.take("process/write"), {"status": "accepted"})
+    assert await waiting is WriteStatus.ACCEPTED
+
+
+@pytest.mark.requirement("client.lost-line.terminate")
+async def test_a_terminate_does_not_wait_for_a_lost_line_either(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    del server.answers["initialize"]
+    peer.cut()
+    again = await server.peer(1)
+    async with asyncio.timeout(5):
+        assert await process.terminate(tree=True) is True
+    again.reply(await again.take("initialize"), {"sessionId": client.session_id})
+    again.reply(await again.take("process/read"), read_result(next_seq=1))
+    ending = await again.take("process/terminate")
+    assert ending.params == {"processId": "p1", "tree": True}
+    again.reply(ending, {"running": True})
+    again.exited("p1", 1, 137)
+    again.closed("p1", 2)
+    assert (await process.wait()).reason is Reason.TERMINATED
+
+
+async def test_the_exit_is_known_before_the_close_and_before_any_reader(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    assert process.verdict is None
+    peer.output("p1", 1, b"a")
+    peer.exited("p1", 2, 3)
+    async with asyncio.timeout(5):
+        assert (await process.exited()).exit_code == 3
+    assert process.verdict is not None
+    peer.closed("p1", 3)
+    assert [event.seq for event in await all_events(process)] == [1, 2, 3]
+
+
+async def test_a_closed_process_is_read_from_the_copy_on_this_side(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    peer.output("p1", 1, b"a")
+    peer.exited("p1", 2)
+    peer.closed("p1", 3)
+    await process.wait()
+    await client.aclose()
+    answer = await process.read()
+    assert ([chunk.chunk for chunk in answer.chunks], answer.next_seq) == ([b"a"], 4)
+    assert (answer.exited, answer.exit_code, answer.closed) == (True, 0, True)
+    assert (await process.read(after_seq=7)).chunks == []
+    assert peer.requests("process/read") == []
+
+
+async def test_an_unknown_word_for_the_streams_is_refused_here(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    with pytest.raises(InvalidParams, match="streams is `drop`, expected `close` or `keep`"):
+        await process.terminate(streams="drop")  # type: ignore[arg-type]
+    assert peer.requests("process/terminate") == []
+
+
+def capable(peer: ScriptedPeer, request: Request) -> None:
+    """Answer `initialize` as a Holdfast server does."""
+    info = {
+        "shell": {"name": "sh", "path": "/bin/sh"},
+        "capabilities": {"processHold": True, "processAck": True},
+    }
+    peer.reply(request, {"sessionId": SESSION_ID, "environmentInfo": info})
+
+
+@pytest.fixture
+async def capable_client(server: ScriptedServer) -> AsyncIterator[ExecServerClient]:
+    server.answers["initialize"] = capable
+    async with await ExecServerClient.connect(server) as client:
+        yield client
+
+
+@pytest.mark.requirement("extension.hold")
+async def test_a_slow_reader_holds_its_own_process_where_the_server_can(
+    server: ScriptedServer, capable_client: ExecServerClient
+) -> None:
+    peer = server.peers[-1]
+    process = await started(capable_client, peer)
+    stream = process.events()
+    for seq in range(1, 19):
+        peer.output("p1", seq, bytes(64 << 10))
+    holding = await peer.take("process/hold")
+    assert holding.params == {"processId": "p1", "held": True}
+    peer.reply(holding, {})
+    assert not peer.sending_paused
+    for _ in range(18):
+        await anext(stream)
+    releasing = await peer.take("process/hold")
+    assert releasing.params == {"processId": "p1", "held": False}
+    peer.reply(releasing, {})
+
+
+@pytest.mark.requirement("extension.ack")
+async def test_output_is_acknowledged_and_again_after_a_resume(
+    server: ScriptedServer, capable_client: ExecServerClient
+) -> None:
+    peer = server.peers[-1]
+    process = await started(capable_client, peer)
+    stream = process.events()
+    for seq in range(1, 6):
+        peer.output("p1", seq, bytes(64 << 10))
+        await anext(stream)
+    acked = await peer.notified("process/ack")
+    assert acked.params == {"processId": "p1", "seq": 4}
+    peer.cut()
+    again = await server.peer(1)
+    again.reply(await again.take("process/read"), read_result(next_seq=6))
+    assert (await again.notified("process/ack")).params == {"processId": "p1", "seq": 5}
+
+
+async def test_no_codex_server_is_sent_an_acknowledgement(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    stream = process.events()
+    for seq in range(1, 9):
+        peer.output("p1", seq, bytes(64 << 10))
+        await anext(stream)
+    assert [type(said) for said in peer.heard if isinstance(said, Notification)] == [Notification]
+
+
+async def test_the_end_of_a_stream_comes_after_what_was_written_to_it(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    peer.notify("process/streamEnded", {"processId": "p1", "stream": "stdout", "seq": 1})
+    peer.output("p1", 1, b"a")
+    peer.output("p1", 2, b"b", "stderr")
+    peer.exited("p1", 3)
+    peer.closed("p1", 4)
+    async with asyncio.timeout(5):
+        events = [event async for event in process.events(stream_ends=True)]
+    assert [type(event) for event in events] == [
+        OutputChunk,
+        StreamEnded,
+        OutputChunk,
+        Exited,
+        Closed,
+    ]
+
+
+@pytest.mark.requirement("extension.exit-complete")
+async def test_a_complete_exit_is_believed(client: ExecServerClient, peer: ScriptedPeer) -> None:
+    process = await started(client, peer)
+    exited = {"processId": "p1", "seq": 1, "exitCode": 143, "reason": "signaled", "signal": 15}
+    peer.notify("process/exited", exited)
+    peer.closed("p1", 2)
+    verdict = await process.wait()
+    assert (verdict.reason, verdict.signal, str(verdict)) == (
+        Reason.SIGNALED,
+        15,
+        "killed by SIGTERM",
+    )
 
 
 async def test_calls_carry_what_they_were_given(
@@ -191,9 +394,9 @@ async def test_the_name_of_a_signal_is_unsupported_where_servers_know_but_one(
     )
     with pytest.raises(Unsupported, match="expected `interrupt`"):
         await process.signal("SIGHUP")
-    with pytest.raises(RemoteError) as caught:
+    with pytest.raises(InvalidParams) as caught:
         await process.signal("interrupt")
-    assert not isinstance(caught.value, Unsupported)
+    assert isinstance(caught.value.__cause__, RemoteError)
 
 
 async def test_readers_get_what_came_before_the_end(
@@ -238,9 +441,11 @@ async def test_a_denial_that_nothing_explains_is_told_all_the_same(
 
 async def test_an_exit_by_a_limit_names_it(client: ExecServerClient, peer: ScriptedPeer) -> None:
     process = await started(client, peer)
-    exited = {"processId": "p1", "seq": 1, "exitCode": 137, "limit": "wrote too much"}
+    exited = {"processId": "p1", "seq": 1, "exitCode": 137}
+    exited |= {"limit": "output", "detail": "wrote too much"}
     peer.notify("process/exited", exited)
     peer.closed("p1", 2)
     verdict = await process.wait()
-    assert (verdict.reason, str(verdict)) == (Reason.LIMIT, "wrote too much")
+    assert (verdict.reason, verdict.limit) == (Reason.LIMIT, LimitKind.OUTPUT)
+    assert str(verdict) == "wrote too much"
     assert verdict.exit_code == 137

@@ -7,7 +7,7 @@ import pytest
 from holdfast.client import recovery
 from holdfast.client.client import ExecServerClient
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError
-from holdfast.events import Closed, Exited
+from holdfast.events import Closed, Exited, Gap, LimitKind, Reason, Verdict
 from holdfast.protocol.envelope import Request
 from holdfast.protocol.process import OutputChunk
 from holdfast.testing import ScriptedPeer, ScriptedServer
@@ -42,6 +42,7 @@ async def test_the_session_is_resumed_and_waiting_calls_go_on(
         assert again.requests("initialize")[0].params == {
             "clientName": "holdfast",
             "resumeSessionId": SESSION_ID,
+            "acknowledges": True,
         }
         request = await again.take("environment/info")
         again.reply(request, {"shell": {"name": "sh", "path": "/bin/sh"}})
@@ -146,7 +147,7 @@ async def test_an_unknown_session_ends_it_for_all(
 
 
 @pytest.mark.requirement("client.recovery.read-repeated", "client.recovery.gives-up")
-async def test_a_read_after_the_end_of_all_hope_has_a_made_up_answer(
+async def test_a_read_after_the_end_of_all_hope_tells_the_reason(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
     process = await started(client, peer)
@@ -154,11 +155,11 @@ async def test_a_read_after_the_end_of_all_hope_has_a_made_up_answer(
     async with meanwhile(process.read(after_seq=4, wait=60.0)) as reading:
         await peer.take("process/read")
         peer.cut()
-    answer = await reading
-    assert answer.failure == (
+        with pytest.raises(ConnectionLost) as caught:
+            await reading
+    assert str(caught.value) == (
         f"{LOST}; failed to resume exec-server session: exec-server rejected request (-32600): gone"
     )
-    assert (answer.chunks, answer.exited, answer.exit_code, answer.closed) == ([], True, None, True)
     with pytest.raises(ConnectionLost):
         await process.write(b"x")
     with pytest.raises(ConnectionLost):
@@ -281,28 +282,124 @@ async def test_a_process_that_the_server_forgot_fails(
     await works(client, again)
 
 
-@pytest.mark.requirement("client.start.abandoned", "client.recovery.others-fail")
-async def test_a_start_in_flight_is_not_repeated_but_terminated_after_recovery(
+@pytest.mark.requirement("client.recovery.start")
+async def test_a_start_that_never_arrived_is_made_again(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
     async with meanwhile(client.start(start_params())) as starting:
         await peer.take("process/start")
         peer.cut()
-        with pytest.raises(ConnectionLost, match="exec-server transport disconnected"):
-            await starting
-    # The connection for the cleaning up breaks as well: that is no reason to forget it.
-    second = await server.peer(1)
-    await second.take("process/terminate")
-    second.cut()
-    third = await server.peer(2)
-    ending = await third.take("process/terminate")
-    assert ending.params == {"processId": "p1"}
-    third.reply(ending, {"running": True})
+        # The connection breaks again while the server is asked.
+        second = await server.peer(1)
+        await second.take("process/write")
+        second.cut()
+        third = await server.peer(2)
+        probe = await third.take("process/write")
+        assert (param(probe, "processId"), param(probe, "chunk")) == ("p1", "")
+        third.reply(probe, {"status": "unknownProcess"})
+        third.reply(await third.take("process/start"), {"processId": "p1"})
+    process = await starting
+    assert second.requests("process/start") == []
+    third.exited("p1", 1)
+    third.closed("p1", 2)
+    assert (await process.wait()).ok
+
+
+@pytest.mark.requirement("client.recovery.start")
+@pytest.mark.parametrize("answer", ["accepted", "stdinClosed", "refused", "starting"])
+async def test_a_start_that_ran_is_found_by_its_id_and_not_made_again(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer, answer: str
+) -> None:
+    async with meanwhile(client.start(start_params())) as starting:
+        await peer.take("process/start")
+        peer.cut()
+        again = await server.peer(1)
+        probe = await again.take("process/write")
+        if answer == "refused":
+            again.fail(probe, -32603, "failed to write to process stdin")
+        else:
+            again.reply(probe, {"status": answer})
+        if answer == "starting":
+            again.reply(await again.take("process/write"), {"status": "accepted"})
+        missed = [chunk(1, b"all of it")]
+        read = read_result(next_seq=4, chunks=missed, exit_code=0, closed=True)
+        again.reply(await again.take("process/read"), read)
+    process = await starting
+    assert again.requests("process/start") == []
+    assert [event.seq for event in await all_events(process)] == [1, 2, 3]
+
+
+@pytest.mark.requirement("client.start.abandoned")
+async def test_a_start_that_was_cut_and_given_up_is_terminated(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    async with meanwhile(client.start(start_params())) as starting:
+        await peer.take("process/start")
+        peer.cut()
+        second = await server.peer(1)
+        await second.take("process/write")
+        starting.cancel()
+        await settled()
+        second.cut()
+        third = await server.peer(2)
+        ending = await third.take("process/terminate")
+        assert ending.params == {"processId": "p1"}
+        third.reply(ending, {"running": True})
     await works(client, third)
-    assert [again.requests("process/start") for again in (second, third)] == [[], []]
-    third.cut()
-    await works(client, await server.peer(3))
-    assert server.peers[3].requests("process/terminate") == []  # done is done
+    assert third.requests("process/start") == []
+
+
+@pytest.mark.requirement("client.recovery.gives-up")
+async def test_a_start_whose_session_is_lost_fails_with_the_reason(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    async with meanwhile(client.start(start_params())) as starting:
+        await peer.take("process/start")
+        server.answers["initialize"] = lambda peer, request: peer.fail(request, -32600, "gone")
+        peer.cut()
+        with pytest.raises(ConnectionLost, match="failed to resume exec-server session"):
+            await starting
+
+
+async def test_output_that_is_gone_is_a_gap_for_a_reader_that_takes_gaps(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    stream = process.events(gaps=True)
+    peer.output("p1", 1, b"one")
+    await settled()
+    peer.cut()
+    again = await server.peer(1)
+    read = read_result(next_seq=9, chunks=[chunk(8, b"eight")])
+    again.reply(await again.take("process/read"), read)
+    again.exited("p1", 9)
+    again.closed("p1", 10)
+    assert [event async for event in stream] == [
+        OutputChunk(seq=1, stream="stdout", chunk=b"one"),
+        Gap(2, 7),
+        OutputChunk(seq=8, stream="stdout", chunk=b"eight"),
+        Exited(9, Verdict(reason=Reason.EXITED, exit_code=0)),
+        Closed(10),
+    ]
+    assert (await process.wait()).ok
+    assert again.requests("process/terminate") == []
+
+
+@pytest.mark.requirement("extension.exit-complete")
+async def test_an_exit_that_was_missed_is_told_in_full_where_the_server_can(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    peer.cut()
+    again = await server.peer(1)
+    read = read_result(next_seq=4, chunks=[chunk(2, b"late")], exit_code=137, closed=True)
+    exit_event = {"processId": "p1", "seq": 1, "exitCode": 137, "limit": "wallTime"}
+    read["exit"] = {**exit_event, "detail": "ran for too long", "reason": "limit"}
+    again.reply(await again.take("process/read"), read)
+    events = await all_events(process)
+    assert [type(event) for event in events] == [Exited, OutputChunk, Closed]
+    verdict = await process.wait()
+    assert (verdict.reason, verdict.limit) == (Reason.LIMIT, LimitKind.WALL_TIME)
 
 
 @pytest.mark.requirement("client.recovery.write-repeated")
@@ -346,7 +443,7 @@ async def test_a_read_is_repeated(
 
 
 @pytest.mark.requirement("client.recovery.terminate")
-async def test_a_terminate_waits_for_recovery(
+async def test_a_terminate_whose_answer_is_lost_is_made_again_and_nobody_waits(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
     process = await started(client, peer)
@@ -354,9 +451,9 @@ async def test_a_terminate_waits_for_recovery(
     async with meanwhile(process.terminate()) as ending:
         await peer.take("process/terminate")
         peer.cut()
+        assert await ending is True  # as far as is known here
         again = await server.peer(1)
         again.reply(await again.take("process/terminate"), {"running": False})
-    assert await ending is False
 
 
 async def test_more_processes_than_places_for_calls_are_recovered(

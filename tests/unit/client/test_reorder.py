@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast.client.reorder import MAX_EVENT_BYTES, MAX_EVENTS, Reorder
 from holdfast.errors import RemoteProtocolError
-from holdfast.events import Closed, Exited, LogEntry, Reason, Verdict
+from holdfast.events import Closed, Exited, Gap, LogEntry, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, ReadResponse
 
 VERDICT = Verdict(reason=Reason.EXITED, exit_code=3)
@@ -69,12 +69,12 @@ def test_a_read_after_any_loss_completes_the_events(
 ) -> None:
     events, arrived, cut, read = sorted_cuts(case)
     reorder = Reorder()
-    out: list[LogEntry] = []
+    out: list[LogEntry | Gap] = []
     for event in events[:cut]:
         if event in arrived:
             out += reorder.add(event)
     reorder.interrupted()
-    out += reorder.catch_up(answer(events[:read], reorder.last), Reason.EXITED)
+    out += catch_up(reorder, answer(events[:read], reorder.last))
     for event in events[read:]:  # what happens after the read is told as ever
         out += reorder.add(event)
     assert out == events
@@ -93,7 +93,7 @@ def test_events_that_overtake_the_answer_to_a_read_wait_for_it() -> None:
     reorder = Reorder()
     reorder.interrupted()
     assert [due for event in reversed(events[2:]) for due in reorder.add(event)] == []
-    assert reorder.catch_up(answer(events[:3], 0), Reason.EXITED) == events
+    assert catch_up(reorder, answer(events[:3], 0)) == events
 
 
 @pytest.mark.requirement("client.reorder-limit")
@@ -140,7 +140,7 @@ def test_more_may_wait_while_the_answer_to_a_read_is_on_its_way() -> None:
     events: list[LogEntry] = [output(seq, bytes(8192)) for seq in range(1, MAX_EVENTS + 100)]
     for event in events[1:]:
         assert reorder.add(event) == []
-    assert reorder.catch_up(answer(events[:1], 0), Reason.EXITED) == events
+    assert catch_up(reorder, answer(events[:1], 0)) == events
 
 
 @pytest.mark.requirement("client.recovery.evicted")
@@ -152,7 +152,7 @@ def test_events_that_are_gone_are_an_error(exited: bool) -> None:
         chunks=[output(9)], next_seq=10, exited=exited, exit_code=None, closed=False
     )
     with pytest.raises(RemoteProtocolError) as caught:
-        reorder.catch_up(gone, Reason.EXITED)
+        catch_up(reorder, gone)
     assert (
         str(caught.value)
         == "process events are no longer retained while recovering through sequence 9"
@@ -162,10 +162,44 @@ def test_events_that_are_gone_are_an_error(exited: bool) -> None:
 def test_a_server_that_claims_a_huge_number_costs_nothing() -> None:
     gone = ReadResponse(chunks=[], next_seq=1 << 62, exited=False, exit_code=None, closed=False)
     with pytest.raises(RemoteProtocolError, match="no longer retained"):
-        Reorder().catch_up(gone, Reason.EXITED)
+        catch_up(Reorder(), gone)
 
 
-def test_the_exit_found_by_a_read_has_the_reason_that_is_known() -> None:
+def test_an_exit_without_a_number_has_the_one_that_is_missing() -> None:
     over = ReadResponse(chunks=[], next_seq=3, exited=True, exit_code=137, closed=True)
-    verdict = Verdict(reason=Reason.TERMINATED, exit_code=137)
-    assert Reorder().catch_up(over, Reason.TERMINATED) == [Exited(1, verdict), Closed(2)]
+    assert catch_up(Reorder(), over) == [Exited(1, VERDICT), Closed(2)]
+
+
+def test_an_exit_with_its_number_has_its_place() -> None:
+    chunks = [output(1), output(3)]
+    over = ReadResponse(chunks=chunks, next_seq=5, exited=True, exit_code=0, closed=True)
+    assert Reorder().catch_up(over, Exited(2, VERDICT), gaps=False) == [
+        output(1),
+        Exited(2, VERDICT),
+        output(3),
+        Closed(4),
+    ]
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_what_is_gone_can_be_a_gap(numbered: bool) -> None:
+    reorder = Reorder()
+    reorder.add(output(1))
+    reorder.add(output(9))
+    gone = ReadResponse(
+        chunks=[output(5), output(6)], next_seq=9, exited=True, exit_code=0, closed=False
+    )
+    assert reorder.catch_up(gone, Exited(8 if numbered else 0, VERDICT), gaps=True) == [
+        Gap(2, 4),
+        output(5),
+        output(6),
+        Gap(7, 7),
+        Exited(8, VERDICT),
+        output(9),
+    ]
+    assert reorder.last == 9
+
+
+def catch_up(reorder: Reorder, answer: ReadResponse) -> list[LogEntry | Gap]:
+    """Take an answer of a server that does not number the exit."""
+    return reorder.catch_up(answer, Exited(0, VERDICT) if answer.exited else None, gaps=False)

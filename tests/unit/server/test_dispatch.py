@@ -269,7 +269,7 @@ async def test_control_and_what_needs_no_place_do_not_wait_for_one(free: Desk) -
 
 @pytest.mark.requirement("dispatch.control")
 def test_control_is_what_ends_or_asks_after_the_others() -> None:
-    ends = {"process/signal", "process/terminate", "fs/close"}
+    ends = {"process/hold", "process/signal", "process/terminate", "fs/close"}
     asks = {"environment/info", "environment/status"}
     assert ends | asks == CONTROL
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidRequest, SessionAttached
+from holdfast.errors import InvalidRequest, SessionAttached, UnknownProcess
 from holdfast.events import Reason
 from holdfast.process.local import LocalProcess
+from holdfast.process.output import MAX_RETAINED_BYTES
 from holdfast.process.table import LocalProcesses
+from holdfast.server.delivery import DETACHED, UNDER_WAY
 from holdfast.server.sessions import EXPIRY, Session, Sessions
 from tests.unit.process.starting import LIMIT, closed, eventually, launch, program, shell, written
 
@@ -19,8 +21,11 @@ from tests.unit.process.starting import LIMIT, closed, eventually, launch, progr
 class Owner:
     """A connection that keeps what it is sent."""
 
-    def __init__(self, *, paused: bool = False) -> None:
+    def __init__(self, *, paused: bool = False, acknowledges: bool = False) -> None:
         self.paused = paused
+        self.acknowledges = acknowledges
+        self.abandoned: Callable[[], None] | None = None
+        """What happens when it is abandoned."""
         self.messages: list[dict[str, Any]] = []
 
     def send(self, message: bytes) -> None:
@@ -28,6 +33,10 @@ class Owner:
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
         self.send(b"".join(parts))
+
+    def abandon(self, reason: str) -> None:
+        assert self.abandoned is not None, reason
+        self.abandoned()
 
     @property
     def methods(self) -> list[str]:
@@ -137,7 +146,6 @@ async def test_a_client_that_does_not_read_holds_its_processes(
 async def test_a_client_that_went_away_holds_nobody(sessions: Sessions, session: Session) -> None:
     session.owner_paused(True)
     process = launch(session.processes, shell("echo out"))
-    process.hold_output(session)
     sessions.detach(session)
     await closed(process)
 
@@ -187,6 +195,115 @@ async def test_an_unknown_session_cannot_be_resumed(sessions: Sessions, session_
     with pytest.raises(InvalidRequest) as caught:
         sessions.resume(session_id, Owner())
     assert str(caught.value) == f"unknown session id {session_id}"
+
+
+# A client that acknowledges.
+
+
+FLOOD = "head -c 50000000 /dev/zero"
+
+
+@pytest.mark.requirement("extension.ack")
+async def test_what_is_not_acknowledged_is_kept_and_holds_the_process(sessions: Sessions) -> None:
+    owner = Owner(acknowledges=True)
+    session = sessions.open(owner)
+    process = launch(session.processes, shell(FLOOD))
+    await eventually(lambda: bool(process._holders))
+    kept = process.log.read()
+    assert kept.chunks[0].seq == 1
+    size = sum(len(chunk.chunk) for chunk in kept.chunks)
+    assert UNDER_WAY.max_bytes < size <= UNDER_WAY.max_bytes + (1 << 16)
+    session.acknowledge("p", kept.next_seq - 1)
+    assert not process._holders
+    assert process.log.retained_bytes <= MAX_RETAINED_BYTES
+    process.terminate()
+    await closed(process)
+
+
+@pytest.mark.requirement("extension.hold-detached")
+async def test_a_detached_session_holds_what_fills_its_log_until_it_is_resumed(
+    sessions: Sessions,
+) -> None:
+    session = sessions.open(Owner(acknowledges=True))
+    process = launch(session.processes, shell(f"read x; {FLOOD}", pipe_stdin=True))
+    sessions.detach(session)
+    process.write(b"\n", "1")
+    await eventually(lambda: bool(process._holders))
+    size = process.log.retained_bytes
+    assert DETACHED.max_bytes < size <= DETACHED.max_bytes + (1 << 16)
+    successor = Owner(acknowledges=True)
+    sessions.resume(session.id, successor)
+    # Nothing is sent before the client has read what it missed: that would overtake it.
+    missed = process.log.read()
+    session.acknowledge("p", 0)
+    assert successor.messages == []
+    session.caught_up("p", 0)
+    session.acknowledge("p", missed.next_seq - 1)
+    await eventually(lambda: bool(successor.messages))
+    assert successor.messages[0]["params"]["seq"] == missed.next_seq
+    process.terminate()
+    await closed(process)
+
+
+@pytest.mark.requirement("extension.hold-detached")
+async def test_a_process_that_ends_while_nobody_is_there_is_kept_as_long_as_its_session() -> None:
+    sessions = Sessions(lambda started: LocalProcesses(started=started, retention=0.01))
+    session = sessions.open(Owner(acknowledges=True))
+    process = launch(session.processes, shell("echo out"))
+    sessions.detach(session)
+    await closed(process)
+    await asyncio.sleep(0.05)  # longer than it would be kept
+    assert session.processes.find("p") is process
+    sessions.resume(session.id, Owner(acknowledges=True))
+    assert session.processes.find("p") is process
+    await eventually(lambda: session.processes.find("p") is None)
+    await sessions.end_all(Reason.SERVER_STOPPING, grace=LIMIT)
+
+
+@pytest.mark.requirement("extension.take-over")
+async def test_a_client_that_acknowledges_takes_its_session_over(sessions: Sessions) -> None:
+    first = Owner(acknowledges=True)
+    session = sessions.open(first)
+    first.abandoned = lambda: sessions.detach(session)
+    with pytest.raises(SessionAttached):  # a Codex client does not
+        sessions.resume(session.id, Owner())
+    second = Owner(acknowledges=True)
+    assert sessions.resume(session.id, second) is session
+    assert session.owner is second
+
+
+async def test_a_codex_client_that_resumes_the_session_is_sent_everything_at_once(
+    sessions: Sessions,
+) -> None:
+    session = sessions.open(Owner(acknowledges=True))
+    process = launch(session.processes, shell("read x; echo out", pipe_stdin=True))
+    session.hold("p", True)
+    sessions.detach(session)
+    plain = Owner()
+    sessions.resume(session.id, plain)
+    assert not process._holders
+    process.write(b"\n", "1")
+    await closed(process)
+    assert plain.methods == ["process/output", "process/exited", "process/closed"]
+
+
+@pytest.mark.requirement("extension.hold")
+async def test_a_client_holds_one_process_and_no_other(sessions: Sessions) -> None:
+    owner = Owner(acknowledges=True)
+    session = sessions.open(owner)
+    held = launch(session.processes, shell("read x; yes held", process_id="held", pipe_stdin=True))
+    session.hold("held", True)
+    session.hold("held", True)  # twice is no more than once
+    held.write(b"\n", "1")
+    other = launch(session.processes, shell("echo other", process_id="other"))
+    await closed(other)
+    assert {message["params"]["processId"] for message in owner.messages} == {"other"}
+    session.hold("held", False)
+    await eventually(lambda: owner.messages[-1]["params"]["processId"] == "held")
+    with pytest.raises(UnknownProcess, match="unknown process id nobody"):
+        session.hold("nobody", True)
+    held.terminate()
+    await closed(held)
 
 
 # The end.
