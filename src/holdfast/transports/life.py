@@ -30,6 +30,9 @@ _TICKS = 4
 _LATEST_ACK = 1.0
 """Seconds an acknowledgement may take in any case: it may be delayed, or have to be repeated."""
 
+_PROBES = 2
+"""Probes of a closed window that have to be unanswered: Linux answers two a second, no more."""
+
 _TCP_RTO_MAX_MS = 44
 """Socket option of Linux 6.15: longest time between two attempts to send (`linux/tcp.h`)."""
 
@@ -41,7 +44,7 @@ class TcpState(msgspec.Struct, frozen=True):
     """The part of the kernel's `TCP_INFO` that tells whether the other machine is there."""
 
     owed: bool
-    """Something was sent that is not acknowledged: data, or a probe of a closed window."""
+    """Something was sent that is not acknowledged: data, or probes of a closed window."""
     last_data: float
     """Seconds since data came."""
     last_ack: float
@@ -55,7 +58,8 @@ class TcpState(msgspec.Struct, frozen=True):
             probes, unacked, last_data, last_ack = _TCP_INFO.unpack(info)
         except (OSError, struct.error):
             return None
-        return cls(bool(probes or unacked), last_data / 1000, last_ack / 1000)
+        owed = unacked > 0 or probes >= _PROBES
+        return cls(owed, last_data / 1000, last_ack / 1000)
 
 
 def keep_alive(sock: socket.socket, interval: float) -> None:
@@ -71,9 +75,9 @@ def keep_alive(sock: socket.socket, interval: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(interval / 4)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
     with suppress(OSError):  # an older kernel
-        # A peer that does not read is probed at growing distances, up to 120 s. Only a probe
-        # without an answer shows that it is lost, so there has to be one in each interval.
-        sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, max(1000, int(interval * 1000)))
+        # A peer that does not read is probed at growing distances, up to 120 s. Only probes
+        # without an answer show that it is lost, so there have to be some in each interval.
+        sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, max(1000, int(interval * 1000 / 3)))
 
 
 class LifeWatch:
@@ -202,7 +206,9 @@ class LifeWatch:
             return
         if now >= self._next_sign:
             self._next_sign = now + self._interval
-            if not self._no_signs:
+            # While this side does not read, a sign may break a connection that the other side
+            # has closed with much unread. It is sent only where its absence would be judged.
+            if not self._no_signs and (self._mutual or not self._paused):
                 self._send_sign()
         self._schedule(now)
 
