@@ -104,7 +104,7 @@ class PipeRoute(Route):
             assert isinstance(end.transport, LineTransport)
             life = end.transport._life
             assert life is not None
-            heard = set()
+            heard: set[float] = set()
             async with asyncio.timeout(LIMIT):
                 while len(heard) <= count:
                     heard.add(life._last_heard)
@@ -210,7 +210,7 @@ async def test_a_peer_that_does_not_read_is_kept(route: Route) -> None:
     near, far = route.ends
     route.expect_life()
     near.transport.pause_receiving()
-    sent = []
+    sent: list[bytes] = []
     while not far.paused:
         sent.append(message(64 << 10, len(sent)))
         far.transport.send(sent[-1])
