@@ -13,7 +13,9 @@ import pytest
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run on the event loop that servers run on."""
+    """Run on the event loop that servers run on; on asyncio's too where that is marked."""
+    if item.get_closest_marker("both_loops") is not None:
+        return {"uvloop": _new_event_loop, "asyncio": asyncio.new_event_loop}
     return {"uvloop": _new_event_loop}
 
 

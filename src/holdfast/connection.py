@@ -38,6 +38,9 @@ __all__ = ["MAX_UNREAD", "Connection", "ConnectionHandler"]
 MAX_UNREAD = 8 << 20
 """Bytes of answers for a peer that does not read; then its requests have to wait."""
 
+MANY_CALLS = 100
+"""Calls in flight beyond which a peer may be too busy to answer a ping."""
+
 P = TypeVar("P")
 R = TypeVar("R")
 
@@ -87,6 +90,7 @@ class Connection:
         self._choked = False
         self._postponed: deque[bytes] = deque()
         self._holding: set[str] = set()
+        transport.excuse_silence(self._is_peer_busy)
 
     @property
     def ended(self) -> bool:
@@ -150,6 +154,10 @@ class Connection:
     def calls_in_flight(self) -> int:
         """How many calls wait for their answer."""
         return len(self._calls)
+
+    def _is_peer_busy(self) -> bool:
+        # A Codex server stops reading, pings included, while 128 messages wait for their turn.
+        return len(self._calls) > MANY_CALLS
 
     def close(self) -> None:
         """End the conversation after what is still to be sent."""

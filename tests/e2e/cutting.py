@@ -1,4 +1,4 @@
-"""A proxy for TCP that cuts its connections when told to, in the middle of whatever they carry."""
+"""A proxy that cuts or freezes its connections when told to, whatever they carry."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,6 +17,22 @@ class CuttingProxy:
         self.accepted = 0
         """Connections so far."""
         self._changed = asyncio.Event()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self.carried = [0, 0]
+        """Pieces passed on so far: from clients, and from the server."""
+
+    def freeze(self) -> None:
+        """Pass nothing on any more, and end nothing: the route is lost behind the proxy."""
+        self._flowing.clear()
+
+    async def until_carried(self, pieces: int, limit: float) -> None:
+        """Wait until so many more pieces were passed on in each direction."""
+        goals = [carried + pieces for carried in self.carried]
+        async with asyncio.timeout(limit):
+            while any(carried < goal for carried, goal in zip(self.carried, goals, strict=True)):
+                self._changed.clear()
+                await self._changed.wait()
 
     def cut(self) -> int:
         """End every connection with a reset; returns how many there were."""
@@ -39,7 +55,10 @@ class CuttingProxy:
         self.accepted += 1
         parts = urlsplit(self.upstream)
         try:
-            far_reader, far_writer = await asyncio.open_connection(parts.hostname, parts.port)
+            if parts.scheme == "unix":
+                far_reader, far_writer = await asyncio.open_unix_connection(parts.path)
+            else:
+                far_reader, far_writer = await asyncio.open_connection(parts.hostname, parts.port)
         except OSError:
             writer.transport.abort()
             return
@@ -48,22 +67,26 @@ class CuttingProxy:
         self._changed.set()
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_copy(reader, far_writer))
-                tasks.create_task(_copy(far_reader, writer))
+                tasks.create_task(self._copy(0, reader, far_writer))
+                tasks.create_task(self._copy(1, far_reader, writer))
         finally:
             self._open.discard(pair)
             for end in pair:
                 end.transport.abort()
 
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    except ConnectionError:
-        pass
-    writer.transport.abort()
+    async def _copy(
+        self, direction: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                await self._flowing.wait()
+                writer.write(data)
+                self.carried[direction] += 1
+                self._changed.set()
+                await writer.drain()
+        except ConnectionError:
+            pass
+        writer.transport.abort()
 
 
 @asynccontextmanager
@@ -76,8 +99,12 @@ async def cutting(url: str) -> AsyncIterator[CuttingProxy]:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             serving.append(tasks.create_task(proxy.serve(reader, writer)))
 
-        server = await asyncio.start_server(accept, "127.0.0.1", 0)
-        proxy.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        if url.startswith("unix://"):
+            proxy.url = f"{url}.proxy"
+            server = await asyncio.start_unix_server(accept, proxy.url.removeprefix("unix://"))
+        else:
+            server = await asyncio.start_server(accept, "127.0.0.1", 0)
+            proxy.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
             yield proxy
         finally:

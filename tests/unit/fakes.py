@@ -40,6 +40,12 @@ class FakeTransport:
     def resume_receiving(self) -> None:
         self.calls.append("resume")
 
+    def expect_life(self, interval: float) -> None:
+        self.calls.append(f"expect life every {interval:g} s")
+
+    def excuse_silence(self, excused: Callable[[], bool]) -> None:
+        self.silence_is_excused = excused
+
     def close(self) -> None:
         self.calls.append("close")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConnectFailed
-from holdfast.transports.base import Receiver, Transport
+from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
 
 if TYPE_CHECKING:
     from holdfast.client.command import ServingCommand
@@ -60,7 +60,24 @@ class Target(ABC):
 class WebSocketTarget(Target):
     """A server that listens."""
 
-    def __init__(self, url: str, *, headers: Mapping[str, str], timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        timeout: float,
+        ping_interval: float = SIGN_INTERVAL,
+    ) -> None:
+        """
+        Take the address; nothing is connected before `open`.
+
+        Args:
+            url: `ws://` or `wss://`.
+            headers: Sent with the request.
+            timeout: Seconds to connect.
+            ping_interval: Seconds between two pings; a server silent for two is lost.
+        """
+        self._ping_interval = ping_interval
         self._url = url
         self._headers = headers
         self._timeout = timeout
@@ -69,7 +86,11 @@ class WebSocketTarget(Target):
         from holdfast.transports.websocket import connect_websocket
 
         return await connect_websocket(
-            self._url, accept, headers=self._headers, timeout=self._timeout
+            self._url,
+            accept,
+            headers=self._headers,
+            timeout=self._timeout,
+            ping_interval=self._ping_interval,
         )
 
 

@@ -1,9 +1,9 @@
 """What every transport is: whole messages out by a call, whole messages in by a callback."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-__all__ = ["HIGH_WATER", "LOW_WATER", "MAX_MESSAGE", "Receiver", "Transport"]
+__all__ = ["HIGH_WATER", "LOW_WATER", "MAX_MESSAGE", "SIGN_INTERVAL", "Receiver", "Transport"]
 
 MAX_MESSAGE = 64 << 20
 """Bytes of one message; one more ends the connection (exec-server spec 1.4, 1.5)."""
@@ -13,6 +13,9 @@ HIGH_WATER = 1 << 20
 
 LOW_WATER = 256 << 10
 """Bytes left at which it may go on."""
+
+SIGN_INTERVAL = 10.0
+"""Seconds between two signs of life of a client, and of either side where both are Holdfast."""
 
 
 class Receiver(Protocol):
@@ -57,6 +60,23 @@ class Transport(Protocol):
 
     def resume_receiving(self) -> None:
         """Take messages again."""
+
+    def expect_life(self, interval: float) -> None:
+        """
+        Send a sign of life every `interval` seconds, and expect the same of the other side.
+
+        Call it once both sides have agreed to it in the handshake. From then on a connection
+        on which nothing came for two intervals is ended, and `lost` is told why. Silence is
+        not judged while receiving is paused.
+        """
+
+    def excuse_silence(self, excused: Callable[[], bool]) -> None:
+        """
+        Set a callback that returns True while the other side may be too busy to answer.
+
+        It is asked before a silent connection is ended. After `expect_life` it is asked no
+        more, since signs of life then come without a question.
+        """
 
     def close(self) -> None:
         """Send what is waiting, then end."""

@@ -6,15 +6,22 @@ See exec-server spec 1.5.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Protocol, cast
 
 from holdfast.rpc.framing import Lines, LineTooLong
 from holdfast.transports.base import HIGH_WATER, LOW_WATER, Receiver, Transport
+from holdfast.transports.life import HangUpWatch, LifeWatch
 
 __all__ = ["LineTransport", "WriteSide"]
 
 _SMALL = 8192
 """Bytes of a message that may wait for others, to go out together with them."""
+
+
+class _HasDescriptor(Protocol):
+    """A file, or a socket of either event loop."""
+
+    def fileno(self) -> int: ...
 
 
 class LineTransport(asyncio.Protocol):
@@ -34,6 +41,10 @@ class LineTransport(asyncio.Protocol):
         self._lines = Lines()
         self._corked: list[bytes] | None = None
         self._lost = False
+        # Both sides send signs of life; None until they agreed to.
+        self._life: LifeWatch | None = None
+        # Only while receiving is paused.
+        self._hang_up: HangUpWatch | None = None
 
     def write_to(self, writer: asyncio.WriteTransport) -> None:
         """Say where messages go; before anything is received."""
@@ -62,12 +73,38 @@ class LineTransport(asyncio.Protocol):
             self._writer.writelines((*parts, b"\n"))
 
     def pause_receiving(self) -> None:
-        if self._reader is not None and not self._reader.is_closing():
-            self._reader.pause_reading()
+        if self._reader is None or self._reader.is_closing():
+            return
+        self._reader.pause_reading()
+        if self._life is not None:
+            self._life.pause()
+        descriptor = self._descriptor()
+        if self._hang_up is None and descriptor is not None:
+            self._hang_up = HangUpWatch(
+                asyncio.get_running_loop(), descriptor, reset=self._reset, ended=self._ended_unread
+            )
 
     def resume_receiving(self) -> None:
-        if self._reader is not None and not self._reader.is_closing():
-            self._reader.resume_reading()
+        self._stop_hang_up()
+        if self._reader is None or self._reader.is_closing():
+            return
+        if self._life is not None:
+            self._life.resume()
+        self._reader.resume_reading()
+
+    def expect_life(self, interval: float) -> None:
+        if self._lost:
+            return
+        if self._life is None:
+            self._life = LifeWatch(
+                asyncio.get_running_loop(), send_sign=self._send_sign, end=self._give_up
+            )
+        if self._hang_up is not None:
+            self._life.pause()
+        self._life.start(interval, judge_silence=True, mutual=True, descriptor=self._descriptor())
+
+    def excuse_silence(self, excused: Callable[[], bool]) -> None:
+        """Do nothing: silence is judged only where signs of life come by themselves."""
 
     def close(self) -> None:
         self._uncork()
@@ -99,6 +136,8 @@ class LineTransport(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._lost:
             return
+        if self._life is not None:
+            self._life.heard()
         too_long = False
         try:
             lines = self._lines.feed(data)
@@ -139,6 +178,42 @@ class LineTransport(asyncio.Protocol):
 
     # -- inside
 
+    def _descriptor(self) -> int | None:
+        """Return what is read from, if it is a socket or a pipe."""
+        assert self._reader is not None  # whoever asks is connected
+        for name in ("socket", "pipe"):
+            found: _HasDescriptor | None = self._reader.get_extra_info(name)
+            if found is not None:
+                return found.fileno()
+        return None
+
+    def _send_sign(self) -> None:
+        # Every write is whole messages, so this is never inside of one. While something
+        # waits to be written, that is as good a sign.
+        writer = self._writer
+        if writer is not None and not writer.is_closing() and not writer.get_write_buffer_size():
+            writer.write(b"\n")
+
+    def _reset(self) -> None:
+        self._give_up("connection reset")
+
+    def _ended_unread(self, unread: bool) -> None:
+        if not unread:
+            # Nothing but the end is left to read.
+            self.resume_receiving()
+        elif self._life is not None:
+            # To write now would break the connection, and lose what is unread.
+            self._life.stop_signs()
+
+    def _give_up(self, reason: str) -> None:
+        self._end(reason)
+        self.abort()
+
+    def _stop_hang_up(self) -> None:
+        if self._hang_up is not None:
+            self._hang_up.stop()
+            self._hang_up = None
+
     def _take(self, line: bytes) -> bool:
         """Hand a line on; `False` when that ended the connection."""
         assert self._receiver is not None  # connected, since data came
@@ -162,6 +237,9 @@ class LineTransport(asyncio.Protocol):
             return
         self._uncork()
         self._lost = True
+        self._stop_hang_up()
+        if self._life is not None:
+            self._life.stop()
         if self._reader is not None:
             self._reader.close()
         if self._receiver is not None:

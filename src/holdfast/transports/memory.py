@@ -49,6 +49,12 @@ class MemoryTransport:
         self._paused = False
         self._schedule()
 
+    def expect_life(self, interval: float) -> None:
+        """Do nothing: both ends live in one process, and neither can be lost alone."""
+
+    def excuse_silence(self, excused: Callable[[], bool]) -> None:
+        """Do nothing, as silence is not judged."""
+
     def close(self) -> None:
         # Both ends hear of it from the loop, never inside of the call.
         self._loop.call_soon(self._end)

@@ -29,8 +29,16 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its
 from holdfast.errors import ConnectFailed
 from holdfast.process.spawn import system_text
 from holdfast.protocol import codes
-from holdfast.transports.base import HIGH_WATER, LOW_WATER, MAX_MESSAGE, Receiver, Transport
+from holdfast.transports.base import (
+    HIGH_WATER,
+    LOW_WATER,
+    MAX_MESSAGE,
+    SIGN_INTERVAL,
+    Receiver,
+    Transport,
+)
 from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
+from holdfast.transports.life import HangUpWatch, LifeWatch, keep_alive
 
 __all__ = ["MAX_FRAME", "PING_INTERVAL", "Gate", "connect_websocket", "listen_websocket"]
 
@@ -61,7 +69,7 @@ MAX_FRAME = 16 << 20
 """Bytes of one frame; a larger one ends the connection."""
 
 PING_INTERVAL = 30.0
-"""Seconds between two pings of a server; a missing answer has no consequence."""
+"""Seconds between two pings of a server; a missing pong has no consequence."""
 
 HEAD_TIMEOUT = 10.0
 """Seconds a client may take to send its request."""
@@ -81,8 +89,9 @@ class WebSocketTransport(WSListener):
 
     kind = "websocket"
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, ping_interval: float) -> None:
         self._loop = loop
+        self._ping_interval = ping_interval
         self._receiver: Receiver
         self._ws: WSTransport
         # A message that comes in fragments, until the last one is there.
@@ -90,7 +99,11 @@ class WebSocketTransport(WSListener):
         # What is sent while a batch of frames is being received.
         self._corked: list[bytes] | None = None
         self._quick_ack: socket.socket | None = None
-        self._ping_timer: asyncio.TimerHandle | None = None
+        self._life = LifeWatch(loop, send_sign=self._ping, end=self._give_up)
+        # Only while receiving is paused.
+        self._hang_up: HangUpWatch | None = None
+        # Why it ended, as far as that is known here.
+        self._reason = "connection closed"
         self._open = False
         self._lost = False
         # Ended from here: what the other side said after that is not heard.
@@ -124,20 +137,42 @@ class WebSocketTransport(WSListener):
 
     def pause_receiving(self) -> None:
         underlying = self._ws.underlying_transport
-        if not underlying.is_closing():
-            underlying.pause_reading()
+        if underlying.is_closing():
+            return
+        underlying.pause_reading()
+        self._life.pause()
+        if self._hang_up is None:
+            self._hang_up = HangUpWatch(
+                self._loop,
+                underlying.get_extra_info("socket").fileno(),
+                reset=self._reset,
+                ended=self._ended_unread,
+            )
 
     def resume_receiving(self) -> None:
+        self._stop_hang_up()
         underlying = self._ws.underlying_transport
         if not underlying.is_closing():
+            self._life.resume()
             underlying.resume_reading()
+
+    def expect_life(self, interval: float) -> None:
+        if not self._lost:
+            self._life.start(interval, judge_silence=True, mutual=True)
+
+    def excuse_silence(self, excused: Callable[[], bool]) -> None:
+        self._life.excuse(excused)
 
     def close(self) -> None:
         self._uncork()
+        # Nothing is read any more, so silence tells nothing; a lost route still shows.
+        self._life.pause()
+        self._stop_hang_up()
         self._ws.disconnect()
 
     def abort(self) -> None:
         self._aborted = True
+        self._stop_hang_up()
         self._ws.disconnect(False)
 
     # -- picows
@@ -151,9 +186,12 @@ class WebSocketTransport(WSListener):
         if peer:
             host = f"[{peer[0]}]" if ":" in peer[0] else peer[0]
             self.label = f"exec-server websocket {host}:{peer[1]}"
+        sock = underlying.get_extra_info("socket")
+        keep_alive(sock, self._ping_interval)
+        # A client of Codex may be silent for minutes: only its machine has to be there.
+        self._life.start(self._ping_interval, judge_silence=self._accept is None, sock=sock)
         if self._accept is not None:
             self._receiver = self._accept(self)
-            self._ping_timer = self._loop.call_later(PING_INTERVAL, self._ping)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         if self._aborted:
@@ -172,9 +210,9 @@ class WebSocketTransport(WSListener):
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._lost = True
-        if self._ping_timer is not None:
-            self._ping_timer.cancel()
-        self._receiver.lost("connection closed")
+        self._life.stop()
+        self._stop_hang_up()
+        self._receiver.lost(self._reason)
 
     def pause_writing(self) -> None:
         self._receiver.pause_sending()
@@ -240,8 +278,31 @@ class WebSocketTransport(WSListener):
             )
 
     def _ping(self) -> None:
-        self._ws.send_ping(b"")
-        self._ping_timer = self._loop.call_later(PING_INTERVAL, self._ping)
+        underlying = self._ws.underlying_transport
+        # While something waits to be sent, that is as good a sign of life.
+        if not underlying.is_closing() and not underlying.get_write_buffer_size():
+            self._ws.send_ping(b"")
+
+    def _reset(self) -> None:
+        self._give_up("connection reset")
+
+    def _ended_unread(self, unread: bool) -> None:
+        if unread or self._ws.is_secure:
+            # To write now would break the connection, and lose what is unread. TLS has
+            # taken from the socket what is not delivered yet.
+            self._life.stop_signs()
+        else:
+            # Nothing but the end is left to read.
+            self.resume_receiving()
+
+    def _give_up(self, reason: str) -> None:
+        self._reason = reason
+        self.abort()
+
+    def _stop_hang_up(self) -> None:
+        if self._hang_up is not None:
+            self._hang_up.stop()
+            self._hang_up = None
 
 
 def _frame_head(size: int) -> bytes:
@@ -261,8 +322,10 @@ class _FrontDoor(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         gate: Gate,
         accept: Callable[[Transport], Receiver],
+        ping_interval: float,
     ) -> None:
         self._loop = loop
+        self._ping_interval = ping_interval
         self._gate = gate
         self._accept = accept
         self._data = b""
@@ -304,7 +367,7 @@ class _FrontDoor(asyncio.Protocol):
         self._transport.close()
 
     def _upgrade(self, request: RequestHead, rest: bytes) -> None:
-        listener = WebSocketTransport(self._loop)
+        listener = WebSocketTransport(self._loop, self._ping_interval)
         listener._accept = self._accept  # noqa: SLF001 - the two halves of one module
         protocol = WSProtocol(
             None,
@@ -315,8 +378,8 @@ class _FrontDoor(asyncio.Protocol):
             True,  # an exception in a callback ends the connection
             None,
             False,  # pings are sent without expecting an answer, see `_ping`
-            PING_INTERVAL,
-            PING_INTERVAL,
+            self._ping_interval,
+            self._ping_interval,
             WSAutoPingStrategy.PING_PERIODICALLY,
             False,  # pings of the client are answered in `_frame`
             MAX_FRAME,
@@ -340,7 +403,12 @@ class _FrontDoor(asyncio.Protocol):
 
 
 async def listen_websocket(
-    host: str, port: int, *, gate: Gate, accept: Callable[[Transport], Receiver]
+    host: str,
+    port: int,
+    *,
+    gate: Gate,
+    accept: Callable[[Transport], Receiver],
+    ping_interval: float | None = None,
 ) -> asyncio.Server:
     """
     Listen for connections.
@@ -350,11 +418,14 @@ async def listen_websocket(
         port: 0 for any that is free.
         gate: Asked about every request; it calls `upgrade_fault` where that is due.
         accept: Called with each connection, returns who receives its messages.
+        ping_interval: Seconds between two pings, `PING_INTERVAL` unless given. A client need
+            not answer; one whose machine acknowledges nothing for two intervals is lost.
 
     Raises:
         OSError: The address cannot be had.
     """
     loop = asyncio.get_running_loop()
+    interval = PING_INTERVAL if ping_interval is None else ping_interval
     # Given an address, uvloop would start threads to look it up.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -362,7 +433,7 @@ async def listen_websocket(
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         return await loop.create_server(
-            lambda: _FrontDoor(loop, gate, accept), sock=listening, backlog=_BACKLOG
+            lambda: _FrontDoor(loop, gate, accept, interval), sock=listening, backlog=_BACKLOG
         )
     except BaseException:
         listening.close()
@@ -375,6 +446,7 @@ async def connect_websocket(
     *,
     headers: Mapping[str, str] | None = None,
     timeout: float = 10.0,
+    ping_interval: float = SIGN_INTERVAL,
 ) -> Transport:
     """
     Connect to a server.
@@ -384,6 +456,8 @@ async def connect_websocket(
         accept: Called with the connection, returns who receives its messages.
         headers: Sent with the request, such as `Authorization`.
         timeout: Seconds for all of it.
+        ping_interval: Seconds between two pings. A server that sends nothing for two
+            intervals, not even a pong, is lost.
 
     Raises:
         ConnectFailed: With the reason.
@@ -394,7 +468,7 @@ async def connect_websocket(
             " URL error: URL scheme not supported"
         )
     loop = asyncio.get_running_loop()
-    listener = WebSocketTransport(loop)
+    listener = WebSocketTransport(loop, ping_interval)
     listener._receiver = accept(listener)  # noqa: SLF001 - the two halves of one module
     try:
         async with asyncio.timeout(timeout):
@@ -410,6 +484,8 @@ async def connect_websocket(
                 # Its path hangs for ever on uvloop after a reset with unread output.
                 use_aiofastnet=False,
                 read_buffer_init_size=_READ_BUFFER,
+                # Its transports do not notice on uvloop that a connection was reset.
+                use_aiofastnet=False,
             )
     except TimeoutError:
         raise ConnectFailed(
