@@ -56,7 +56,7 @@ from holdfast.protocol.process import (
 )
 from holdfast.tasks import OwnedTasks
 from holdfast.telemetry import ClientTelemetry
-from holdfast.transports.base import Receiver, Transport
+from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
 
 __all__ = ["ExecServerClient"]
 
@@ -85,6 +85,7 @@ class ExecServerClient:
         *,
         client_name: str,
         initialize_timeout: float,
+        sign_interval: float = SIGN_INTERVAL,
         telemetry: ClientTelemetry | None = None,
     ) -> None:
         self.environment: EnvironmentInfo | None = None
@@ -99,6 +100,7 @@ class ExecServerClient:
         self.target = target
         self.client_name = client_name
         self.initialize_timeout = initialize_timeout
+        self._sign_interval = sign_interval
         self._telemetry = telemetry
         self._tasks = OwnedTasks()
         self._processes: dict[str, RemoteProcess] = {}
@@ -119,6 +121,7 @@ class ExecServerClient:
         client_name: str = "holdfast",
         connect_timeout: float = 10.0,
         initialize_timeout: float = 10.0,
+        sign_interval: float = SIGN_INTERVAL,
         telemetry: ClientTelemetry | None = None,
     ) -> Self:
         """
@@ -131,6 +134,8 @@ class ExecServerClient:
             client_name: Told to the server.
             connect_timeout: Seconds.
             initialize_timeout: Seconds.
+            sign_interval: Seconds between two signs of life on a connection to a Holdfast
+                server. One that is silent for twice as long is given up and made anew.
             telemetry: Told of every request, if there is any.
 
         Raises:
@@ -143,6 +148,7 @@ class ExecServerClient:
             target,
             client_name=client_name,
             initialize_timeout=initialize_timeout,
+            sign_interval=sign_interval,
             telemetry=telemetry,
         )
         try:
@@ -427,6 +433,9 @@ class ExecServerClient:
         except BaseException:
             transport.abort()
             raise
+        info = answer.environment_info or self.environment
+        if info is not None and info.capabilities.process_ack:
+            transport.expect_life(self._sign_interval)
         return link, answer
 
     @property

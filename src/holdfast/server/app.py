@@ -28,7 +28,7 @@ from holdfast.server.process import add_process_methods
 from holdfast.server.sessions import Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
 from holdfast.telemetry import ServerRecord, Telemetry
-from holdfast.transports.base import Receiver, Transport
+from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
 
 __all__ = ["Server"]
 
@@ -51,12 +51,14 @@ class Server:
         resumable: bool = True,
         session_expiry: float = 30.0,
         process_retention: float = 30.0,
+        sign_interval: float = SIGN_INTERVAL,
     ) -> None:
         self._concurrent_requests = concurrent_requests
         self._telemetry = telemetry
         self._resumable = resumable
         self._session_expiry = session_expiry
         self._process_retention = process_retention
+        self._sign_interval = sign_interval
         self._router: Router[ServerConnection] = Router(FAMILIES)
         add_environment_methods(self._router)
         add_process_methods(self._router)
@@ -81,6 +83,7 @@ class Server:
             concurrent_requests=self._concurrent_requests,
             telemetry=self._telemetry,
             resumable=self._resumable,
+            sign_interval=self._sign_interval,
         )
         self._stack.push_async_callback(self.state.close_http)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())

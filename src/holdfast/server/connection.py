@@ -93,6 +93,8 @@ class ServerConnection:
             self._session = sessions.open(self)
         else:
             self._session = sessions.resume(params.resume_session_id, self)
+        if self.acknowledges:
+            self.connection.transport.expect_life(self.state.sign_interval)
         return InitializeResponse(
             session_id=self._session.id, environment_info=self.state.environment
         )
@@ -136,7 +138,8 @@ class ServerConnection:
         self.bodies.end()
         self.files.end()
         if self._session is not None:
-            self.state.connection_ended(self._session)
+            silent = self.acknowledges and self.connection.transport.went_silent
+            self.state.connection_ended(self._session, silent=silent)
         if self.state.telemetry is not None:
             self.state.telemetry.connection_closed(self.connection.transport.kind)
         self.state.connections.discard(self)

@@ -17,10 +17,17 @@ from holdfast.process.table import LocalProcesses
 from holdfast.protocol import codes
 from holdfast.server.delivery import Delivery, Owner
 
-__all__ = ["EXPIRY", "Session", "Sessions"]
+__all__ = ["EXPIRY", "SILENT_EXPIRY", "Session", "Sessions"]
 
 EXPIRY = 30.0
 """Seconds a session is kept without a connection."""
+
+SILENT_EXPIRY = 300.0
+"""
+Seconds a Holdfast client's session is kept whose connection went silent.
+
+The client may only be stopped, in a debugger or by Ctrl-Z, and comes back when it goes on.
+"""
 
 
 class Session:
@@ -143,12 +150,19 @@ class Sessions:
         session.attach(owner)
         return session
 
-    def detach(self, session: Session) -> None:
-        """Start the clock of a session whose connection ended."""
+    def detach(self, session: Session, *, silent: bool = False) -> None:
+        """
+        Start the clock of a session whose connection ended.
+
+        Args:
+            session: Whose connection it was.
+            silent: The connection was given up here, because nothing came on it any more.
+        """
         session.detach()
         if session.id not in self._sessions:
             return  # it ended first
-        self._timers[session.id] = self._loop.call_later(self._expiry, self._expire, session)
+        expiry = max(self._expiry, SILENT_EXPIRY) if silent else self._expiry
+        self._timers[session.id] = self._loop.call_later(expiry, self._expire, session)
 
     def end(self, session: Session, reason: Reason) -> None:
         """Destroy a session and kill what it runs."""

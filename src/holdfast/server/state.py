@@ -6,6 +6,7 @@ from holdfast.filesystem.local import LocalFileSystem
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.sessions import Session, Sessions
 from holdfast.telemetry import Telemetry
+from holdfast.transports.base import SIGN_INTERVAL
 
 if TYPE_CHECKING:
     from holdfast.http.local import LocalHttpClient
@@ -29,12 +30,14 @@ class ServerState:
         concurrent_requests: int = DEFAULT_CONCURRENT_REQUESTS,
         telemetry: Telemetry | None = None,
         resumable: bool = True,
+        sign_interval: float = SIGN_INTERVAL,
     ) -> None:
         self.sessions = sessions
         self.filesystem = filesystem
         self.environment = environment
         self.concurrent_requests = concurrent_requests
         self.telemetry = telemetry
+        self.sign_interval = sign_interval
         self.connections: set[ServerConnection] = set()
         self._http: LocalHttpClient | None = None
         # On stdio there is one connection, and nothing to come back with.
@@ -54,7 +57,7 @@ class ServerState:
         if self._http is not None:
             await self._http.aclose()
 
-    def connection_ended(self, session: Session) -> None:
-        """Keep a session for whoever may resume it."""
+    def connection_ended(self, session: Session, *, silent: bool) -> None:
+        """Keep a session for whoever may resume it; see `Sessions.detach`."""
         if self._resumable:
-            self.sessions.detach(session)
+            self.sessions.detach(session, silent=silent)

@@ -49,6 +49,10 @@ class Transport(Protocol):
     def label(self) -> str:
         """The other side, for the text about a message that cannot be read."""
 
+    @property
+    def went_silent(self) -> bool:
+        """True if it was ended from here because the other side gave no sign of life."""
+
     def send(self, message: bytes) -> None:
         """Send a message; never waits. After the end it does nothing."""
 

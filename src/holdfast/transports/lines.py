@@ -33,6 +33,7 @@ class LineTransport(asyncio.Protocol):
 
     def __init__(self, kind: str, accept: Callable[[Transport], Receiver]) -> None:
         self.kind = kind
+        self.went_silent = False
         self.label = f"exec-server {kind}"
         self._accept = accept
         self._receiver: Receiver | None = None
@@ -206,6 +207,7 @@ class LineTransport(asyncio.Protocol):
             self._life.stop_signs()
 
     def _give_up(self, reason: str) -> None:
+        self.went_silent = True
         self._end(reason)
         self.abort()
 

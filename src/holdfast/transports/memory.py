@@ -13,6 +13,7 @@ class MemoryTransport:
     """One end of a pair."""
 
     kind = "memory"
+    went_silent = False
     label = "exec-server memory"
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -88,6 +88,7 @@ class WebSocketTransport(WSListener):
     """One WebSocket connection, of either side."""
 
     kind = "websocket"
+    went_silent = False
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ping_interval: float) -> None:
         self._loop = loop
@@ -297,6 +298,7 @@ class WebSocketTransport(WSListener):
 
     def _give_up(self, reason: str) -> None:
         self._reason = reason
+        self.went_silent = True
         self.abort()
 
     def _stop_hang_up(self) -> None:
@@ -481,8 +483,6 @@ async def connect_websocket(
                 max_frame_size=MAX_FRAME,
                 extra_headers=dict(headers or {}),
                 max_redirects=0,
-                # Its path hangs for ever on uvloop after a reset with unread output.
-                use_aiofastnet=False,
                 read_buffer_init_size=_READ_BUFFER,
                 # Its transports do not notice on uvloop that a connection was reset.
                 use_aiofastnet=False,
