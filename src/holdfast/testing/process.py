@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Literal, NamedTuple, get_args
 
@@ -111,12 +111,23 @@ class FakeChild:
         self.holds_output = holds_output
         """True if the output does not end before it does."""
         self._ended = ended
+        self._task: asyncio.Task[object] | None = None
 
     def exit(self) -> None:
         """End it; harmless a second time."""
         if self.alive:
             self.alive = False
+            if self._task is not None and self._task is not asyncio.current_task():
+                self._task.cancel()
             self._ended()
+
+    def play(self, program: Coroutine[object, object, object]) -> None:
+        """Do something in its name, until it ends; the child ends with it."""
+        self._task = asyncio.get_running_loop().create_task(self._play(program))
+
+    async def _play(self, program: Coroutine[object, object, object]) -> None:
+        await program
+        self.exit()
 
 
 class FakeProcess:
@@ -193,7 +204,9 @@ class FakeProcess:
         self._ended_streams: set[OutputStream] = set()
         self._killed = False
         self._terminated = False
+        # True once the close waits only for children, and True after a kill that kept streams.
         self._closing = False
+        self._kept = False
         self._refusals: dict[Call, HoldfastError] = {}
         self._write_ids: set[str] = set()
         self._writes = 0
@@ -451,7 +464,7 @@ class FakeProcess:
             raise self.line.failure
         if self.write_status is not None:
             return self.write_status
-        if not self._takes_input:
+        if not self._takes_input():
             return WriteStatus.STDIN_CLOSED
         if write_id is None:
             self._writes += 1
@@ -464,8 +477,8 @@ class FakeProcess:
             return WriteStatus.ACCEPTED
         if self.stdin_closed:
             return WriteStatus.STDIN_CLOSED
-        await self.line.changes.wait(lambda: self._has_room or not self._takes_input)
-        if not self._takes_input:
+        await self.line.changes.wait(lambda: self._has_room or not self._takes_input())
+        if not self._takes_input():
             return WriteStatus.STDIN_CLOSED
         self._write_ids.add(write_id)
         self._take(data)
@@ -587,7 +600,6 @@ class FakeProcess:
     def _has_input(self) -> bool:
         return self.params.tty or self.params.pipe_stdin
 
-    @property
     def _takes_input(self) -> bool:
         return self._has_input and not self._terminated
 
@@ -608,27 +620,31 @@ class FakeProcess:
 
     def _kill(self, asked: Termination) -> bool:
         """Do what `terminate` asks for, and return whether there was something to kill."""
-        if not self.dies_when_killed:
-            self._killed = self._terminated = self._killed or self.running
-            return self.running
         was_running = self.running
-        if not was_running and not asked.left:
-            return False
-        found = [
-            child
-            for child in self.children
-            if child.alive and (asked.tree or not child.own_session)
-        ]
+        if not self.dies_when_killed:
+            self._killed = self._terminated = self._killed or was_running
+            return was_running
+        found: list[FakeChild] = []
+        if was_running or asked.left:
+            found = [
+                child
+                for child in self.children
+                if child.alive and (not child.own_session or (asked.tree and was_running))
+            ]
         if was_running:
-            self._killed = self._terminated = True
+            self._killed = self._terminated = self._closing = True
             for callback in self._when_killed:
                 callback()
             code = 1 if self.params.tty else 128 + 9
             self.exit(Verdict(reason=Reason.TERMINATED, exit_code=code, signal=9))
-            self._closing = True
+            # What a child writes to a terminal still counts, as on a real one.
+            closes = not self.params.tty
+        else:
+            closes = asked.left or self._kept
         for child in found:
             child.exit()
-        if asked.streams == "close" and (was_running or found) and not self._there.closed:
+        self._kept = asked.streams == "keep"
+        if asked.streams == "close" and closes and not self._there.closed:
             self.close()
         self._close_if_done()
         return was_running or bool(found)
