@@ -10,7 +10,7 @@ import errno
 import os
 import re
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from msgspec import UNSET
@@ -59,7 +59,7 @@ def _fails(number: int, params: StartParams) -> bool:
             return not folder.is_dir()
         case _:
             program = Path(params.argv[0])
-            return program.is_absolute() and program.exists() and not os.access(program, os.X_OK)
+            return program.is_absolute() and program.is_dir()
 
 
 def _has_nul(params: StartParams) -> bool:
@@ -186,9 +186,14 @@ async def _own_pid(process: FakeProcess, match: re.Match[str]) -> int:
     return 0
 
 
+@cache
+def _numbers(last: int) -> bytes:
+    return "".join(f"{number}\n" for number in range(1, last + 1)).encode()
+
+
 @plays(r"seq 1 (\d+)(?: \| head -c (\d+))?")
 async def _seq(process: FakeProcess, match: re.Match[str]) -> int | Verdict:
-    data = "".join(f"{number}\n" for number in range(1, int(match[1]) + 1)).encode()
+    data = _numbers(int(match[1]))
     if match[2]:
         data = data[: int(match[2])]
     limits = process.params.limits
@@ -209,6 +214,7 @@ async def _zeros(process: FakeProcess, match: re.Match[str]) -> int:
 async def _single_bytes(process: FakeProcess, match: re.Match[str]) -> int:
     for _ in range(int(match[1])):
         await process.flow(b"x")
+        await process.line.changes.wait(lambda: process.pipe_bytes < 16)  # packets in a pipe
     return 0
 
 
@@ -320,7 +326,7 @@ async def _sleep(process: FakeProcess, match: re.Match[str]) -> int:
 async def _child_of_its_own(process: FakeProcess, match: re.Match[str]) -> int:
     child = process.child(own_session=True)
     tell(process, str(child.pid))
-    child.play(asyncio.sleep(60))
+    child.play(partial(asyncio.sleep, 60))
     await process.line.changes.wait(lambda: not child.alive)
     return 0
 
@@ -329,14 +335,14 @@ async def _child_of_its_own(process: FakeProcess, match: re.Match[str]) -> int:
 async def _late_child_of_its_own(process: FakeProcess, match: re.Match[str]) -> int:
     child = process.child(own_session=True)
     tell(process, str(child.pid))
-    child.play(_late(process, match[1]))
+    child.play(partial(_late, process, match[1]))
     await process.line.changes.wait(lambda: not child.alive)
     return 0
 
 
 @plays(r"\(read x; echo late\) < (\S+) & echo early")
 async def _late_child(process: FakeProcess, match: re.Match[str]) -> int:
-    process.child().play(_late(process, match[1]))
+    process.child().play(partial(_late, process, match[1]))
     tell(process, "early")
     return 0
 
@@ -349,7 +355,7 @@ async def _late(process: FakeProcess, path: str) -> None:
 @plays(r"sleep 60( >/dev/null 2>&1)? & echo \$!")
 async def _leaves_a_child(process: FakeProcess, match: re.Match[str]) -> int:
     child: FakeChild = process.child(holds_output=not match[1])
-    child.play(asyncio.sleep(60))
+    child.play(partial(asyncio.sleep, 60))
     tell(process, str(child.pid))
     return 0
 

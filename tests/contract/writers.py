@@ -5,15 +5,12 @@ import sys
 __all__ = ["COUNTING", "SINGLE_BYTES", "counting", "single_bytes"]
 
 SINGLE_BYTES = """
-import array, fcntl, os, sys, termios, time
+import fcntl, os, sys
+fcntl.fcntl(1, fcntl.F_SETFL, fcntl.fcntl(1, fcntl.F_GETFL) | os.O_DIRECT)
 for _ in range(int(sys.argv[1])):
     os.write(1, b"x")
-    waiting = array.array("i", [1])
-    while waiting[0]:
-        fcntl.ioctl(1, termios.FIONREAD, waiting)
-        time.sleep(0)
 """
-"""Writes bytes, each after the one before it was taken out of the pipe."""
+"""Writes single bytes into a pipe of packets (`O_DIRECT`): one `read` returns one of them."""
 
 COUNTING = """
 import os, sys

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Literal, NamedTuple, get_args
 
@@ -121,12 +121,12 @@ class FakeChild:
                 self._task.cancel()
             self._ended()
 
-    def play(self, program: Coroutine[object, object, object]) -> None:
-        """Do something in its name, until it ends; the child ends with it."""
+    def play(self, program: Callable[[], Awaitable[object]]) -> None:
+        """Do something in its name; the child ends with it, and it with the child."""
         self._task = asyncio.get_running_loop().create_task(self._play(program))
 
-    async def _play(self, program: Coroutine[object, object, object]) -> None:
-        await program
+    async def _play(self, program: Callable[[], Awaitable[object]]) -> None:
+        await program()
         self.exit()
 
 
@@ -187,6 +187,8 @@ class FakeProcess:
         """Calls of `terminate`, also those that found nothing to kill."""
         self.holds: list[bool] = []
         """True whenever a reader made it wait, False whenever the last one caught up."""
+        self.pipe_bytes = 0
+        """Output of `flow` that nobody has taken yet, because it is held."""
         self.children: list[FakeChild] = []
         """Everything it started, see `child`."""
 
@@ -196,6 +198,8 @@ class FakeProcess:
         self._here = OutputLog()
         self._under_way: deque[ProcessEvent] = deque()
         self._under_way_bytes = 0
+        # Written by `flow` while it is held, as into a pipe that nobody reads.
+        self._pipe: list[tuple[bytes, OutputStream | None]] = []
         # Events that may still arrive while it is delayed; `None` if it is not.
         self._let_through: int | None = None
         # Calls that were accepted while the line was down.
@@ -234,6 +238,7 @@ class FakeProcess:
             RuntimeError: It is closed, or that stream has ended.
             ValueError: There are no bytes.
         """
+        self._empty_pipe()  # what was written before comes before
         stream = self._streams[0] if stream is None else stream
         if self._there.closed or stream in self._ended_streams:
             raise RuntimeError(f"process {self.process_id}: {stream} has ended")
@@ -245,23 +250,34 @@ class FakeProcess:
         """
         Write output as a real process does: in pieces, waiting while nobody takes them.
 
-        It waits while a reader holds it, and while 1 MiB is under way.
+        It waits while a reader holds it, and while 1 MiB is under way. A pipe of 64 KiB
+        takes some more before it waits. What is in the pipe comes out when the reader goes
+        on, and before the exit, whoever is behind.
         """
         for start in range(0, len(data), _PIECE):
-            await self.line.changes.wait(
-                lambda: (
-                    not self.held
-                    and (self.line.carries or not self.line.held)
-                    and self._under_way_bytes <= HIGH_WATER
-                )
-            )
-            self.output(data[start : start + _PIECE], stream)
+            piece = data[start : start + _PIECE]
+            await self.line.changes.wait(lambda: not self._stalled or self.pipe_bytes < _PIECE)
+            if self._stalled:
+                self._pipe.append((piece, stream))
+                self.pipe_bytes += len(piece)
+            else:
+                self.output(piece, stream)
             await asyncio.sleep(0)
+
+    @property
+    def _stalled(self) -> bool:
+        return self.held or self.line.held or self._under_way_bytes > HIGH_WATER
+
+    def _empty_pipe(self) -> None:
+        pipe, self._pipe, self.pipe_bytes = self._pipe, [], 0
+        for piece, stream in pipe:
+            self.output(piece, stream)
 
     def stream_ended(self, stream: OutputStream) -> None:
         """End one stream; the others go on. A Codex server does not tell of it."""
         if self._there.closed or stream in self._ended_streams:
             raise RuntimeError(f"process {self.process_id}: {stream} has ended already")
+        self._empty_pipe()
         self._ended_streams.add(stream)
         if self.capabilities.process_ack:
             self._happen(StreamEnded(stream, self._there.next_seq - 1))
@@ -282,6 +298,7 @@ class FakeProcess:
         if not isinstance(result, Verdict):
             reason = Reason.TERMINATED if self._killed else Reason.EXITED
             result = Verdict(reason=reason, exit_code=result)
+        self._empty_pipe()
         self._happen(Exited(self._there.next_seq, result))
 
     def close(self) -> None:
@@ -562,6 +579,8 @@ class FakeProcess:
             if self._let_through is not None:
                 self._let_through -= 1
             _record(self._here, event)
+        if self._pipe and not self._stalled:
+            self._empty_pipe()
         self.line.changes.notify()
 
     def _restored(self) -> None:
@@ -594,7 +613,7 @@ class FakeProcess:
         if not self._holders:
             self.holds.append(False)
         self.line.release(holder)
-        self.line.changes.notify()
+        self._deliver()
 
     @property
     def _has_input(self) -> bool:
