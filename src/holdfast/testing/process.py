@@ -175,8 +175,6 @@ class FakeProcess:
 
         self.asked: list[Asked] = []
         """Every call of the seam in order, also those that are refused or wait."""
-        self.written = bytearray()
-        """All input that reached it."""
         self.stdin_closed = False
         """True once it could read the end of its input."""
         self.signals: list[str] = []
@@ -214,6 +212,7 @@ class FakeProcess:
         self._refusals: dict[Call, HoldfastError] = {}
         self._write_ids: set[str] = set()
         self._writes = 0
+        self._written = bytearray()
         self._unread = bytearray()
         self._pending_signals: deque[str] = deque()
         self._failure: HoldfastError | None = None
@@ -393,6 +392,11 @@ class FakeProcess:
             self._refusals[call] = error
 
     # -- what it was asked for
+
+    @property
+    def written(self) -> bytes:
+        """All input that reached it."""
+        return bytes(self._written)
 
     @property
     def held(self) -> bool:
@@ -633,7 +637,7 @@ class FakeProcess:
     def _take(self, data: bytes) -> None:
         """Hand input to the process; what comes after its exit vanishes, as in a pipe."""
         if self.running and not self.stdin_closed:
-            self.written += data
+            self._written += data
             self._unread += data
         self.line.changes.notify()
 

@@ -92,6 +92,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_done)
         return future
 
+    async def shutdown_default_executor(self, *args: Any) -> None:
+        """Wait for the threads of the loop, in real time."""
+        self._jumping.threads += 1
+        try:
+            await super().shutdown_default_executor(*args)
+        finally:
+            self._jumping.threads -= 1
+
     def _thread_done(self, future: "asyncio.Future[Any]") -> None:
         self._jumping.threads -= 1
 
