@@ -9,17 +9,25 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
+from holdfast.testing.virtual_time import VirtualTimeLoop
+
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run on the event loop that servers run on; on asyncio's too where that is marked."""
+    """
+    Run on the event loop that servers run on.
+
+    A marked test runs on asyncio's too, or on one whose clock jumps.
+    """
+    if item.get_closest_marker("virtual_time") is not None:
+        return {"virtual": VirtualTimeLoop}
     if item.get_closest_marker("both_loops") is not None:
-        return {"uvloop": _new_event_loop, "asyncio": asyncio.new_event_loop}
-    return {"uvloop": _new_event_loop}
+        return {"uvloop": new_uvloop, "asyncio": asyncio.new_event_loop}
+    return {"uvloop": new_uvloop}
 
 
-def _new_event_loop() -> asyncio.AbstractEventLoop:
+def new_uvloop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:  # where it is missing, servers do without it too
@@ -32,7 +40,7 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first loop of a process opens descriptors that stay, for the signals of all loops.
-_new_event_loop().close()
+new_uvloop().close()
 
 
 @pytest.hookimpl(tryfirst=True)

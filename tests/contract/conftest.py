@@ -1,7 +1,9 @@
-"""Every place where processes can be started, behind one fixture."""
+"""Every place where processes can be started, behind one fixture, on both event loops."""
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +20,14 @@ from holdfast.environments.ssh.target import SshTarget
 from holdfast.process.backend import LocalBackend
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.app import Server
+from holdfast.testing import CODEX, FakeBackend, FakeChild
+from holdfast.testing import HOLDFAST as ALL
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.memory import connect_memory
+from tests.conftest import new_uvloop
+from tests.contract.fake_programs import install
 from tests.e2e.sshd import Host, host, missing_parts, need_ssh
-from tests.e2e.wire import HOLDFAST, serving
+from tests.e2e.wire import HOLDFAST, gone, is_alive, serving
 from tests.real.codex import codex, codex_serving, temporary
 
 PLACES = [
@@ -34,6 +40,39 @@ PLACES = [
     pytest.param("real-websocket", marks=pytest.mark.real),
     pytest.param("real-stdio", marks=pytest.mark.real),
 ]
+"""Real ones, which can be environments."""
+
+FAKES = ["fake", "fake-remote", "fake-codex"]
+"""Those of `holdfast.testing`: as on this machine, as on a Holdfast server, as on a Codex one."""
+
+ONE_LOOP = frozenset({"ssh", "real-websocket", "real-stdio"})
+"""Places that are slow to reach, and so are tried on asyncio only."""
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
+    """Run what needs a place on both kinds of loops; a client may live on either."""
+    if isinstance(item, pytest.Function) and "place" in item.fixturenames:
+        return {"asyncio": asyncio.SelectorEventLoop, "uvloop": new_uvloop}
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out uvloop where one loop is enough, and environments without files."""
+    left_out = [item for item in items if _is_left_out(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not _is_left_out(item)]
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return False
+    params = item.callspec.params
+    if params.get("place") in FAKES and "env" in item.fixturenames:
+        return True
+    return params.get("place") in ONE_LOOP and params.get("_asyncio_loop_factory") is new_uvloop
 
 
 @dataclass(frozen=True)
@@ -45,6 +84,50 @@ class Place:
     """Whether refusals come from a server."""
     real: bool
     """Whether that is Codex, which knows none of our extensions."""
+
+    def is_alive(self, pid: int) -> bool:
+        """Return True while there is a process of that number."""
+        return is_alive(pid)
+
+    async def gone(self, pid: int) -> None:
+        """Wait until there is no process of that number any more."""
+        await gone(pid)
+
+    def kill(self, pid: int) -> None:
+        """Kill a process that a test left running."""
+        os.kill(pid, signal.SIGKILL)
+
+    async def lose(self) -> None:
+        """Lose the server for good, where there is one."""
+        if isinstance(self.backend, ExecServerClient):
+            await self.backend.aclose()
+
+
+class FakePlace(Place):
+    """A place without processes of the kernel."""
+
+    def is_alive(self, pid: int) -> bool:
+        return any(child.alive for child in self._children() if child.pid == pid)
+
+    async def gone(self, pid: int) -> None:
+        await self._fake.until(lambda: not self.is_alive(pid))
+
+    def kill(self, pid: int) -> None:
+        for child in self._children():
+            if child.pid == pid:
+                child.exit()
+
+    async def lose(self) -> None:
+        if self.remote:
+            self._fake.lose_for_good()
+
+    @property
+    def _fake(self) -> FakeBackend:
+        assert isinstance(self.backend, FakeBackend)
+        return self.backend
+
+    def _children(self) -> list[FakeChild]:
+        return [child for process in self._fake.processes for child in process.children]
 
 
 class MemoryTarget(Target):
@@ -94,7 +177,7 @@ def ssh_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host | None]:
         yield found
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=[*PLACES, *FAKES])
 async def place(
     request: pytest.FixtureRequest,
     websocket_url: str,
@@ -109,6 +192,12 @@ async def place(
         if name == "local":
             backend = await stack.enter_async_context(LocalBackend())
             yield Place(backend, remote=False, real=False)
+            return
+        if name in FAKES:
+            codex_like = name == "fake-codex"
+            fake = FakeBackend(remote=name != "fake", capabilities=CODEX if codex_like else ALL)
+            install(await stack.enter_async_context(fake))
+            yield FakePlace(fake, remote=fake.remote, real=codex_like)
             return
         target: str | list[str] | Target
         match name:

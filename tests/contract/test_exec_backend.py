@@ -6,102 +6,17 @@ or on the real Codex server behind our client.
 """
 
 import asyncio
-import os
-import select
-import signal
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.backends import ExecProcess
-from holdfast.errors import HoldfastError, Refused, RemoteError, StdinClosed, Unsupported
-from holdfast.events import Closed, Exited, ProcessEvent, Reason
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import OutputChunk, StartParams, TerminalSize, WriteStatus
+from holdfast.errors import Unsupported
+from holdfast.events import ProcessEvent, Reason
+from holdfast.protocol.process import TerminalSize, WriteStatus
 from tests.contract.conftest import Place
+from tests.contract.running import Output, Run, check, finish, program, run, shell
 from tests.e2e.wire import LIMIT, PATH, Fifo, file_uri
-
-
-def program(
-    *argv: str, process_id: str = "p", cwd: str = "file:///", **options: Any
-) -> StartParams:
-    return StartParams(
-        process_id=process_id,
-        argv=list(argv),
-        cwd=PathUri.parse(cwd),
-        env={"PATH": PATH, "HOME": "/"},
-        tty=options.pop("tty", False),
-        **options,
-    )
-
-
-def shell(script: str, **options: Any) -> StartParams:
-    return program("/bin/sh", "-c", script, **options)
-
-
-@dataclass(frozen=True)
-class Run:
-    """All that came of a process."""
-
-    exit_code: int | None
-    stdout: bytes
-    stderr: bytes
-    pty: bytes
-
-
-async def finish(process: ExecProcess) -> Run:
-    """Follow a process to its close, and check what holds for every one of them."""
-    async with asyncio.timeout(2 * LIMIT):
-        events = [event async for event in process.events()]
-    return check(events)
-
-
-def check(events: list[ProcessEvent]) -> Run:
-    assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    (exited,) = [event for event in events if isinstance(event, Exited)]
-    assert [event for event in events if isinstance(event, Closed)] == [events[-1]]
-    streams = {"stdout": b"", "stderr": b"", "pty": b""}
-    for event in events:
-        if isinstance(event, OutputChunk):
-            assert event.chunk
-            streams[event.stream] += event.chunk
-    return Run(exited.verdict.exit_code, **streams)
-
-
-async def run(place: Place, params: StartParams) -> Run:
-    async with asyncio.timeout(LIMIT):
-        process = await place.backend.start(params)
-    return await finish(process)
-
-
-class Output:
-    """The output of a process as it comes."""
-
-    def __init__(self, process: ExecProcess) -> None:
-        self._events = process.events()
-        self.seen: list[ProcessEvent] = []
-
-    @property
-    def data(self) -> bytes:
-        return b"".join(event.chunk for event in self.seen if isinstance(event, OutputChunk))
-
-    async def until(self, text: bytes) -> None:
-        async with asyncio.timeout(LIMIT):
-            while text not in self.data:
-                self.seen.append(await anext(self._events))
-
-    async def exited(self) -> None:
-        async with asyncio.timeout(LIMIT):
-            while not any(isinstance(event, Exited) for event in self.seen):
-                self.seen.append(await anext(self._events))
-
-    async def finish(self) -> Run:
-        async with asyncio.timeout(LIMIT):
-            self.seen += [event async for event in self._events]
-        return check(self.seen)
 
 
 async def test_a_process_tells_its_output_then_its_exit_then_its_close(place: Place) -> None:
@@ -231,31 +146,14 @@ async def test_terminate_can_take_the_whole_tree(place: Place) -> None:
     process = await place.backend.start(shell("setsid sh -c 'echo $$; exec sleep 60' & wait"))
     output = Output(process)
     await output.until(b"\n")
-    below = os.pidfd_open(int(output.data))
-    try:
-        assert await process.terminate(tree=True) is True
-        await output.finish()
-        # Codex ignores the wish and kills the group alone.
-        assert select.select([below], [], [], 0 if place.real else 5.0)[0] == (
-            [] if place.real else [below]
-        )
-        if place.real:
-            signal.pidfd_send_signal(below, signal.SIGKILL)
-    finally:
-        os.close(below)
-
-
-async def test_a_terminated_process_takes_no_input(place: Place) -> None:
-    process = await place.backend.start(program("sleep", "60", pipe_stdin=True))
-    await process.terminate()
+    below = int(output.data)
+    assert await process.terminate(tree=True) is True
+    await output.finish()
     if place.real:
-        # It says what it knows by then: that it is terminated, that it has ended, or nothing.
-        with suppress(StdinClosed):
-            await process.write(b"x")
-    else:
-        with pytest.raises(StdinClosed, match="failed to write to process stdin"):
-            await process.write(b"x")
-    await finish(process)
+        # Codex ignores the wish and kills the group alone.
+        assert place.is_alive(below)
+        place.kill(below)
+    await place.gone(below)
 
 
 async def test_output_may_come_after_the_exit(place: Place, tmp_path: Path) -> None:
@@ -268,77 +166,6 @@ async def test_output_may_come_after_the_exit(place: Place, tmp_path: Path) -> N
         go.write()
         done = await output.finish()
     assert done == Run(0, b"early\nlate\n", b"", b"")
-
-
-# -- refusals
-
-
-@pytest.mark.parametrize(
-    ("params", "code", "text"),
-    [
-        pytest.param(program(), -32602, "argv must not be empty", id="no argv"),
-        pytest.param(program(""), -32603, "missing program for pipe spawn", id="empty program"),
-        pytest.param(
-            program("", tty=True), -32603, "missing program for PTY spawn", id="empty program, tty"
-        ),
-        pytest.param(
-            program("/no/such"), -32603, "No such file or directory (os error 2)", id="no program"
-        ),
-        pytest.param(
-            program("no-such"), -32603, "No such file or directory (os error 2)", id="not in PATH"
-        ),
-        pytest.param(
-            program("no-such", tty=True),
-            -32603,
-            f'Unable to spawn no-such because:\nNo viable candidates found in PATH "{PATH}"',
-            id="not in PATH, tty",
-        ),
-        pytest.param(program("/"), -32603, "Permission denied (os error 13)", id="a folder"),
-        pytest.param(
-            program("true", "a\0b"), -32603, "nul byte found in provided data", id="a NUL"
-        ),
-        pytest.param(
-            program("true", cwd="file:///no/such"),
-            -32603,
-            "No such file or directory (os error 2)",
-            id="no cwd",
-        ),
-        pytest.param(
-            program("true", cwd="file:///etc/passwd"),
-            -32603,
-            "Not a directory (os error 20)",
-            id="cwd is a file",
-        ),
-        pytest.param(
-            program("true", cwd="file:///C:/x"),
-            -32602,
-            "cwd URI `file:///C:/x` is not valid on this exec-server host:"
-            " 'file:///C:/x' is invalid on 'linux'",
-            id="cwd of another system",
-        ),
-    ],
-)
-async def test_a_bad_start_is_refused_and_leaves_no_trace(
-    place: Place, params: StartParams, code: int, text: str
-) -> None:
-    with pytest.raises(RemoteError if place.remote else Refused) as caught:
-        await place.backend.start(params)
-    if isinstance(caught.value, RemoteError):
-        assert (caught.value.code, caught.value.message) == (code, text)
-    else:
-        assert str(caught.value) == text
-    assert (await run(place, program("true"))).exit_code == 0  # the id is free
-
-
-async def test_an_id_is_taken_while_its_process_is_known(place: Place) -> None:
-    process = await place.backend.start(program("cat", pipe_stdin=True))
-    with pytest.raises(HoldfastError, match=r"process p\b"):
-        await place.backend.start(program("true"))
-    await process.terminate()
-    await finish(process)
-    with pytest.raises(RemoteError if place.remote else Refused) as caught:
-        await place.backend.start(program("true"))
-    assert str(caught.value).endswith("process p already exists")
 
 
 # -- reading

@@ -121,6 +121,8 @@ class EventReaders:
 
     def _open_queue(self, after_seq: int, *, gaps: bool) -> "_Queue":
         entries = self._log.entries(after_seq)
+        if self._log.closed and not (entries and type(entries[-1]) is Closed):
+            entries.append(Closed(self._log.next_seq - 1))  # how a stream knows that it is over
         queue = _Queue(entries, self._behind, self._release, gaps=gaps)
         if self._failure is not None:
             queue.fail(self._failure)

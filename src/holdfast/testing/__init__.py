@@ -1,5 +1,24 @@
 """For tests of programs that use Holdfast: stand-ins that do what they are told."""
 
+from holdfast.testing.backend import FakeBackend, Program
+from holdfast.testing.line import FakeLine
+from holdfast.testing.process import CODEX, HOLDFAST, Asked, FakeChild, FakeProcess, Termination
 from holdfast.testing.scripted import ScriptedPeer, ScriptedServer
+from holdfast.testing.virtual_time import VirtualTimeLoop, WaitsForEver, run_virtual
 
-__all__ = ["ScriptedPeer", "ScriptedServer"]
+__all__ = [
+    "CODEX",
+    "HOLDFAST",
+    "Asked",
+    "FakeBackend",
+    "FakeChild",
+    "FakeLine",
+    "FakeProcess",
+    "Program",
+    "ScriptedPeer",
+    "ScriptedServer",
+    "Termination",
+    "VirtualTimeLoop",
+    "WaitsForEver",
+    "run_virtual",
+]

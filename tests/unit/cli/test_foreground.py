@@ -18,110 +18,24 @@ from holdfast.errors import (
     StdinClosed,
     Unsupported,
 )
-from holdfast.events import Closed, Exited, ProcessEvent, Reason, Verdict
-from holdfast.protocol.process import (
-    OutputChunk,
-    OutputStream,
-    ReadResponse,
-    TerminalSize,
-    WriteStatus,
-)
-
-OK = Verdict(reason=Reason.EXITED, exit_code=0)
-KILLED = Verdict(reason=Reason.TERMINATED, exit_code=137, signal=9)
+from holdfast.events import Reason, Verdict
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import StartParams, TerminalSize, WriteStatus
+from holdfast.testing import FakeProcess
 
 
-class ObedientProcess:
-    """An `ExecProcess` that notes what is asked of it, and ends when it is told to."""
-
-    process_id = "p1"
-    enforcement = None
-
-    def __init__(self) -> None:
-        self.asked: asyncio.Queue[str] = asyncio.Queue()
-        """Every call, in words."""
-        self.refusal: HoldfastError | None = None
-        """What all signals but interrupts, and extensions, meet with."""
-        self.written = b""
-        self.write_status: WriteStatus | HoldfastError = WriteStatus.ACCEPTED
-        self._events: asyncio.Queue[ProcessEvent | HoldfastError] = asyncio.Queue()
-        self._seq = 0
-
-    # -- for tests
-
-    def say(self, chunk: bytes, stream: OutputStream = "stdout") -> None:
-        self._events.put_nowait(OutputChunk(seq=self._next(), stream=stream, chunk=chunk))
-
-    def exit(self, verdict: Verdict = OK) -> None:
-        self._events.put_nowait(Exited(self._next(), verdict))
-
-    def close(self) -> None:
-        self._events.put_nowait(Closed(self._next()))
-
-    def end(self, verdict: Verdict = OK) -> None:
-        self.exit(verdict)
-        self.close()
-
-    def fail(self, error: HoldfastError) -> None:
-        self._events.put_nowait(error)
-
-    def _next(self) -> int:
-        self._seq += 1
-        return self._seq
-
-    def _extension(self, words: str) -> None:
-        self.asked.put_nowait(words)
-        if self.refusal is not None:
-            raise self.refusal
-
-    # -- the seam
-
-    async def read(
-        self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
-    ) -> ReadResponse:
-        raise NotImplementedError
-
-    async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
-        self.asked.put_nowait(f"write {data!r}")
-        if isinstance(self.write_status, HoldfastError):
-            raise self.write_status
-        return self.write_status
-
-    async def close_stdin(self) -> None:
-        self._extension("close_stdin")
-
-    async def resize(self, rows: int, cols: int) -> None:
-        self._extension(f"resize {rows} {cols}")
-
-    async def signal(self, name: str) -> None:
-        if name == "interrupt":
-            self.asked.put_nowait("signal interrupt")
-        else:
-            self._extension(f"signal {name}")
-
-    async def terminate(self, *, tree: bool = False) -> bool:
-        self.asked.put_nowait("terminate")
-        self.end(KILLED)
-        return True
-
-    async def events(self) -> AsyncIterator[ProcessEvent]:
-        while True:
-            event = await self._events.get()
-            if isinstance(event, HoldfastError):
-                raise event
-            yield event
-            if type(event) is Closed:
-                return
-
-    async def wait(self) -> Verdict:
-        raise NotImplementedError
+def tty_params() -> StartParams:
+    return StartParams(
+        process_id="p", argv=["fake"], cwd=PathUri.parse("file:///"), env={}, tty=True
+    )
 
 
 class Stage:
     """A process in the foreground of four pipes."""
 
     def __init__(self, *, tty: bool = False) -> None:
-        self.process = ObedientProcess()
+        self.process = FakeProcess(tty_params() if tty else None)
+        self._expected = 0
         self._tty = tty
         self._stdin, self._type = os.pipe()
         self._stdout_read, self._stdout = os.pipe()
@@ -162,8 +76,23 @@ class Stage:
             return end
 
     async def expect(self, words: str) -> None:
-        """Wait for the next thing that is asked of the process."""
-        assert await self.process.asked.get() == words
+        """Wait for the next thing that is asked of the process, with its first argument."""
+        asked, number = self.process.asked, self._expected
+        await self.process.until(lambda: len(asked) > number)
+        self._expected += 1
+        call, arguments = asked[number]
+        match call:
+            case "terminate" | "close_stdin":
+                assert words == call
+            case "write":
+                assert words == f"write {arguments[0]!r}"
+            case _:
+                assert words == " ".join([call, *map(str, arguments)])
+
+    @property
+    def asked_no_more(self) -> bool:
+        """True if nothing was asked of the process that was not expected."""
+        return len(self.process.asked) == self._expected
 
     def type(self, keys: bytes) -> None:
         os.write(self._type, keys)
@@ -218,9 +147,9 @@ async def tty_stage() -> AsyncIterator[Stage]:
 
 
 async def test_output_goes_where_it_belongs(stage: Stage) -> None:
-    stage.process.say(b"out ")
-    stage.process.say(b"err", "stderr")
-    stage.process.say(b"terminal", "pty")
+    stage.process.output(b"out ")
+    stage.process.output(b"err", "stderr")
+    stage.process.output(b"terminal", "pty")
     stage.process.end(Verdict(reason=Reason.EXITED, exit_code=3))
     assert await stage.run() == 3
     assert stage.output() == (b"out terminal", b"err")
@@ -228,7 +157,7 @@ async def test_output_goes_where_it_belongs(stage: Stage) -> None:
 
 async def test_output_after_the_exit_is_output(stage: Stage) -> None:
     stage.process.exit()
-    stage.process.say(b"late")
+    stage.process.output(b"late")
     stage.process.close()
     assert await stage.run() == 0
     assert stage.output()[0] == b"late"
@@ -251,7 +180,10 @@ async def test_input_and_its_end_are_forwarded(stage: Stage) -> None:
 async def test_input_that_is_not_taken_is_left_alone(
     stage: Stage, status: WriteStatus | HoldfastError
 ) -> None:
-    stage.process.write_status = status
+    if isinstance(status, WriteStatus):
+        stage.process.write_status = status
+    else:
+        stage.process.refuse("write", status)
     stage.type(b"hello")
     stage.end_input()
     async with asyncio.TaskGroup() as tasks:
@@ -259,16 +191,16 @@ async def test_input_that_is_not_taken_is_left_alone(
         await stage.expect("write b'hello'")
         stage.process.end()
     assert running.result() == 0
-    assert stage.process.asked.empty()
+    assert stage.asked_no_more
 
 
 async def test_a_server_that_cannot_end_input_leaves_it_open(stage: Stage) -> None:
-    stage.process.refusal = Unsupported(-32601, "unknown method")
+    stage.process.refuse("close_stdin", Unsupported(-32601, "unknown method"))
     stage.end_input()
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(stage.run())
         await stage.expect("close_stdin")
-        stage.process.say(b"still here")
+        stage.process.output(b"still here")
         stage.process.end()
     assert running.result() == 0
     assert stage.output() == (b"still here", b"")
@@ -286,14 +218,14 @@ async def test_the_end_of_input_of_a_terminal_is_a_key(
             await tty_stage.expect(f"write {typed!r}")
         for _ in range(ends):
             await tty_stage.expect("write b'\\x04'")
-        assert tty_stage.process.asked.empty()
+        assert tty_stage.asked_no_more
         tty_stage.process.end()
     assert running.result() == 0
 
 
 async def test_a_reader_that_left_ends_the_command(stage: Stage) -> None:
     stage.stop_reading()
-    stage.process.say(b"more")
+    stage.process.output(b"more")
     with pytest.raises(Ended) as end:
         await stage.run()
     assert (end.value.status, end.value.text) == (141, None)
@@ -303,7 +235,7 @@ async def test_a_reader_that_left_ends_the_command(stage: Stage) -> None:
 async def test_a_reader_that_left_after_the_exit_does_not_change_the_status(stage: Stage) -> None:
     stage.stop_reading()
     stage.process.exit(Verdict(reason=Reason.EXITED, exit_code=4))
-    stage.process.say(b"more")
+    stage.process.output(b"more")
     stage.process.close()
     with pytest.raises(Ended) as end:
         await stage.run()
@@ -311,7 +243,8 @@ async def test_a_reader_that_left_after_the_exit_does_not_change_the_status(stag
 
 
 async def test_a_lost_connection_is_the_callers_to_hear(stage: Stage) -> None:
-    stage.process.fail(ConnectionLost("gone"))
+    stage.process = FakeProcess(remote=True)
+    stage.process.lose_for_good(ConnectionLost("gone"))
     with pytest.raises(ConnectionLost):
         await stage.run()
 
@@ -342,7 +275,7 @@ async def test_a_signal_goes_to_the_command(stage: Stage, number: int, name: str
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 async def test_a_server_without_that_signal_terminates_instead(stage: Stage, number: int) -> None:
-    stage.process.refusal = RemoteError(-32602, "unknown variant, expected `interrupt`")
+    stage.process.refuse("signal", RemoteError(-32602, "unknown variant, expected `interrupt`"))
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(stage.run())
         await asyncio.sleep(0)
@@ -355,7 +288,7 @@ async def test_a_server_without_that_signal_terminates_instead(stage: Stage, num
 async def test_a_server_without_a_harmless_signal_is_only_told_of(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage.process.refusal = RemoteError(-32602, "unknown variant, expected `interrupt`")
+    stage.process.refuse("signal", RemoteError(-32602, "unknown variant, expected `interrupt`"))
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(stage.run())
         await asyncio.sleep(0)
@@ -369,7 +302,9 @@ async def test_a_server_without_a_harmless_signal_is_only_told_of(
 async def test_a_signal_that_the_system_refuses_is_told_of(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage.process.refusal = OperationFailed("failed to signal process: Operation not permitted")
+    stage.process.refuse(
+        "signal", OperationFailed("failed to signal process: Operation not permitted")
+    )
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(stage.run())
         await asyncio.sleep(0)
@@ -383,7 +318,7 @@ async def test_a_signal_that_the_system_refuses_is_told_of(
 
 
 async def test_a_signal_into_a_lost_connection_is_no_error_of_its_own(stage: Stage) -> None:
-    stage.process.refusal = ConnectionLost("for now")
+    stage.process.refuse("signal", ConnectionLost("for now"))
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(stage.run())
         await asyncio.sleep(0)
@@ -430,7 +365,7 @@ async def test_without_a_command_a_signal_ends_the_run(stage: Stage, number: int
 
 async def test_after_the_exit_a_signal_ends_the_wait(stage: Stage) -> None:
     stage.process.exit()
-    stage.process.say(b"seen")
+    stage.process.output(b"seen")
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(stage.outcome())
         # Once that is out, the exit before it was seen.
@@ -458,7 +393,7 @@ async def test_a_new_size_is_passed_on(tty_stage: Stage, monkeypatch: pytest.Mon
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(tty_stage.run())
         await tty_stage.expect("resize 1 2")
-        tty_stage.process.refusal = Unsupported(-32601, "unknown method")
+        tty_stage.process.refuse("resize", Unsupported(-32601, "unknown method"))
         tty_stage.signal(signal.SIGWINCH)
         await tty_stage.expect("resize 3 4")
         tty_stage.process.end()

@@ -9,9 +9,8 @@ from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT
 from holdfast.environments.environment import Status
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import ConnectionLost
-from holdfast.testing import ScriptedServer
+from holdfast.testing import ScriptedServer, run_virtual
 from holdfast.transports.base import Receiver, Transport
-from tests.unit.environments.virtual import run_in_no_time
 
 TIMED_OUT = (
     "exec-server transport disconnected: connection closed;"
@@ -56,7 +55,7 @@ def test_recovery_goes_on_for_25_seconds_with_an_attempt_every_100_milliseconds(
             await environment.wait_ready()
             assert len(server.peers) == 2
 
-    run_in_no_time(lose_it())
+    run_virtual(lose_it())
 
 
 async def fails(environment: RemoteEnvironment) -> str:
@@ -83,7 +82,7 @@ def test_a_server_has_its_time_to_answer(seconds: float, text: str) -> None:
         await environment.aclose()
 
     assert DEFAULT_TIMEOUT == 10.0
-    run_in_no_time(wait())
+    run_virtual(wait())
 
 
 @pytest.mark.requirement("environments.status")
@@ -97,4 +96,4 @@ def test_a_server_has_10_seconds_to_tell_its_status() -> None:
             )
             assert asyncio.get_running_loop().time() == pytest.approx(10.0)
 
-    run_in_no_time(ask())
+    run_virtual(ask())
