@@ -124,7 +124,9 @@ class Link:
             ConnectFailed: No answer came in time, or something that is none.
             RemoteError: The server refused.
         """
-        params = InitializeParams(client_name=client_name, resume_session_id=resume_session_id)
+        params = InitializeParams(
+            client_name=client_name, resume_session_id=resume_session_id, acknowledges=True
+        )
         try:
             async with asyncio.timeout(timeout):
                 answer = await self.call(INITIALIZE, params)

@@ -85,6 +85,8 @@ class ServerConnection:
             self._session = sessions.open(self)
         else:
             self._session = sessions.resume(params.resume_session_id, self)
+        # Other clients get no `data`, as from the real server (exec-server spec 2.1).
+        self._dispatcher.wants_error_data = params.acknowledges is True
         return InitializeResponse(
             session_id=self._session.id, environment_info=self.state.environment
         )
