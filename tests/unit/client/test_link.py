@@ -251,7 +251,11 @@ async def test_the_handshake_names_the_client_and_is_confirmed(
     await peer.notified("initialized")
     request, notification = peer.heard
     assert request == peer.requests("initialize")[0]
-    assert request.params == {"clientName": "holdfast", "resumeSessionId": None}
+    assert request.params == {
+        "clientName": "holdfast",
+        "resumeSessionId": None,
+        "acknowledges": True,
+    }
     assert notification == Notification(method="initialized", params={})
 
 

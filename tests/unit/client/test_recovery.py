@@ -42,6 +42,7 @@ async def test_the_session_is_resumed_and_waiting_calls_go_on(
         assert again.requests("initialize")[0].params == {
             "clientName": "holdfast",
             "resumeSessionId": SESSION_ID,
+            "acknowledges": True,
         }
         request = await again.take("environment/info")
         again.reply(request, {"shell": {"name": "sh", "path": "/bin/sh"}})
