@@ -21,7 +21,15 @@ from holdfast.errors import (
 )
 from holdfast.protocol import codes
 from holdfast.protocol.base import Method, NotificationMethod
-from holdfast.protocol.envelope import ErrorReply, Notification, Reply, Request, RequestId, Trace
+from holdfast.protocol.envelope import (
+    ErrorData,
+    ErrorReply,
+    Notification,
+    Reply,
+    Request,
+    RequestId,
+    Trace,
+)
 from holdfast.rpc.encode import (
     Encoded,
     encode_error,
@@ -109,9 +117,11 @@ class Connection:
         if self._paused:
             self._count_unread(sum(map(len, parts)))
 
-    def fail(self, request_id: RequestId, code: int, message: str) -> None:
-        """Answer a request of the peer with an error."""
-        self.send(encode_error(request_id, code, message))
+    def fail(
+        self, request_id: RequestId, code: int, message: str, data: ErrorData | None = None
+    ) -> None:
+        """Answer a request of the peer with an error; `data` only if the peer wants it."""
+        self.send(encode_error(request_id, code, message, data))
 
     def notify(self, method: NotificationMethod[P], params: P) -> None:
         """Tell the peer something."""
@@ -257,7 +267,7 @@ class Connection:
             return
         assert type(event) is ErrorReply  # the other kind of answer
         error = event.error
-        if error.code == codes.TRANSPORT_CLOSED and error.message == "JSON-RPC transport closed":
+        if error.code == codes.TRANSPORT_CLOSED:
             # It knows before we do. Whoever asks again has to ask on another connection.
             future.set_exception(ConnectionLost("exec-server transport disconnected"))
             self.abandon(error.message)

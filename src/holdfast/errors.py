@@ -43,7 +43,32 @@ __all__ = [
 
 
 class HoldfastError(Exception):
-    """The root of the tree."""
+    """
+    The root of the tree.
+
+    Every error has these three; each is `None` where there is nothing to tell. A program
+    decides by them and by the class, never by the text.
+    """
+
+    errno: int | None
+    """The number that the operating system gave, such as `errno.ENOENT`."""
+    path: str | None
+    """The file or folder that the error is about, native to the machine it is on."""
+    program: str | None
+    """What should have been executed."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        errno: int | None = None,
+        path: str | None = None,
+        program: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.errno = errno
+        self.path = path
+        self.program = program
 
 
 class ProtocolError(HoldfastError):
@@ -116,8 +141,15 @@ class ConnectFailed(ConnectionLost):
 class InvalidConfig(HoldfastError):
     """What a person wrote down cannot be used; `advice` says what to do about it."""
 
-    def __init__(self, message: str, advice: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        advice: str | None = None,
+        *,
+        errno: int | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message, errno=errno, path=path)
         self.advice = advice
         if advice is not None:
             self.add_note(advice)  # seen below a traceback, without changing the text
@@ -127,7 +159,8 @@ class Refused(HoldfastError):
     """
     What was asked for cannot be had; the text says why and is meant for the caller.
 
-    The server turns each kind into one code of the protocol.
+    The server turns each kind into one code of the protocol. A Holdfast client gets the
+    kind, `errno`, `path` and `program` too, and raises the same error again.
     """
 
 
@@ -184,7 +217,7 @@ class MethodNotFound(Refused):
 
 
 class NotFound(Refused):
-    """There is no such file."""
+    """There is no such file (`errno` is `ENOENT`), or no such file handle."""
 
 
 class OperationFailed(Refused):
@@ -192,11 +225,13 @@ class OperationFailed(Refused):
 
 
 class SpawnFailed(OperationFailed):
-    """A program could not be started; `errno` is set where the kernel gave one."""
+    """
+    A program could not be started.
 
-    def __init__(self, message: str, *, errno: int | None = None) -> None:
-        super().__init__(message)
-        self.errno = errno
+    `errno` is set where the kernel gave one, and `program` is what was to be executed.
+    `path` is set if not the program is at fault but a folder or a file that it needs:
+    most often the working folder.
+    """
 
 
 class StdinClosed(OperationFailed):

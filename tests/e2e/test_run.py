@@ -310,8 +310,8 @@ def test_a_folder_that_is_not_there() -> None:
 
 def test_a_folder_that_is_not_there_on_a_server(server: ServerProcess) -> None:
     done = run("--url", server.url, "--cwd", "/no/such", "true")
-    assert done.stderr == b"holdfast: true: command not found, or no folder /no/such\n"
-    assert done.returncode == 127
+    assert done.stderr == b"holdfast: cannot run in /no/such: No such file or directory\n"
+    assert done.returncode == 125
 
 
 @pytest.mark.parametrize(

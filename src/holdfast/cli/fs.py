@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import os
-import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -13,13 +12,12 @@ from holdfast.backends import FileSystem
 from holdfast.cli.status import FAILED, Ended
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound, RemoteError
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
+from holdfast.system_text import without_number
 
 __all__ = ["NOT_FOUND", "FilePlace", "Outcome", "fs", "reason_of"]
 
 NOT_FOUND = 4
 """All that failed is that something is not there; a script may want to know."""
-
-_OS_ERROR = re.compile(r" \(os error \d+\)")
 
 
 class FilePlace(NamedTuple):
@@ -101,8 +99,11 @@ def reason_of(error: Exception) -> str:
     """Why something failed, for a person."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    text = error.message if isinstance(error, RemoteError) else str(error)
-    return _OS_ERROR.sub("", text)
+    if isinstance(error, RemoteError):
+        return error.message
+    if isinstance(error, HoldfastError):
+        return without_number(str(error), error.errno)
+    return str(error)
 
 
 Operation = Callable[[FilePlace, argparse.Namespace, Outcome], Awaitable[None]]

@@ -2,10 +2,10 @@
 
 import errno
 import os
-import re
 
-from holdfast.errors import HoldfastError, RemoteError
+from holdfast.errors import HoldfastError, RemoteError, SpawnFailed
 from holdfast.events import Verdict
+from holdfast.system_text import without_number
 
 __all__ = ["FAILED", "Ended", "of_signal", "of_verdict", "refused"]
 
@@ -14,11 +14,6 @@ FAILED = 125
 
 _CANNOT_EXECUTE = 126
 _NOT_FOUND = 127
-
-_SYSTEM_ERROR = re.compile(r"(.*) \(os error (\d+)\)", re.DOTALL)
-
-_NOT_IN_PATH = ("No viable candidates found in PATH", "Unable to resolve the PATH")
-_NOT_EXECUTABLE = ("exists but is not executable", "exists but is a directory")
 
 _EXECUTION_ERRORS = frozenset(
     {
@@ -59,36 +54,40 @@ def of_signal(number: int) -> int:
 
 def refused(program: str, error: HoldfastError, *, cwd: str | None = None) -> Ended:
     """
-    The end of a command that could not be started.
-
-    A server tells no more than a text, so that is what is looked at, for a local
-    start too: the texts are the same (exec-server spec 7.4).
+    Return how a run ends whose command could not be started.
 
     Args:
         program: The command's name.
         error: What `start` raised.
-        cwd: A folder of a server that was asked for, which may be what is missing.
+        cwd: A folder of a server that was asked for. It may be what is missing, if the
+            server does not say.
     """
+    if isinstance(error, RemoteError):
+        from holdfast.client.refusal import refusal_of  # only where a start failed
+
+        refusal = refusal_of(error, internal=SpawnFailed, program=program)
+        if refusal is not None:
+            refusal.__cause__ = error
+            error = refusal
     text = error.message if isinstance(error, RemoteError) else str(error)
-    number, reason = _fault(text)
+    # The number of an error that names no program is about something else, such as a
+    # sandbox that could not be built.
+    number = error.errno if error.program is not None else None
+    reason = "" if number is None else os.strerror(number)
+    if number is not None and error.path is not None:
+        return Ended(FAILED, f"cannot run in {error.path}: {reason}")
     if number == errno.ENOENT:
-        if cwd is not None:
+        if cwd is not None and not _tells_folder(error):
             return Ended(_NOT_FOUND, f"{program}: command not found, or no folder {cwd}")
         if "/" not in program:
             return Ended(_NOT_FOUND, f"{program}: command not found")
         return Ended(_NOT_FOUND, f"{program}: {reason}")
     if number in _EXECUTION_ERRORS:
         return Ended(_CANNOT_EXECUTE, f"{program}: {reason}")
-    return Ended(FAILED, f"cannot start {program}: {reason}")
+    return Ended(FAILED, f"cannot start {program}: {without_number(text, error.errno)}")
 
 
-def _fault(text: str) -> tuple[int | None, str]:
-    """The number of the system's error, if the text tells, and the reason in words."""
-    found = _SYSTEM_ERROR.fullmatch(text)
-    if found is not None:
-        return int(found[2]), found[1]
-    if any(part in text for part in _NOT_EXECUTABLE):
-        return errno.EACCES, os.strerror(errno.EACCES)
-    if any(part in text for part in _NOT_IN_PATH):
-        return errno.ENOENT, os.strerror(errno.ENOENT)
-    return None, text
+def _tells_folder(error: HoldfastError) -> bool:
+    """Return True if the error would name the folder, were that missing: not from Codex."""
+    cause = error.__cause__
+    return not isinstance(cause, RemoteError) or cause.data is not None

@@ -18,7 +18,7 @@ from holdfast.client.http import RemoteHttpClient
 from holdfast.client.link import Link
 from holdfast.client.process import RemoteProcess
 from holdfast.client.recovery import recover
-from holdfast.client.refusal import refusals
+from holdfast.client.refusal import start_refusals
 from holdfast.client.target import Target
 from holdfast.errors import (
     ConnectFailed,
@@ -26,7 +26,6 @@ from holdfast.errors import (
     DuplicateProcess,
     HoldfastError,
     RemoteProtocolError,
-    SpawnFailed,
     Unsupported,
 )
 from holdfast.events import LogEntry
@@ -212,7 +211,7 @@ class ExecServerClient:
         # Its first events may come before the answer.
         process = self._processes[process_id] = RemoteProcess(self, process_id)
         try:
-            with refusals(process_id=process_id, internal=SpawnFailed):
+            with start_refusals(process_id, params.argv[0] if params.argv else ""):
                 await self._start(process, params)
         except asyncio.CancelledError:
             self.forget(process)

@@ -43,7 +43,9 @@ class ServingCommand:
         try:
             return cls(await KeptCommand.start(argv, env=env, cwd=cwd))
         except (SpawnFailed, OSError) as error:
-            raise ConnectFailed(f"failed to spawn exec-server: {error}") from error
+            raise ConnectFailed(
+                f"failed to spawn exec-server: {error}", errno=error.errno, program=argv[0]
+            ) from error
 
     @property
     def stdout(self) -> int:

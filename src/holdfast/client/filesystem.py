@@ -105,22 +105,24 @@ class RemoteFileHandle:
         self._mode = mode
         self._handle_id = uuid.uuid4().hex
         self._closed = False
+        self._path: PathUri | None = None
 
     async def open(self, path: PathUri, sandbox: SandboxContext | None) -> None:
         """Have the server open it; once, before anything else."""
         params = OpenParams(handle_id=self._handle_id, path=path, mode=self._mode, sandbox=sandbox)
-        with refusals():
+        self._path = path
+        with refusals(path=path):
             await self._link.call(FS_OPEN, params)
 
     async def read_block(self, offset: int, size: int) -> tuple[bytes, bool]:
         params = ReadBlockParams(handle_id=self._handle_id, offset=offset, len=size)
-        with refusals():
+        with refusals(path=self._path):
             answer = await self._link.call(_READ_BLOCK, params)
         return decoded(answer.chunk), answer.eof
 
     async def write_block(self, offset: int, data: bytes) -> None:
         params = WriteBlockParams(handle_id=self._handle_id, offset=offset, chunk=Base64(data))
-        with refusals():
+        with refusals(path=self._path):
             await self._link.call(FS_WRITE_BLOCK, params)
 
     async def aclose(self) -> None:
@@ -134,7 +136,7 @@ class RemoteFileHandle:
             return
         self._closed = True
         try:
-            with refusals():
+            with refusals(path=self._path):
                 await self._link.call(
                     FS_CLOSE, CloseParams(handle_id=self._handle_id), cleanup=True
                 )
@@ -206,7 +208,7 @@ class RemoteFileSystem:
         params = ReadFileParams(
             path=path, follow_symlinks=_only_false(follow_symlinks), sandbox=sandbox
         )
-        return decoded((await self._look(_READ_FILE, params)).data_base64)
+        return decoded((await self._look(_READ_FILE, params, path)).data_base64)
 
     async def get_metadata(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
@@ -214,24 +216,25 @@ class RemoteFileSystem:
         params = GetMetadataParams(
             path=path, follow_symlinks=_only_false(follow_symlinks), sandbox=sandbox
         )
-        return await self._look(FS_GET_METADATA, params)
+        return await self._look(FS_GET_METADATA, params, path)
 
     async def canonicalize(
         self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> PathUri:
         params = CanonicalizeParams(path=path, sandbox=sandbox)
-        return (await self._look(FS_CANONICALIZE, params)).path
+        return (await self._look(FS_CANONICALIZE, params, path)).path
 
     async def read_directory(
         self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> list[DirectoryEntry]:
         params = ReadDirectoryParams(path=path, sandbox=sandbox)
-        return (await self._look(FS_READ_DIRECTORY, params)).entries
+        return (await self._look(FS_READ_DIRECTORY, params, path)).entries
 
     async def walk(
         self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
     ) -> WalkResponse:
-        return await self._look(FS_WALK, WalkParams(path=path, options=options, sandbox=sandbox))
+        params = WalkParams(path=path, options=options, sandbox=sandbox)
+        return await self._look(FS_WALK, params, path)
 
     # -- the seam: what changes something
 
@@ -281,7 +284,7 @@ class RemoteFileSystem:
             follow_symlinks=_only_false(follow_symlinks),
             sandbox=sandbox,
         )
-        await self._look(FS_WRITE_FILE, params)  # a second time changes nothing
+        await self._look(FS_WRITE_FILE, params, path)  # a second time changes nothing
 
     async def create_directory(
         self,
@@ -297,7 +300,7 @@ class RemoteFileSystem:
             follow_symlinks=_only_false(follow_symlinks),
             sandbox=sandbox,
         )
-        await self._change(FS_CREATE_DIRECTORY, params)
+        await self._change(FS_CREATE_DIRECTORY, params, path)
 
     async def remove(
         self,
@@ -315,7 +318,7 @@ class RemoteFileSystem:
             follow_symlinks=_only_false(follow_symlinks),
             sandbox=sandbox,
         )
-        await self._change(FS_REMOVE, params)
+        await self._change(FS_REMOVE, params, path)
 
     async def copy(
         self,
@@ -364,14 +367,14 @@ class RemoteFileSystem:
 
     # -- inside
 
-    async def _look(self, method: Method[P, R], params: P) -> R:
+    async def _look(self, method: Method[P, R], params: P, path: PathUri) -> R:
         """Ask, again and again if need be."""
-        with refusals():
+        with refusals(path=path):
             return await self._client.call_again(method, params)
 
-    async def _change(self, method: Method[P, R], params: P) -> R:
-        """Ask once."""
-        with refusals():
+    async def _change(self, method: Method[P, R], params: P, path: PathUri | None = None) -> R:
+        """Ask once; `path` is what errors are about, if that is one path."""
+        with refusals(path=path):
             return await self._client.call(method, params)
 
     @property

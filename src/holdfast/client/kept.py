@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import Child
 from holdfast.process.program import Launch, pipe_launch
-from holdfast.process.spawn import system_text
+from holdfast.system_text import system_text
 
 __all__ = ["GRACE", "KeptCommand", "command_environment"]
 
@@ -94,7 +94,7 @@ class KeptCommand:
         grace = GRACE if grace is None else grace
         if not sys.executable or getattr(sys, "frozen", False):
             # We are part of another program, which knows nothing of keepers.
-            raise SpawnFailed("there is no Python program to keep it with")
+            raise SpawnFailed("there is no Python program to keep it with", program=argv[0])
         variables = command_environment(env or {})
         wanted = pipe_launch(argv, None, os.path.join(os.getcwd(), cwd or ""), variables)
         ours, theirs = socket.socketpair()
@@ -112,7 +112,7 @@ class KeptCommand:
         ours.setblocking(False)
         kept = cls(keeper, ours, grace)
         try:
-            kept.pid = await kept._started()
+            kept.pid = await kept._started(wanted.program)
         except BaseException:
             kept.close_streams()
             os.close(kept.stderr)
@@ -154,19 +154,21 @@ class KeptCommand:
         poll.poll(_GIVE_UP_LIMIT * 1000)
         self._keeper.kill_group()
 
-    async def _started(self) -> int:
+    async def _started(self, program: str) -> int:
         """What the keeper tells: the pid, or why there is none."""
         try:
             async with asyncio.timeout(_START_LIMIT):
                 told = await self._loop.sock_recv(self._control, 64)
         except TimeoutError:
-            raise SpawnFailed(f"it has not started within {_START_LIMIT:g}s") from None
+            raise SpawnFailed(
+                f"it has not started within {_START_LIMIT:g}s", program=program
+            ) from None
         kind, _, number = told.decode("ascii").partition(" ")
         if kind == "started":
             return int(number)
         if kind == "failed":
-            raise SpawnFailed(system_text(int(number)), errno=int(number))
-        raise SpawnFailed("the process that keeps it has ended")
+            raise SpawnFailed(system_text(int(number)), errno=int(number), program=program)
+        raise SpawnFailed("the process that keeps it has ended", program=program)
 
     def _has_exited(self) -> None:
         self._loop.remove_reader(self._keeper.pidfd)

@@ -1,45 +1,229 @@
-"""What a server refused, as the error that a local implementation of a seam raises."""
+"""
+Turns what a server refused into the error that a local implementation of a seam raises.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+This is the reverse of what `rpc/router.py` does. A Holdfast server tells the error as data.
+A Codex server tells a code and a text only: what can be known from those is decided here,
+and nowhere else.
+"""
+
+import errno
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, TypeGuard
 
 from holdfast.errors import (
+    CannotEnforce,
+    DuplicateProcess,
     InvalidParams,
+    InvalidPermissionPath,
     InvalidRequest,
     NotFound,
     OperationFailed,
     Refused,
     RemoteError,
-    Unsupported,
+    SpawnFailed,
+    StdinClosed,
+    UnknownProcess,
 )
 from holdfast.protocol import codes
+from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
+from holdfast.rpc.router import kind_of
 
-__all__ = ["refusals"]
+__all__ = ["refusal_of", "refusals", "start_refusals"]
 
-_KINDS: dict[int, type[Refused]] = {
+_BY_CODE: Final[dict[int, type[Refused]]] = {
     codes.NOT_FOUND: NotFound,
     codes.INVALID_REQUEST: InvalidRequest,
     codes.INVALID_PARAMS: InvalidParams,
     codes.INTERNAL_ERROR: OperationFailed,
 }
 
+_BY_KIND: Final[dict[str, type[Refused]]] = {
+    kind_of(kind): kind
+    for kind in (
+        CannotEnforce,
+        DuplicateProcess,
+        InvalidParams,
+        InvalidPermissionPath,
+        InvalidRequest,
+        NotFound,
+        OperationFailed,
+        SpawnFailed,
+        StdinClosed,
+        UnknownProcess,
+    )
+}
+
+_OS_ERROR: Final = re.compile(r"\(os error ([0-9]{1,9})\)\Z")
+"""
+How a Codex server ends the text of an operating system error.
+
+It has no other way to tell the number. The form is that of Rust's standard library, and
+part of the protocol for years (exec-server spec 7.3, 7.4).
+"""
+
+_TERMINAL_ENDINGS: Final = (
+    ("exists but is not executable.", errno.EACCES),
+    ("exists but is a directory.", errno.EACCES),
+    ("because it does not exist", errno.ENOENT),
+    ("(ENOENT: No such file or directory)", errno.ENOENT),
+    ("because it is a directory", errno.EISDIR),
+    ("because it is not executable", errno.EACCES),
+    ("(EACCES: Permission denied)", errno.EACCES),
+)
+"""
+How lines end that a Codex server says of a program on a terminal, and what they mean.
+
+Those texts have no number, but are as fixed (exec-server spec 7.4). Without them a command
+that does not exist could not be told apart from a server without memory.
+"""
+
 
 @contextmanager
 def refusals(
-    *, process_id: str | None = None, internal: type[OperationFailed] = OperationFailed
+    *,
+    internal: type[Refused] = OperationFailed,
+    invalid: type[Refused] = InvalidRequest,
+    process_id: str | None = None,
+    path: PathUri | None = None,
+    program: str | None = None,
 ) -> Iterator[None]:
     """
-    Turn the codes of a server back into kinds of `Refused`, with its own words.
+    Raise the errors of a server as kinds of `Refused`, with its own words.
 
-    The reverse of what `rpc/router.py` does (filesystem spec 7). Any other code, and a
-    method that the server does not know, stays a `RemoteError`.
+    The server's `RemoteError` stays in `__cause__`. It is raised as it is if its code means
+    no refusal, such as that of a method that the server does not know (`Unsupported`).
+
+    Args:
+        internal: What the code of an internal error means in this method, if the server
+            does not say.
+        invalid: Likewise, for an invalid request. Only for methods where there is one
+            possibility.
+        process_id: The process that the call is about. Without it, nothing becomes
+            `UnknownProcess` or `DuplicateProcess`.
+        path: The path that the call is about. Only used if the server does not say.
+        program: Likewise, what should have been executed.
     """
     try:
         yield
     except RemoteError as error:
-        kind = _KINDS.get(error.code)
-        if isinstance(error, Unsupported) or kind is None:
+        refused = refusal_of(
+            error,
+            internal=internal,
+            invalid=invalid,
+            process_id=process_id,
+            path=path,
+            program=program,
+        )
+        if refused is None:
             raise
-        if kind is OperationFailed:
-            kind = internal
-        raise kind(error.message) from error
+        raise refused from error
+
+
+def start_refusals(process_id: str, program: str) -> AbstractContextManager[None]:
+    """
+    Return `refusals` for `process/start`.
+
+    An invalid request is a duplicate id there: the only other one is a start that was
+    cancelled by a `process/terminate` (exec-server spec 7.2, 12), and nobody has the
+    process to terminate it before its start is answered.
+
+    Args:
+        process_id: As asked for.
+        program: Likewise: the first of `argv`.
+    """
+    return refusals(
+        internal=SpawnFailed, invalid=DuplicateProcess, process_id=process_id, program=program
+    )
+
+
+def refusal_of(
+    error: RemoteError,
+    *,
+    internal: type[Refused] = OperationFailed,
+    invalid: type[Refused] = InvalidRequest,
+    process_id: str | None = None,
+    path: PathUri | None = None,
+    program: str | None = None,
+) -> Refused | None:
+    """Return the error that `refusals` raises, or None if there is none."""
+    kind = _BY_CODE.get(error.code)
+    if kind is None:
+        return None
+    if kind is OperationFailed:
+        kind = internal
+    elif kind is InvalidRequest:
+        kind = invalid
+    if _is_told(error.data):
+        told = error.data["kind"]
+        known = _BY_KIND.get(told) if isinstance(told, str) else None
+        if known is not None:
+            kind = known
+        elif kind is invalid:
+            kind = InvalidRequest  # a kind of a newer server, so not the one possibility
+        number = error.data.get("errno")
+        where = error.data.get("path")
+        what = error.data.get("program")
+        return _make(
+            kind,
+            error.message,
+            process_id,
+            errno=number if type(number) is int else None,
+            path=_native(where) if isinstance(where, str) else None,
+            program=what if isinstance(what, str) else None,
+        )
+    return _make(
+        kind,
+        error.message,
+        process_id,
+        errno=_number_in(error.message, kind),
+        path=None if path is None else _native(str(path)),
+        program=program if issubclass(kind, SpawnFailed) else None,
+    )
+
+
+def _make(
+    kind: type[Refused],
+    message: str,
+    process_id: str | None,
+    *,
+    errno: int | None,
+    path: str | None,
+    program: str | None,
+) -> Refused:
+    if issubclass(kind, UnknownProcess | DuplicateProcess):
+        if process_id is not None:
+            return kind(process_id, message)
+        kind = InvalidRequest  # what both are
+    return kind(message, errno=errno, path=path, program=program)
+
+
+def _is_told(data: object) -> TypeGuard[Mapping[str, object]]:
+    """Return True for the data of a Holdfast server."""
+    return isinstance(data, Mapping) and "kind" in data
+
+
+def _native(path: str) -> str:
+    """Return a path of the wire as its machine spells it, if that is a machine like this one."""
+    try:
+        return PathUri.parse(path).native
+    except (InvalidPathUri, ForeignPathUri):
+        return path
+
+
+def _number_in(text: str, kind: type[Refused]) -> int | None:
+    """Return the number of the system's error that a Codex server put into its text."""
+    found = _OS_ERROR.search(text)
+    if found is not None:
+        return int(found[1])
+    if not issubclass(kind, SpawnFailed) or not text.startswith("Unable to spawn "):
+        return None
+    lines = text.split("\n")
+    for line in lines:
+        for ending, number in _TERMINAL_ENDINGS:
+            if line.endswith(ending):
+                return number
+    if lines[-1].startswith(("No viable candidates found in PATH", "Unable to resolve the PATH")):
+        return errno.ENOENT
+    return None

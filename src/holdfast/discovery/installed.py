@@ -14,6 +14,7 @@ request. Filesystem spec 6.2; all else was seen on the real server 0.166.0.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from errno import EACCES
 from typing import NamedTuple
 
 import msgspec
@@ -217,7 +218,7 @@ async def _look(files: FileSystem, location: _Location, sandbox: SandboxContext 
         metadata = await files.get_metadata(location.root, sandbox=sandbox)
     except HoldfastError as error:
         # That there is none, or none for us, is how it is on most machines.
-        unknown = not isinstance(error, NotFound) and "os error 13" not in str(error)
+        unknown = not isinstance(error, NotFound) and error.errno != EACCES
         return _Found(complete=not unknown)
     if not metadata.is_directory:
         return _Found()

@@ -229,6 +229,11 @@ class SharedClient:
 
 def _attempt_failed(error: HoldfastError) -> ConnectFailed:
     """A new one for each who is told: one that is raised again and again would grow."""
-    failed = ConnectFailed(f"exec-server connection attempt failed: {error}")
+    failed = ConnectFailed(
+        f"exec-server connection attempt failed: {error}",
+        errno=error.errno,
+        path=error.path,
+        program=error.program,
+    )
     failed.__cause__ = error
     return failed

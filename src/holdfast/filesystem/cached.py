@@ -199,7 +199,7 @@ def _recall(name: bytes, how: object) -> _Facts | None:
     descriptor: int = _openat2_at_once(_OPENAT2, _AT_FDCWD, name, how, _HOW_BYTES)
     if descriptor < 0:
         if ctypes.get_errno() == errno.ENOENT:
-            raise refusal(OSError(errno.ENOENT, ""))
+            raise refusal(OSError(errno.ENOENT, ""), os.fsdecode(name))
         # EAGAIN: it would have to look. Old kernels and strict containers end here
         # too, as does every other error: a thread finds out what it is.
         return None

@@ -7,12 +7,13 @@ This is the one place where an errno becomes a kind of refusal: what is not ther
 """
 
 import errno
-import os
+from typing import Self
 
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed, Refused
 from holdfast.protocol.paths import ForeignPathUri, PathUri
+from holdfast.system_text import system_text
 
-__all__ = ["native_path", "os_text", "refusal"]
+__all__ = ["about", "native_path", "os_text", "refusal"]
 
 _INVALID = frozenset({errno.EINVAL, errno.EACCES, errno.EPERM})
 
@@ -27,7 +28,7 @@ _WORDS = {
 
 def os_text(number: int) -> str:
     """The text of an error of the system; clients rely on its last part at most."""
-    return f"{_WORDS.get(number) or os.strerror(number)} (os error {number})"
+    return system_text(number, _WORDS.get(number))
 
 
 def native_path(uri: PathUri) -> str:
@@ -42,16 +43,48 @@ def native_path(uri: PathUri) -> str:
     except ForeignPathUri as error:
         raise InvalidRequest(str(error)) from None
     if "\0" in path:
-        raise InvalidRequest("file name contained an unexpected NUL byte")
+        raise InvalidRequest("file name contained an unexpected NUL byte", path=path)
     return path
 
 
-def refusal(error: OSError) -> Refused:
-    """The exception to raise for what a system call raised."""
+def refusal(error: OSError, path: str | None = None) -> Refused:
+    """
+    Return the exception to raise for what a system call raised.
+
+    Args:
+        error: What it raised.
+        path: What the caller asked for. Unless given, what the system call was given, if
+            that is an absolute path; a name inside of an open folder tells nothing.
+    """
     number = error.errno
+    if path is None and isinstance(error.filename, str) and error.filename.startswith("/"):
+        path = error.filename
     if number is None:
-        return OperationFailed(str(error))
+        return OperationFailed(str(error), path=path)
     if number == errno.ENOENT:
-        return NotFound(os_text(number))
+        return NotFound(os_text(number), errno=number, path=path)
     kind = InvalidRequest if number in _INVALID else OperationFailed
-    return kind(os_text(number))
+    return kind(os_text(number), errno=number, path=path)
+
+
+class about:
+    """
+    Gives errors of an operation on a path that path, unless they have one already.
+
+    A system call's own error becomes the refusal it means. The path is the one that was
+    asked for, also if the operation met the fault behind a link or below the path.
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError):
+            raise refusal(error, self._path) from error
+        if isinstance(error, Refused) and error.path is None:
+            error.path = self._path

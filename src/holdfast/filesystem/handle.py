@@ -16,6 +16,7 @@ from typing import Protocol
 
 from holdfast.errors import InvalidRequest, NotFound
 from holdfast.filesystem import nofollow
+from holdfast.filesystem.failure import about
 from holdfast.filesystem.folders import lossy
 from holdfast.filesystem.replace import Target, Writer, find_target, start_writing
 from holdfast.filesystem.threads import FileThreads, Lane
@@ -234,8 +235,15 @@ class LocalFileHandle:
     methods that are not `async` take their turn at once, awaited or not.
     """
 
-    def __init__(self, threads: FileThreads, opener: Callable[[], OpenFile]) -> None:
+    def __init__(self, threads: FileThreads, opener: Callable[[], OpenFile], path: str) -> None:
+        """
+        Args:
+            threads: Do the work.
+            opener: Opens the file, in one of them.
+            path: Of the file, for errors.
+        """
         self._lane = Lane(threads)
+        self._path = path
         # Touched in the lane only, so by one thread at a time.
         self._file: OpenFile | None = None
         self.opened: asyncio.Future[None] = self._lane.run(partial(self._open, opener))
@@ -296,19 +304,22 @@ class LocalFileHandle:
         self._file = opener()
 
     def _read(self, offset: int, size: int) -> tuple[bytes, bool]:
-        try:
-            return self._opened().read(offset, size)
-        except OSError:
-            self._discard()
-            raise
+        with about(self._path):
+            try:
+                return self._opened().read(offset, size)
+            except OSError:
+                self._discard()
+                raise
 
     def _write(self, offset: int, data: bytes) -> None:
-        self._opened().write(offset, data)
+        with about(self._path):
+            self._opened().write(offset, data)
 
     def _close(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            file.close()
+            with about(self._path):
+                file.close()
 
     def _discard(self) -> None:
         file, self._file = self._file, None

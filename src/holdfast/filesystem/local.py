@@ -14,8 +14,9 @@ from typing import Self, TypeVar
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.cached import cached_content, cached_metadata
 from holdfast.filesystem.confine import operations, reading_operations, reads_everything
-from holdfast.filesystem.failure import native_path
-from holdfast.filesystem.handle import LocalFileHandle
+from holdfast.filesystem.failure import about, native_path
+from holdfast.filesystem.handle import LocalFileHandle, OpenFile
+from holdfast.filesystem.operations import Operations
 from holdfast.filesystem.threads import FileThreads
 from holdfast.filesystem.walk import Walked, check_limits
 from holdfast.filesystem.watch import LocalMissingWatch, watch_missing
@@ -75,8 +76,11 @@ class LocalFileSystem:
         if found is not None:
             return found
         native = native_path(path)
-        return await self.run(
-            lambda: reading_operations(sandbox).read_file(native, follow_symlinks=follow_symlinks)
+        return await self._operate(
+            reading_operations,
+            sandbox,
+            native,
+            lambda files: files.read_file(native, follow_symlinks=follow_symlinks),
         )
 
     async def open(
@@ -97,7 +101,13 @@ class LocalFileSystem:
         """As `open`, but returns a handle that is yet to open; see its `opened`."""
         native = native_path(path)
         find = reading_operations if mode == "read" else operations
-        return LocalFileHandle(self._threads, lambda: find(sandbox).open_file(native, mode))
+
+        def opener() -> OpenFile:
+            files = find(sandbox)
+            with about(native):
+                return files.open_file(native, mode)
+
+        return LocalFileHandle(self._threads, opener, native)
 
     async def write_file(
         self,
@@ -125,8 +135,11 @@ class LocalFileSystem:
     ) -> None:
         """As `write_file`; the pieces are made in the thread, and an error in one is raised."""
         native = native_path(path)
-        await self.run(
-            lambda: operations(sandbox).write_file(native, pieces, follow_symlinks=follow_symlinks)
+        await self._operate(
+            operations,
+            sandbox,
+            native,
+            lambda files: files.write_file(native, pieces, follow_symlinks=follow_symlinks),
         )
 
     async def create_directory(
@@ -139,10 +152,13 @@ class LocalFileSystem:
     ) -> None:
         """Make a folder, with `recursive` also those above it."""
         native = native_path(path)
-        await self.run(
-            lambda: operations(sandbox).create_directory(
+        await self._operate(
+            operations,
+            sandbox,
+            native,
+            lambda files: files.create_directory(
                 native, recursive=recursive, follow_symlinks=follow_symlinks
-            )
+            ),
         )
 
     def recall_metadata(
@@ -162,10 +178,11 @@ class LocalFileSystem:
         if found is not None:
             return found
         native = native_path(path)
-        return await self.run(
-            lambda: reading_operations(sandbox).get_metadata(
-                native, follow_symlinks=follow_symlinks
-            )
+        return await self._operate(
+            reading_operations,
+            sandbox,
+            native,
+            lambda files: files.get_metadata(native, follow_symlinks=follow_symlinks),
         )
 
     async def canonicalize(
@@ -173,16 +190,19 @@ class LocalFileSystem:
     ) -> PathUri:
         """The path with all links resolved; it must exist."""
         native = native_path(path)
-        return PathUri.from_path(
-            await self.run(lambda: reading_operations(sandbox).canonicalize(native))
+        found = await self._operate(
+            reading_operations, sandbox, native, lambda files: files.canonicalize(native)
         )
+        return PathUri.from_path(found)
 
     async def read_directory(
         self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> list[DirectoryEntry]:
         """What is in a folder, in no order."""
         native = native_path(path)
-        return await self.run(lambda: reading_operations(sandbox).read_directory(native))
+        return await self._operate(
+            reading_operations, sandbox, native, lambda files: files.read_directory(native)
+        )
 
     async def walk(
         self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
@@ -201,8 +221,11 @@ class LocalFileSystem:
         """As `walk`; what is found is turned into something else in the same thread."""
         check_limits(options)
         native = native_path(path)
-        return await self.run(
-            lambda: finish(reading_operations(sandbox).walk(native, path, options))
+        return await self._operate(
+            reading_operations,
+            sandbox,
+            native,
+            lambda files: finish(files.walk(native, path, options)),
         )
 
     async def remove(
@@ -216,10 +239,13 @@ class LocalFileSystem:
     ) -> None:
         """Remove a file or a folder; with `force` one that is not there is fine."""
         native = native_path(path)
-        await self.run(
-            lambda: operations(sandbox).remove(
+        await self._operate(
+            operations,
+            sandbox,
+            native,
+            lambda files: files.remove(
                 native, recursive=recursive, force=force, follow_symlinks=follow_symlinks
-            )
+            ),
         )
 
     async def copy(
@@ -232,7 +258,13 @@ class LocalFileSystem:
     ) -> None:
         """Copy a file, a link or, with `recursive`, a folder."""
         origin, target = native_path(source), native_path(destination)
-        await self.run(lambda: operations(sandbox).copy(origin, target, recursive=recursive))
+        # Which of the two is at fault, the system call tells, where it can.
+        await self._operate(
+            operations,
+            sandbox,
+            None,
+            lambda files: files.copy(origin, target, recursive=recursive),
+        )
 
     async def watch_missing(
         self, missing: Sequence[PathUri], present: PathUri | None = None
@@ -246,6 +278,33 @@ class LocalFileSystem:
         return await self._threads.run(
             partial(watch_missing, paths, present_path), undo=_cancel_watch
         )
+
+    # -- inside
+
+    def _operate(
+        self,
+        find: Callable[[SandboxContext | None], Operations],
+        sandbox: SandboxContext | None,
+        path: str | None,
+        work: Callable[[Operations], T],
+    ) -> asyncio.Future[T]:
+        """
+        Run an operation in a thread; its errors name the path.
+
+        Args:
+            find: Finds the operations that the sandbox leaves. What it refuses is a fault
+                of the profile, so that error does not get the path.
+            sandbox: The profile, if there is one.
+            path: What the operation is about.
+            work: Does it.
+        """
+
+        def job() -> T:
+            files = find(sandbox)
+            with about(path):
+                return work(files)
+
+        return self.run(job)
 
 
 def _cancel_watch(watch: LocalMissingWatch | None) -> None:

@@ -14,6 +14,7 @@ from holdfast.errors import OperationFailed
 from holdfast.http.exchange import HttpConnection
 from holdfast.http.proxies import Proxy
 from holdfast.http.urls import Url
+from holdfast.system_text import system_text
 
 __all__ = ["Connector"]
 
@@ -126,13 +127,26 @@ def _trust_also(context: ssl.SSLContext, name: str, path: str) -> None:
     try:
         context.load_verify_locations(path)
     except OSError as error:
-        system = f"{error.strerror} (os error {error.errno})"
-        why = "it holds none" if isinstance(error, ssl.SSLError) else system
+        why = "it holds none" if isinstance(error, ssl.SSLError) else system_text(error)
         raise OperationFailed(
             f"http/request failed: Failed to read CA certificate file {path} selected by {name}: "
             f"{why}. If you set CODEX_CA_CERTIFICATE or SSL_CERT_FILE, ensure it points to a PEM "
-            "file containing one or more CERTIFICATE blocks, or unset it to use system roots."
+            "file containing one or more CERTIFICATE blocks, or unset it to use system roots.",
+            errno=system_errno(error),
+            path=path,
         ) from error
+
+
+def system_errno(error: BaseException) -> int | None:
+    """
+    Return the number that the kernel gave, or None.
+
+    Errors of name resolution and of TLS are OSErrors as well, but their numbers are
+    those of another table.
+    """
+    if not isinstance(error, OSError) or isinstance(error, socket.gaierror | ssl.SSLError):
+        return None
+    return error.errno or None
 
 
 def _connect_request(url: Url, proxy: Proxy) -> bytes:

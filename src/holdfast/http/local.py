@@ -15,7 +15,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from holdfast.errors import OperationFailed
-from holdfast.http.connect import Connector
+from holdfast.http.connect import Connector, system_errno
 from holdfast.http.exchange import Exchange, ExchangeFailed, HttpConnection
 from holdfast.http.outgoing import Headers, OutgoingRequest, prepare
 from holdfast.http.pool import Pool
@@ -141,7 +141,8 @@ class LocalHttpClient:
             if isinstance(error, TimeoutError) and not error.errno:
                 raise  # ours, on its way out
             raise OperationFailed(
-                f"http/request failed: error sending request for url ({outgoing.url.href})"
+                f"http/request failed: error sending request for url ({outgoing.url.href})",
+                errno=system_errno(error),
             ) from error
         return exchange
 

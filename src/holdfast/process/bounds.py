@@ -24,10 +24,10 @@ from holdfast.errors import InvalidParams, SpawnFailed
 from holdfast.process.cgroups import CommandCgroup, shared_cgroups
 from holdfast.process.child import Child
 from holdfast.process.program import Launch
-from holdfast.process.spawn import system_text
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.machines import MACHINES
 from holdfast.sandbox.stage import GO, make_prologue
+from holdfast.system_text import system_text
 
 __all__ = ["Bounds", "KernelLimit", "check_limits", "has_bounds", "make_bounds", "start_bounded"]
 
@@ -172,21 +172,25 @@ def start_bounded(
                 wait=bounds.cgroup is not None,
             ),
         )
-        child = start(Launch(_ITSELF, ["holdfast"], launch.cwd), (image, theirs.fileno()))
+        try:
+            child = start(Launch(_ITSELF, ["holdfast"], launch.cwd), (image, theirs.fileno()))
+        except SpawnFailed as error:
+            error.program = launch.program  # the one that was asked for, not the way to it
+            raise
         child.cgroup = bounds.cgroup
         undo.callback(child.discard)
         theirs.close()
         if bounds.cgroup is not None:
-            _hear(ours)
+            _hear(ours, launch.program)
             bounds.cgroup.admit(child.pid)
             ours.send(GO)
-        if _hear(ours):
-            raise SpawnFailed("the limits of the command could not be set")
+        if _hear(ours, launch.program):
+            raise SpawnFailed("the limits of the command could not be set", program=launch.program)
         undo.pop_all()
     return child
 
 
-def _hear(report: socket.socket) -> bytes:
+def _hear(report: socket.socket, program: str) -> bytes:
     """
     What the child says next; nothing when it has become its command.
 
@@ -196,8 +200,10 @@ def _hear(report: socket.socket) -> bytes:
     try:
         said = report.recv(64)
     except TimeoutError:
-        raise SpawnFailed(f"it did not start within {_START_LIMIT:.0f} seconds") from None
+        raise SpawnFailed(
+            f"it did not start within {_START_LIMIT:.0f} seconds", program=program
+        ) from None
     if len(said) >= _ERROR.size:
         number = -_ERROR.unpack_from(said)[0]
-        raise SpawnFailed(system_text(number), errno=number)
+        raise SpawnFailed(system_text(number), errno=number, program=program)
     return said

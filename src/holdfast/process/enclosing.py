@@ -133,9 +133,9 @@ async def start_enclosed(
             fds.append(their_end)
         # Each would end there, and what follows would be something of its own.
         if any("\0" in word for word in (launch.program, *launch.argv)):
-            raise SpawnFailed("nul byte found in provided data")
+            raise SpawnFailed("nul byte found in provided data", program=launch.program)
         if any("\0" in option for option in options):
-            raise SpawnFailed("data provided contains a nul byte")
+            raise SpawnFailed("data provided contains a nul byte", program=launch.program)
         arguments = b"".join([os.fsencode(option) + b"\0" for option in options])
         stage = make_stage(
             _MACHINE,
@@ -276,7 +276,7 @@ def _verify(pid: int, planned: Sequence[Planned], host: MountTable) -> None:
     inside = read_table(_mounts(pid))
     path = fault(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
     if path is not None and inside:  # or it has ended, and that will be seen
-        raise SpawnFailed(f"{path} was changed while the sandbox was built: try again")
+        raise SpawnFailed(f"{path} was changed while the sandbox was built: try again", path=path)
 
 
 def _mounts(process: int | str) -> str:

@@ -20,7 +20,6 @@ from holdfast.process.limits import Watchdog
 from holdfast.process.output import OutputLog
 from holdfast.process.pty import set_size
 from holdfast.process.pump import OutputPump
-from holdfast.process.spawn import system_text
 from holdfast.process.stdin import StdinQueue
 from holdfast.protocol.process import (
     Enforcement,
@@ -29,6 +28,7 @@ from holdfast.protocol.process import (
     StartParams,
     WriteStatus,
 )
+from holdfast.system_text import system_text
 
 __all__ = ["LocalProcess", "Outcome"]
 
@@ -227,7 +227,7 @@ class LocalProcess:
             pass  # it has exited and was not noticed yet
         except OSError as error:
             raise OperationFailed(
-                f"failed to signal process: {system_text(error.errno or 0)}"
+                f"failed to signal process: {system_text(error)}", errno=error.errno
             ) from error
 
     def terminate(self, reason: Reason = Reason.TERMINATED, *, tree: bool = False) -> bool:

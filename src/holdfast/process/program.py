@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from holdfast.errors import SpawnFailed
-from holdfast.process.spawn import system_text
+from holdfast.system_text import system_text
 
 __all__ = ["DEFAULT_PATH", "Launch", "pipe_launch", "terminal_folder", "terminal_launch"]
 
@@ -47,11 +47,11 @@ def pipe_launch(argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[st
     The rules on pipes: as `execvp` in the child's folder and with its `PATH`.
 
     Raises:
-        SpawnFailed: There is no such program.
+        SpawnFailed: There is no such program. Its `path` is `cwd` if that is at fault.
     """
     program = argv[0]
     if not program:
-        raise SpawnFailed("missing program for pipe spawn")
+        raise SpawnFailed("missing program for pipe spawn", program="")
     seen = [program if arg0 is None else arg0, *argv[1:]]
     if "/" in program or "\0" in program:
         return Launch(program, seen, cwd)  # the kernel, or the start, finds the fault
@@ -65,8 +65,8 @@ def pipe_launch(argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[st
         if fault != errno.ENOENT:
             refused = errno.EACCES
     # A missing folder is the more useful thing to say, and what the kernel would find first.
-    _check_folder(cwd)
-    raise SpawnFailed(system_text(refused), errno=refused)
+    _check_folder(cwd, program)
+    raise SpawnFailed(system_text(refused), errno=refused, program=program)
 
 
 def terminal_launch(
@@ -81,7 +81,7 @@ def terminal_launch(
         SpawnFailed: There is no such program.
     """
     if not argv[0]:
-        raise SpawnFailed("missing program for PTY spawn")
+        raise SpawnFailed("missing program for PTY spawn", program="")
     program = argv[0] if arg0 is None else arg0
     cwd = terminal_folder(cwd, env)
     if program.startswith("/"):
@@ -104,26 +104,35 @@ def terminal_folder(cwd: str, env: Mapping[str, str]) -> str:
 def _checked(program: str, faults: Mapping[int, str]) -> str:
     fault = _executable_fault(program)
     if fault:
-        raise SpawnFailed(f"Unable to spawn {program} because {faults[fault]}", errno=fault)
+        raise SpawnFailed(
+            f"Unable to spawn {program} because {faults[fault]}", errno=fault, program=program
+        )
     return program
 
 
 def _in_path(program: str, cwd: str, env: Mapping[str, str]) -> str:
     path = env.get("PATH")
     if path is None:
-        raise SpawnFailed(f"Unable to spawn {program} because:\nUnable to resolve the PATH")
+        raise SpawnFailed(
+            f"Unable to spawn {program} because:\nUnable to resolve the PATH",
+            errno=errno.ENOENT,
+            program=program,
+        )
+    refused = errno.ENOENT
     found = [f"Unable to spawn {program} because:"]
     for folder in path.split(":"):
         candidate = os.path.join(cwd, folder, program)
         fault = _executable_fault(candidate)
         if not fault:
             return candidate
+        if fault != errno.ENOENT:
+            refused = errno.EACCES  # as on pipes: something is there, and cannot be executed
         if fault == errno.EISDIR:
             found.append(f"{candidate} exists but is a directory.")
         elif fault == errno.EACCES:
             found.append(f"{candidate} exists but is not executable.")
     found.append(f'No viable candidates found in PATH "{path}"')
-    raise SpawnFailed("\n".join(found), errno=errno.ENOENT)
+    raise SpawnFailed("\n".join(found), errno=refused, program=program)
 
 
 def _executable_fault(candidate: str) -> int:
@@ -137,7 +146,7 @@ def _executable_fault(candidate: str) -> int:
     return 0 if os.access(candidate, os.X_OK) else errno.EACCES
 
 
-def _check_folder(cwd: str) -> None:
+def _check_folder(cwd: str, program: str) -> None:
     try:
         mode = os.stat(cwd).st_mode
     except OSError as error:
@@ -146,7 +155,7 @@ def _check_folder(cwd: str) -> None:
         if stat.S_ISDIR(mode):
             return
         fault = errno.ENOTDIR
-    raise SpawnFailed(system_text(fault), errno=fault)
+    raise SpawnFailed(system_text(fault), errno=fault, path=cwd, program=program)
 
 
 def _home_of_user() -> str:

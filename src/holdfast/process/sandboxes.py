@@ -121,7 +121,9 @@ class Sandbox:
             self._targets.reserve(self._places)
         except OSError as error:
             raise SpawnFailed(
-                f"the sandbox's places cannot be made: {error}", errno=error.errno
+                f"the sandbox's places cannot be made: {error}",
+                errno=error.errno,
+                path=error.filename if isinstance(error.filename, str) else None,
             ) from error
 
     def outcome(self, child: EnclosedChild) -> SandboxedOutcome:

@@ -8,6 +8,7 @@ above 2 is closed in the child, but for those that are passed on.
 """
 
 import ctypes
+import errno
 import fcntl
 import os
 import resource
@@ -16,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from holdfast.errors import SpawnFailed
+from holdfast.system_text import system_text
 
-__all__ = ["raise_descriptor_limit", "spawn", "system_text"]
+__all__ = ["raise_descriptor_limit", "spawn"]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -54,6 +56,11 @@ _TERMINAL_DEFAULTS = (
     signal.SIGCONT,
 )
 
+_FOLDER_FAULTS = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG}
+)
+"""What the kernel says to a working folder that cannot be entered."""
+
 _own_limit: tuple[int, int] | None = None
 """The limit on descriptors as it was before `raise_descriptor_limit`, for children."""
 
@@ -70,11 +77,6 @@ def raise_descriptor_limit() -> None:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         _own_limit = (soft, hard)
-
-
-def system_text(errno: int) -> str:
-    """An error of the system as the protocol words it."""
-    return f"{os.strerror(errno)} (os error {errno})"
 
 
 def spawn(
@@ -106,13 +108,13 @@ def spawn(
         The pid, which is also that of the session and the group.
 
     Raises:
-        SpawnFailed: Nothing was started.
+        SpawnFailed: Nothing was started. Its `path` is `cwd` if that is at fault.
     """
     if any("\0" in text for text in argv) or "\0" in program or "\0" in cwd:
-        raise SpawnFailed("nul byte found in provided data")
+        raise SpawnFailed("nul byte found in provided data", program=program)
     variables = [f"{name}={value}" for name, value in env.items()]
     if any("\0" in text for text in variables):
-        raise SpawnFailed("data provided contains a nul byte")
+        raise SpawnFailed("data provided contains a nul byte", program=program)
 
     actions = ctypes.create_string_buffer(_ACTIONS_SIZE)
     _check(_libc.posix_spawn_file_actions_init(actions))
@@ -143,6 +145,12 @@ def spawn(
             _close_others(actions, first_free)
         _check(_add_chdir(actions, os.fsencode(cwd)))
         return _posix_spawn(os.fsencode(program), actions, attributes, argv, variables)
+    except SpawnFailed as error:
+        error.program = program
+        # libc tells only that one of its steps failed, not which.
+        if error.errno in _FOLDER_FAULTS and not _can_enter(cwd):
+            error.path = cwd
+        raise
     finally:
         _libc.posix_spawn_file_actions_destroy(actions)
         for fd in moved:
@@ -171,14 +179,13 @@ def _posix_spawn(
     if _own_limit is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, _own_limit)
     try:
-        errno = _libc.posix_spawn(
+        number = _libc.posix_spawn(
             ctypes.byref(pid), program, actions, attributes, arguments, environment
         )
     finally:
         if _own_limit is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (_own_limit[1], _own_limit[1]))
-    if errno:
-        raise SpawnFailed(system_text(errno), errno=errno)
+    _check(number)
     return pid.value
 
 
@@ -186,9 +193,13 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _check(errno: int) -> None:
-    if errno:
-        raise SpawnFailed(system_text(errno), errno=errno)
+def _check(number: int) -> None:
+    if number:
+        raise SpawnFailed(system_text(number), errno=number)
+
+
+def _can_enter(folder: str) -> bool:
+    return os.path.isdir(folder) and os.access(folder, os.X_OK)
 
 
 _add_open = _libc.posix_spawn_file_actions_addopen

@@ -44,8 +44,8 @@ from holdfast.process.refuse import (
 )
 from holdfast.process.shell_snapshot import applies, check_scope, wrap
 from holdfast.process.snapshots import Snapshots
-from holdfast.process.spawn import system_text
 from holdfast.protocol.process import Enforcement, ShellSnapshotParams, StartParams, StreamsAtEnd
+from holdfast.system_text import system_text
 
 if TYPE_CHECKING:
     from holdfast.process.sandboxes import Sandbox
@@ -297,10 +297,14 @@ class LocalProcesses:
                 limits=params.limits,
             )
         except SpawnFailed as error:
+            if error.path == cwd:
+                error.program = argv[0]  # the launcher is as it should be
             self._log_failure(params, error)
             raise
         except OSError as error:
-            raise SpawnFailed(system_text(error.errno or 0), errno=error.errno) from error
+            raise SpawnFailed(
+                system_text(error), errno=error.errno or None, program=argv[0]
+            ) from error
         try:
             start.check()
         except InvalidRequest:
@@ -352,7 +356,9 @@ class LocalProcesses:
             return start_bounded(start, launch, params.limits)
         except OSError as error:
             # No descriptor, no terminal or no memory left.
-            raise SpawnFailed(system_text(error.errno or 0), errno=error.errno) from error
+            raise SpawnFailed(
+                system_text(error), errno=error.errno or None, program=launch.program
+            ) from error
 
     def _process_closed(self, process: LocalProcess) -> None:
         self._ended(process)

@@ -7,6 +7,7 @@ import msgspec
 from holdfast.protocol.base import Wire
 
 __all__ = [
+    "ErrorData",
     "ErrorObject",
     "ErrorReply",
     "Message",
@@ -49,6 +50,15 @@ class Reply(msgspec.Struct, frozen=True):
 
     id: RequestId
     result: object = None
+
+
+ErrorData = dict[str, str | int]
+"""
+An error as data: `kind`, and those of `errno`, `path` and `program` that it has.
+
+An extension of Holdfast, for clients that announced themselves as Holdfast. `kind` is the
+name of a class of `errors.py` in camel case, `path` a path URI, `program` a text.
+"""
 
 
 class ErrorObject(Wire, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import msgspec
 import pybase64
 
 from holdfast.protocol.base import Base64
-from holdfast.protocol.envelope import RequestId, Trace
+from holdfast.protocol.envelope import ErrorData, RequestId, Trace
 
 __all__ = [
     "Encoded",
@@ -72,10 +72,30 @@ def encode_result_parts(request_id: RequestId, result: Encoded) -> Sequence[byte
     return b'{"id":%b,"result":' % _encode(request_id), *result.parts, b"}"
 
 
-def encode_error(request_id: RequestId, code: int, message: str) -> bytes:
-    # A text may quote a path of this machine, and those need not be Unicode.
-    message = message.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return _encode({"error": {"code": code, "message": message}, "id": request_id})
+def encode_error(
+    request_id: RequestId, code: int, message: str, data: ErrorData | None = None
+) -> bytes:
+    """
+    Encode the answer to a request that failed.
+
+    Args:
+        request_id: Of the request.
+        code: One of `protocol/codes.py`.
+        message: The text.
+        data: The error as data. The member is left out if there is none.
+    """
+    error: dict[str, object] = {"code": code, "message": _unicode(message)}
+    if data is not None:
+        error["data"] = {
+            name: _unicode(value) if isinstance(value, str) else value
+            for name, value in data.items()
+        }
+    return _encode({"error": error, "id": request_id})
+
+
+def _unicode(text: str) -> str:
+    """Replace what JSON cannot carry: a path of this machine need not be Unicode."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def output_prefix(process_id: str) -> bytes:

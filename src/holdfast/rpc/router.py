@@ -2,14 +2,15 @@
 Method to handler, and exception to error: the one place where each is decided.
 
 A handler answers with its result, or with an awaitable when it has to wait. What
-it raises becomes a code and a text here; the unforeseen becomes an internal
+it raises becomes a code, a text and data here; the unforeseen becomes an internal
 error whose traceback is in the log only.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from holdfast import errors
 from holdfast.errors import (
     HoldfastError,
     InvalidParams,
@@ -21,10 +22,12 @@ from holdfast.errors import (
 )
 from holdfast.protocol import codes
 from holdfast.protocol.base import Method
+from holdfast.protocol.envelope import ErrorData
+from holdfast.protocol.paths import PathUri
 from holdfast.rpc.encode import Encoded
 from holdfast.rpc.params import decode_params
 
-__all__ = ["Handler", "Route", "Router", "error_of"]
+__all__ = ["ErrorAnswer", "Handler", "Route", "Router", "error_of", "kind_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +95,49 @@ _CODES: tuple[tuple[type[HoldfastError], int], ...] = (
 )
 
 
-def error_of(error: Exception, method: str) -> tuple[int, str]:
-    """The code and the text a caller gets for what a handler raised."""
+class ErrorAnswer(NamedTuple):
+    """What a caller gets for what a handler raised."""
+
+    code: int
+    text: str
+    data: ErrorData | None = None
+    """The same for a program to read; only for a client that is Holdfast."""
+
+
+def error_of(error: Exception, method: str) -> ErrorAnswer:
+    """Return what the caller of a method gets for what its handler raised."""
     for kind, code in _CODES:
         if isinstance(error, kind):
-            return code, str(error)
+            return ErrorAnswer(code, str(error), _data_of(error))
     logger.error("%s failed", method, exc_info=error)
-    return codes.INTERNAL_ERROR, "internal error"
+    return ErrorAnswer(codes.INTERNAL_ERROR, "internal error")
+
+
+def _data_of(error: HoldfastError) -> ErrorData:
+    data: ErrorData = {"kind": kind_of(type(error))}
+    if error.errno is not None:
+        data["errno"] = error.errno
+    if error.path is not None:
+        data["path"] = _path_text(error.path)
+    if error.program is not None:
+        data["program"] = error.program
+    return data
+
+
+def kind_of(error: type[HoldfastError]) -> str:
+    """
+    Return the name of an error's class on the wire, such as `spawnFailed`.
+
+    A class that is not one of `errors.py` has the name of the nearest one above it, so
+    that a client has to know no others.
+    """
+    name = next(kind.__name__ for kind in error.__mro__ if kind.__module__ == errors.__name__)
+    return name[0].lower() + name[1:]
+
+
+def _path_text(path: str) -> str:
+    """Return a path as the protocol spells paths: a URI has room for bytes that JSON has not."""
+    try:
+        return str(PathUri.from_path(path))
+    except ValueError:
+        return path  # a relative one, as it was given

@@ -104,7 +104,7 @@ def climb(environ: Mapping[str, str] | None = None) -> Ladder:
     if complaint is None:
         return _ladder(Rung.FULL, _improved(plain, best))
     without = plain._replace(proc=_NO_PROC)
-    if "proc" in complaint and _try(without) is None:
+    if _try(without) is None:  # so /proc was what made the difference
         return _ladder(
             Rung.WITHOUT_PROC,
             _improved(without, best),

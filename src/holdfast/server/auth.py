@@ -6,12 +6,12 @@ Secrets are read once, at the start, and compared in constant time.
 
 import hashlib
 import hmac
-import os
 import re
 import time
 from collections.abc import Callable
 
 from holdfast.errors import HoldfastError
+from holdfast.system_text import system_text
 
 __all__ = ["AuthOptions", "BadAuthOptions", "Check", "make_check"]
 
@@ -212,13 +212,15 @@ def _read_secret(path: str) -> str:
             secret = file.read().strip()
     except OSError as error:
         raise BadAuthOptions(
-            f"failed to read websocket auth secret {path}:"
-            f" {os.strerror(error.errno or 0)} (os error {error.errno})"
+            f"failed to read websocket auth secret {path}: {system_text(error)}",
+            errno=error.errno,
+            path=path,
         ) from error
     except UnicodeDecodeError as error:
         raise BadAuthOptions(
-            f"failed to read websocket auth secret {path}: stream did not contain valid UTF-8"
+            f"failed to read websocket auth secret {path}: stream did not contain valid UTF-8",
+            path=path,
         ) from error
     if not secret:
-        raise BadAuthOptions(f"websocket auth secret {path} must not be empty")
+        raise BadAuthOptions(f"websocket auth secret {path} must not be empty", path=path)
     return secret

@@ -95,6 +95,8 @@ class ServerConnection:
             self._session = sessions.resume(params.resume_session_id, self)
         if self.acknowledges:
             self.connection.transport.expect_life(self.state.sign_interval)
+        # Other clients get no `data`, as from the real server (exec-server spec 2.1).
+        self._dispatcher.wants_error_data = self.acknowledges
         return InitializeResponse(
             session_id=self._session.id, environment_info=self.state.environment
         )

@@ -79,6 +79,8 @@ class Dispatcher(Generic[C]):
         self._running: dict[asyncio.Task[None], _Wait] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
+        self.wants_error_data = False
+        """Whether errors are sent with `data`: only to a client that is Holdfast."""
 
     def request(self, request: Request) -> None:
         """Run a request now, or when its turn comes."""
@@ -127,7 +129,7 @@ class Dispatcher(Generic[C]):
             self._admit(route)
             result = route.handler(self._context, params)
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
-            connection.fail(request.id, *error_of(error, request.method))
+            self._fail(request, error)
             if record is not None:
                 record.finish("error")
             return
@@ -147,10 +149,14 @@ class Dispatcher(Generic[C]):
             self._connection.reply(request.id, await waiting)
             outcome = "success"
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
-            self._connection.fail(request.id, *error_of(error, request.method))
+            self._fail(request, error)
             outcome = "error"
         if record is not None:
             record.finish(outcome)
+
+    def _fail(self, request: Request, error: Exception) -> None:
+        code, text, data = error_of(error, request.method)
+        self._connection.fail(request.id, code, text, data if self.wants_error_data else None)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         wait = self._running.pop(task)
@@ -171,12 +177,12 @@ class Dispatcher(Generic[C]):
             self._connection.release_receiving("queue")
 
     def _report(self, error: MalformedMessage) -> None:
-        label = self._connection.transport.label
-        kind = "websocket JSON-RPC" if "websocket" in label else "JSON-RPC"
+        transport = self._connection.transport
+        kind = "websocket JSON-RPC" if transport.kind == "websocket" else "JSON-RPC"
         self._connection.fail(
             codes.UNPARSED_ID,
             codes.INVALID_REQUEST,
-            f"failed to parse {kind} message from {label}: {error}",
+            f"failed to parse {kind} message from {transport.label}: {error}",
         )
 
     def _enqueue(self, message: Request | MalformedMessage) -> None:

@@ -41,12 +41,14 @@ import socket
 import stat
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from errno import ENOTDIR
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.errors import InvalidParams, OperationFailed
 from holdfast.protocol.environment import ConfigLayer, ConfigReadResponse, ConfigStack
 from holdfast.protocol.paths import PathUri
 from holdfast.server.toml_text import Table, spell_toml, spell_value
+from holdfast.system_text import system_text
 
 __all__ = [
     "NOT_FOR_PROJECTS",
@@ -139,7 +141,9 @@ def read_executor_config(
     try:
         config, requirements = _load(cwd, codex_folder, system_folder)
     except ConfigLoadError as error:
-        raise ConfigLoadError(f"failed to load executor-local config: {error}") from error
+        raise ConfigLoadError(
+            f"failed to load executor-local config: {error}", errno=error.errno, path=error.path
+        ) from error
     return ConfigReadResponse(
         user_home_dir=_uri(user_home) if user_home and os.path.isabs(user_home) else None,
         codex_home_dir=_uri(codex_folder),
@@ -198,14 +202,18 @@ def codex_home(environ: Mapping[str, str], user_home: str | None) -> str:
     try:
         found = os.path.realpath(chosen, strict=True)
     except OSError as error:
+        number = error.errno
         missing = isinstance(error, FileNotFoundError)
-        problem = "does not exist" if missing else f"cannot be used: {_os_text(error)}"
+        problem = "does not exist" if missing else f"cannot be used: {system_text(error)}"
     else:
         if os.path.isdir(found):
             return found
+        number = ENOTDIR
         problem = "is not a directory"
     raise ConfigLoadError(
-        f'failed to find Codex home: CODEX_HOME points to "{chosen}", but that path {problem}'
+        f'failed to find Codex home: CODEX_HOME points to "{chosen}", but that path {problem}',
+        errno=number,
+        path=chosen,
     )
 
 
@@ -385,7 +393,9 @@ def _managed_rules(managed: _Layer | None) -> Iterator[_Layer]:
             # A stricter sandbox is always allowed.
             rules["allowed_sandbox_modes"] = list(dict.fromkeys(["read-only", mode]))
     except ConfigLoadError as error:
-        raise ConfigLoadError(f"Failed to parse config requirements as TOML: {error}") from error
+        raise ConfigLoadError(
+            f"Failed to parse config requirements as TOML: {error}", path=error.path
+        ) from error
     if rules:
         yield managed._replace(table=rules)
 
@@ -451,6 +461,7 @@ def _read_text(file: str, blame: str) -> str | None:
         file: Its path.
         blame: What an error begins with; `{}` stands for the path.
     """
+    number: int | None = None
     try:
         with open(file, "rb", opener=_open_at_once) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
@@ -461,7 +472,7 @@ def _read_text(file: str, blame: str) -> str | None:
     except IsADirectoryError:
         problem = f"path `{file}` is not a file"
     except OSError as error:
-        problem = _os_text(error)
+        number, problem = error.errno, system_text(error)
     except UnicodeDecodeError as error:
         problem = (
             f"incomplete utf-8 byte sequence from index {error.start}"
@@ -469,16 +480,12 @@ def _read_text(file: str, blame: str) -> str | None:
             else f"invalid utf-8 sequence of {error.end - error.start} bytes"
             f" from index {error.start}"
         )
-    raise ConfigLoadError(blame.format(file) + problem)
+    raise ConfigLoadError(blame.format(file) + problem, errno=number, path=file)
 
 
 def _open_at_once(file: str, flags: int) -> int:
     # A FIFO by that name is to be refused, not waited for.
     return os.open(file, flags | os.O_NONBLOCK)
-
-
-def _os_text(error: OSError) -> str:
-    return f"{error.strerror} (os error {error.errno})"
 
 
 _POSITION: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)\Z")
@@ -508,14 +515,15 @@ def _parse(text: str, blame: str | None, file: str = "") -> Table:
     else:
         row, column = len(lines), len(lines[-1]) + 1
     if blame is None:
-        raise ConfigLoadError(f"{file}:{row}:{column}: {problem}")
+        raise ConfigLoadError(f"{file}:{row}:{column}: {problem}", path=file or None)
     margin = " " * len(str(row))
     raise ConfigLoadError(
         f"{blame}TOML parse error at line {row}, column {column}\n"
         f"{margin} |\n"
         f"{row} | {lines[row - 1]}\n"
         f"{margin} |{' ' * column}^\n"
-        f"{problem}\n"
+        f"{problem}\n",
+        path=file or None,
     )
 
 

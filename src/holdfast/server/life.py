@@ -13,13 +13,14 @@ import msgspec
 from holdfast.errors import HoldfastError, OperationFailed
 from holdfast.process.child import owned_pids
 from holdfast.process.guardian import kill_all_children, reap_children
-from holdfast.process.spawn import raise_descriptor_limit, system_text
+from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.sandbox.launcher import note_launchers
 from holdfast.server.app import Server
 from holdfast.server.auth import AuthOptions, BadAuthOptions, make_check
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.memory import keep_freed_memory
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
+from holdfast.system_text import system_text
 from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
 from holdfast.transports.base import Receiver, Transport
@@ -83,7 +84,7 @@ def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]
             )
         )
     except (BadListenUrl, BadAuthOptions) as error:
-        raise StartFailed(str(error)) from error
+        raise StartFailed(str(error), errno=error.errno, path=error.path) from error
     if check is not None and where.kind != "ws":
         raise StartFailed(f"WebSocket auth requires a WebSocket listener, not {where.kind}")
     if check is None and not where.is_local and not options.insecure_no_auth:
@@ -149,7 +150,7 @@ async def _serve(
                 logger.info("listening on %s", url)
                 announce(url)
         except OSError as error:
-            raise StartFailed(system_text(error.errno or 0)) from error
+            raise StartFailed(system_text(error), errno=error.errno or None) from error
         # What was made until here lives as long as the server: no need to look at it again.
         gc.collect()
         gc.freeze()

@@ -73,7 +73,9 @@ async def connect_unix(
                 lambda: LineTransport("unix", accept), path
             )
     except TimeoutError:
-        raise ConnectFailed(f"timed out connecting to unix socket `{path}`") from None
+        raise ConnectFailed(f"timed out connecting to unix socket `{path}`", path=path) from None
     except OSError as error:
-        raise ConnectFailed(f"failed to connect to unix socket `{path}`: {error}") from error
+        raise ConnectFailed(
+            f"failed to connect to unix socket `{path}`: {error}", errno=error.errno, path=path
+        ) from error
     return lines

@@ -27,8 +27,8 @@ from picows import (
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 
 from holdfast.errors import ConnectFailed
-from holdfast.process.spawn import system_text
 from holdfast.protocol import codes
+from holdfast.system_text import system_text
 from holdfast.transports.base import (
     HIGH_WATER,
     LOW_WATER,
@@ -496,13 +496,14 @@ async def connect_websocket(
             f"failed to connect to exec-server websocket `{url}`: {_refusal(error)}"
         ) from error
     except (OSError, ValueError, WSError) as error:
-        reason = str(error)
+        reason, number = str(error), None
         if isinstance(error, OSError) and error.errno:
             # The event loop's words are its own; a name that is unknown has no number to tell.
             known = error.errno > 0 and not isinstance(error, socket.gaierror)
-            reason = f"IO error: {system_text(error.errno) if known else error.strerror}"
+            number = error.errno if known else None
+            reason = f"IO error: {system_text(error) if known else error.strerror}"
         raise ConnectFailed(
-            f"failed to connect to exec-server websocket `{url}`: {reason}"
+            f"failed to connect to exec-server websocket `{url}`: {reason}", errno=number
         ) from error
     if not listener._open:  # noqa: SLF001
         # picows does not tell when the other side hangs up instead of answering.

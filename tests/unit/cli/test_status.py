@@ -7,7 +7,7 @@ import pytest
 from holdfast.cli.status import Ended, of_verdict, refused
 from holdfast.errors import HoldfastError, InvalidParams, RemoteError, SpawnFailed
 from holdfast.events import Reason, Verdict
-from holdfast.process.spawn import system_text
+from holdfast.system_text import system_text
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_a_verdict_becomes_a_status(verdict: Verdict, status: int) -> None:
 
 
 def _failed(number: int) -> SpawnFailed:
-    return SpawnFailed(system_text(number), errno=number)
+    return SpawnFailed(system_text(number), errno=number, program="x")
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,35 @@ def _failed(number: int) -> SpawnFailed:
         ("x", _failed(errno.EMFILE), 125, "cannot start x: Too many open files"),
         (
             "x",
-            SpawnFailed('Unable to spawn x because:\nNo viable candidates found in PATH "/a"'),
+            RemoteError(
+                -32603, 'Unable to spawn x because:\nNo viable candidates found in PATH "/a"'
+            ),
             127,
             "x: command not found",
         ),
         (
             "x",
-            SpawnFailed(
+            RemoteError(
+                -32603,
                 "Unable to spawn x because:\n/a/x exists but is not executable.\n"
-                'No viable candidates found in PATH "/a"'
+                'No viable candidates found in PATH "/a"',
             ),
             126,
             "x: Permission denied",
         ),
         ("x", RemoteError(-32603, system_text(errno.ENOENT)), 127, "x: command not found"),
+        (
+            "x",
+            SpawnFailed("the sandbox could not be completed: denied", errno=errno.EACCES),
+            125,
+            "cannot start x: the sandbox could not be completed: denied",
+        ),
+        (
+            "x",
+            SpawnFailed("no", errno=errno.ENOENT, program="x", path="/away"),
+            125,
+            "cannot run in /away: No such file or directory",
+        ),
         ("", SpawnFailed("missing program for pipe spawn"), 125, "cannot start : missing program"),
         ("x", InvalidParams("no\n  sandbox"), 125, "cannot start x: no sandbox"),
     ],
@@ -70,6 +85,15 @@ def test_a_command_that_cannot_start_tells_why(
 def test_on_a_server_the_folder_may_be_what_is_missing() -> None:
     end = refused("x", RemoteError(-32603, system_text(errno.ENOENT)), cwd="/nowhere")
     assert (end.status, end.text) == (127, "x: command not found, or no folder /nowhere")
+
+
+def test_a_holdfast_server_tells_what_is_missing() -> None:
+    data = {"kind": "spawnFailed", "errno": errno.ENOENT, "program": "x"}
+    end = refused("x", RemoteError(-32603, "whatever", data), cwd="/somewhere")
+    assert (end.status, end.text) == (127, "x: command not found")
+    data["path"] = "file:///somewhere"
+    end = refused("x", RemoteError(-32603, "whatever", data), cwd="/somewhere")
+    assert (end.status, end.text) == (125, "cannot run in /somewhere: No such file or directory")
 
 
 def test_what_is_said_is_one_line() -> None:

@@ -91,7 +91,10 @@ async def test_the_seams_share_one_connection(
     assert (await calling).status == 204
     assert len(server.peers) == 1
     (request,) = peer.requests("initialize")
-    assert (request.id, request.params) == (1, {"clientName": "holdfast", "resumeSessionId": None})
+    assert (request.id, request.params) == (
+        1,
+        {"clientName": "holdfast", "resumeSessionId": None, "acknowledges": True},
+    )
     assert (await peer.notified("initialized")).params == {}
 
 
@@ -127,11 +130,11 @@ async def test_all_callers_share_the_first_attempt_and_its_failure(
         peer = await server.peer(0)
         request = await peer.take("initialize")
         await settled()
-        peer.fail(request, -32000, "not today")
+        peer.fail(request, -32099, "not today")
     for caller in (one, another):
         with pytest.raises(ConnectFailed) as caught:
             await caller
-        assert str(caught.value) == FAILED + "exec-server rejected request (-32000): not today"
+        assert str(caught.value) == FAILED + "exec-server rejected request (-32099): not today"
         assert isinstance(caught.value.__cause__, RemoteError)
     assert len(server.peers) == 1
 

@@ -3,7 +3,7 @@
 import errno
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,37 @@ def refused_on_terminal(
     with pytest.raises(SpawnFailed) as caught:
         on_terminal(program, cwd=cwd, env=env, arg0=arg0)
     return str(caught.value)
+
+
+@pytest.mark.parametrize("find", [on_pipes, on_terminal])
+@pytest.mark.parametrize(
+    ("program", "number"),
+    [("tool", None), ("missing", errno.ENOENT), ("plain", errno.EACCES), ("sub", errno.EACCES)],
+)
+def test_a_refusal_names_the_program_and_the_number(
+    folder: str, find: Callable[..., Launch], program: str, number: int | None
+) -> None:
+    env = {"PATH": f"/nowhere:{folder}"}
+    if number is None:
+        find(program, env=env)
+        return
+    with pytest.raises(SpawnFailed) as caught:
+        find(program, env=env)
+    assert (caught.value.errno, caught.value.program, caught.value.path) == (number, program, None)
+
+
+def test_a_missing_folder_is_named(folder: str) -> None:
+    for cwd, number in ((f"{folder}/none", errno.ENOENT), (f"{folder}/plain", errno.ENOTDIR)):
+        with pytest.raises(SpawnFailed) as caught:
+            on_pipes("nothing", cwd=cwd)
+        assert (caught.value.errno, caught.value.program) == (number, "nothing")
+        assert caught.value.path == cwd
+
+
+def test_a_path_that_is_not_set_leads_to_no_program() -> None:
+    with pytest.raises(SpawnFailed) as caught:
+        on_terminal("tool", env={})
+    assert (caught.value.errno, caught.value.program) == (errno.ENOENT, "tool")
 
 
 # On pipes.

@@ -13,7 +13,8 @@ import pytest
 from holdfast.errors import SpawnFailed
 from holdfast.process import spawn as module
 from holdfast.process.pty import open_terminal
-from holdfast.process.spawn import raise_descriptor_limit, spawn, system_text
+from holdfast.process.spawn import raise_descriptor_limit, spawn
+from holdfast.system_text import system_text
 
 DEV_NULL = -1
 

@@ -43,6 +43,21 @@ def test_an_error_may_quote_a_path_that_is_not_unicode() -> None:
     assert error["message"] == "no /tmp/\N{REPLACEMENT CHARACTER}é"
 
 
+def test_an_error_has_data_only_if_there_is_any() -> None:
+    message = encode_error(1, -32603, "no", {"kind": "spawnFailed", "errno": 2, "program": "x"})
+    assert message == (
+        b'{"error":{"code":-32603,"message":"no",'
+        b'"data":{"kind":"spawnFailed","errno":2,"program":"x"}},"id":1}'
+    )
+    assert b"data" not in encode_error(1, -32603, "no")
+
+
+def test_data_may_name_a_program_that_is_not_unicode() -> None:
+    data = {"kind": "spawnFailed", "program": os.fsdecode(b"/bin/\xff")}
+    error = json.loads(encode_error(1, -32603, "no", dict(data)))["error"]
+    assert error["data"]["program"] == "/bin/\N{REPLACEMENT CHARACTER}"
+
+
 def test_requests_and_notifications_always_have_params() -> None:
     assert encode_request(1, "m", None) == b'{"id":1,"method":"m","params":null}'
     assert encode_notification("m", {"a": 1}) == b'{"method":"m","params":{"a":1}}'

@@ -1,16 +1,20 @@
 """Method to handler, and exception to code."""
 
 import logging
+import os
 
 import pytest
 
 from holdfast.errors import (
+    CannotEnforce,
     ConnectionLost,
     DuplicateProcess,
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
+    NotFound,
     OperationFailed,
+    Refused,
     SessionAttached,
     SpawnFailed,
     StdinClosed,
@@ -18,8 +22,9 @@ from holdfast.errors import (
 )
 from holdfast.protocol.base import Empty, Method
 from holdfast.protocol.methods import FAMILIES, METHODS, PROCESS_READ
+from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ReadParams, ReadResponse
-from holdfast.rpc.router import Router, error_of
+from holdfast.rpc.router import ErrorAnswer, Router, error_of
 
 PING = Method("ping", Empty, Empty)
 
@@ -84,7 +89,37 @@ def test_a_method_is_served_once(router: Router[str]) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_what_a_handler_raises_has_a_code(error: Exception, code: int, text: str) -> None:
-    assert error_of(error, "m") == (code, text)
+    answer = error_of(error, "m")
+    assert (answer.code, answer.text) == (code, text)
+    name = type(error).__name__
+    assert answer.data is not None
+    assert answer.data["kind"] == name[0].lower() + name[1:]
+
+
+def test_an_error_as_data_has_the_members_that_there_are() -> None:
+    error: Refused = SpawnFailed("gone", errno=2, path="/a b", program="x")
+    assert error_of(error, "m").data == {
+        "kind": "spawnFailed",
+        "errno": 2,
+        "path": "file:///a%20b",
+        "program": "x",
+    }
+    error = NotFound("gone", errno=2, path="relative")
+    assert error_of(error, "m").data == {"kind": "notFound", "errno": 2, "path": "relative"}
+    assert error_of(CannotEnforce("no"), "m").data == {"kind": "cannotEnforce"}
+
+
+def test_a_path_that_is_not_unicode_keeps_its_bytes() -> None:
+    data = error_of(NotFound("gone", path=os.fsdecode(b"/a\xff")), "m").data
+    assert data is not None
+    assert PathUri.parse(str(data["path"])).native == os.fsdecode(b"/a\xff")
+
+
+def test_a_class_that_is_not_one_of_the_tree_has_the_kind_of_the_one_above_it() -> None:
+    class Particular(OperationFailed):
+        """Known to one module only."""
+
+    assert error_of(Particular("no"), "m").data == {"kind": "operationFailed"}
 
 
 @pytest.mark.parametrize("error", [KeyError("secret"), ConnectionLost("secret")], ids=repr)
@@ -92,7 +127,7 @@ def test_the_unforeseen_is_told_to_the_log_and_not_to_the_caller(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        assert error_of(error, "process/read") == (-32603, "internal error")
+        assert error_of(error, "process/read") == ErrorAnswer(-32603, "internal error", None)
     (record,) = caplog.records
     assert record.getMessage() == "process/read failed"
     assert record.exc_info is not None

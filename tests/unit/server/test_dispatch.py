@@ -45,8 +45,8 @@ class Nobody:
 class Desk:
     """A dispatcher, the requests that wait in it, and what it answered."""
 
-    def __init__(self, tasks: asyncio.TaskGroup, limit: int, label: str) -> None:
-        self.transport = FakeTransport(label=label)
+    def __init__(self, tasks: asyncio.TaskGroup, limit: int, kind: str, label: str) -> None:
+        self.transport = FakeTransport(kind=kind, label=label)
         self.waiting: list[asyncio.Future[Empty]] = []
         self.cancelled = 0
         self.admitted = True
@@ -122,9 +122,11 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk_of(limit: int, label: str = "exec-server memory") -> AsyncIterator[Desk]:
+async def desk_of(
+    limit: int, kind: str = "memory", label: str = "exec-server memory"
+) -> AsyncIterator[Desk]:
     async with asyncio.TaskGroup() as tasks:
-        desk = Desk(tasks, limit, label)
+        desk = Desk(tasks, limit, kind, label)
         yield desk
         desk.dispatcher.drop()
 
@@ -189,21 +191,50 @@ async def test_ids_may_repeat_even_in_flight(free: Desk) -> None:
 
 @pytest.mark.requirement("envelope.malformed.reply", "envelope.malformed.prefix")
 @pytest.mark.parametrize(
-    ("label", "prefix"),
+    ("kind", "label", "prefix"),
     [
-        ("exec-server stdio", "JSON-RPC message from exec-server stdio"),
+        ("stdio", "exec-server stdio", "JSON-RPC message from exec-server stdio"),
         (
+            "unix",
+            "exec-server unix of websocket users",
+            "JSON-RPC message from exec-server unix of websocket users",
+        ),
+        (
+            "websocket",
             "exec-server websocket 127.0.0.1:5",
             "websocket JSON-RPC message from exec-server websocket 127.0.0.1:5",
         ),
     ],
 )
 async def test_what_cannot_be_read_is_reported_with_where_it_came_from(
-    label: str, prefix: str
+    kind: str, label: str, prefix: str
 ) -> None:
-    async with desk_of(2, label) as desk:
+    async with desk_of(2, kind, label) as desk:
         desk.dispatcher.malformed(MalformedMessage("why"))
     assert desk.transport.answers == {-1: (-32600, f"failed to parse {prefix}: why")}
+
+
+async def test_only_a_client_that_wants_it_gets_an_error_as_data(free: Desk) -> None:
+    free.admitted = False
+    free.ask((1, "quick"))
+    free.dispatcher.wants_error_data = True
+    free.ask((2, "quick"), (3, "nope"))
+    first, *others = (message["error"] for message in free.transport.messages)
+    assert first == {"code": -32600, "message": "not yet: quick"}
+    assert [error["data"] for error in others] == [
+        {"kind": "invalidRequest"},
+        {"kind": "methodNotFound"},
+    ]
+
+
+async def test_an_answer_that_was_waited_for_has_data_too(free: Desk) -> None:
+    free.dispatcher.wants_error_data = True
+    free.ask((1, "break/later"), (2, "break"))
+    await free.transport.answer(1)
+    errors = {message["id"]: message["error"] for message in free.transport.messages}
+    assert errors[1]["data"] == {"kind": "invalidRequest"}
+    # What was not foreseen is nobody's business but the log's.
+    assert errors[2] == {"code": -32603, "message": "internal error"}
 
 
 # One at a time.

@@ -20,6 +20,7 @@ from holdfast.environments.config.keys import FileKeys, Unfit, read_keys
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.errors import InvalidConfig
 from holdfast.server.toml_text import Table, spell_value
+from holdfast.system_text import system_text
 
 __all__ = ["add", "remove"]
 
@@ -229,6 +230,7 @@ def _by_hand(path: Path) -> InvalidConfig:
     return InvalidConfig(
         f"`{path}` is not written in a way that can be changed without losing some of it",
         "change it by hand, or write each environment as a table of its own, `[[environments]]`",
+        path=str(path),
     )
 
 
@@ -249,5 +251,8 @@ def _replace(path: Path, text: str) -> None:
                 os.unlink(temporary)
             raise
     except OSError as error:
-        detail = f"{error.strerror} (os error {error.errno})"
-        raise InvalidConfig(f"failed to write environment config `{path}`: {detail}") from error
+        raise InvalidConfig(
+            f"failed to write environment config `{path}`: {system_text(error)}",
+            errno=error.errno,
+            path=str(path),
+        ) from error

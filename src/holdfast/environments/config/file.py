@@ -21,6 +21,7 @@ from holdfast.environments.config.snapshot import (
 )
 from holdfast.environments.config.urls import check_token, check_url
 from holdfast.errors import InvalidConfig
+from holdfast.system_text import system_text
 
 __all__ = ["FILE_NAME", "check_id", "load", "parse", "read"]
 
@@ -53,15 +54,20 @@ def read(path: Path) -> str:
     Raises:
         InvalidConfig: It cannot be read.
     """
+    number: int | None = None
     try:
         return path.read_bytes().decode()
     except OSError as error:
-        detail = f"{error.strerror} (os error {error.errno})"
+        number, detail = error.errno, system_text(error)
         cause: Exception = error
     except UnicodeDecodeError as error:
         detail = "stream did not contain valid UTF-8"
         cause = error
-    raise InvalidConfig(f"{_PREFIX}failed to read environment config `{path}`: {detail}") from cause
+    raise InvalidConfig(
+        f"{_PREFIX}failed to read environment config `{path}`: {detail}",
+        errno=number,
+        path=str(path),
+    ) from cause
 
 
 def parse(text: str, path: Path) -> Snapshot:
@@ -79,7 +85,7 @@ def parse(text: str, path: Path) -> Snapshot:
         keys = read_keys(text)
     except Unfit as error:
         raise InvalidConfig(
-            f"{_PREFIX}failed to parse environment config `{path}`: {error}"
+            f"{_PREFIX}failed to parse environment config `{path}`: {error}", path=str(path)
         ) from error
     entries: dict[str, Entry] = {}
     for written in keys.get("environments", []):

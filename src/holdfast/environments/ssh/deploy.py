@@ -154,7 +154,11 @@ async def _run(address: SshAddress, command: str, data: bytes, *, limit: float) 
             env=command_environment({}),
         )
     except OSError as error:
-        raise ConnectFailed(f"cannot start {address.ssh[0]}: {error.strerror}") from error
+        raise ConnectFailed(
+            f"cannot start {address.ssh[0]}: {error.strerror}",
+            errno=error.errno,
+            program=address.ssh[0],
+        ) from error
     try:
         async with asyncio.timeout(limit):
             out, err = await process.communicate(data)

@@ -1,0 +1,37 @@
+"""
+The text of an operating system error, as the protocol words it: `TEXT (os error N)`.
+
+Every layer may import this module, so that the form is made in one place. Nothing here
+is read back out of such a text: errors carry their number as `errno`.
+"""
+
+import os
+
+__all__ = ["system_text", "without_number"]
+
+
+def system_text(error: int | OSError, words: str | None = None) -> str:
+    """
+    Return the text for an error number, or for what a system call raised.
+
+    Args:
+        error: The number, or the exception that has it. An exception without a number
+            is shown by its own text.
+        words: Replaces the C library's words for the number.
+    """
+    if isinstance(error, OSError):
+        if not error.errno:
+            return error.strerror or str(error)
+        # Not the words of the exception: an event loop may have its own.
+        error = error.errno
+    number = error
+    return f"{words or os.strerror(number)}{_suffix(number)}"
+
+
+def without_number(text: str, number: int | None) -> str:
+    """Return the text of an error for a person: without the number at its end, if it is there."""
+    return text if number is None else text.removesuffix(_suffix(number))
+
+
+def _suffix(number: int) -> str:
+    return f" (os error {number})"
