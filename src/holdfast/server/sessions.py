@@ -16,6 +16,7 @@ from msgspec import UNSET
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason, Verdict
 from holdfast.process.local import LocalProcess
+from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.output import LogListener
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol import codes
@@ -43,7 +44,7 @@ class Owner(Protocol):
         """Send one that is in parts."""
 
 
-class Session:
+class Session(ProcessObserver):
     """One client's processes, with or without a connection to it."""
 
     def __init__(self, session_id: str, processes: LocalProcesses) -> None:
@@ -69,7 +70,7 @@ class Session:
             else:
                 process.release_output(self)
 
-    def process_started(self, process: LocalProcess) -> None:
+    def started(self, start: ProcessStart, process: LocalProcess) -> None:
         """Tell the client of everything that happens to it."""
         process.log.subscribe(_Push(self, process.process_id))
         if self.owner is not None and self.owner.paused:
@@ -116,11 +117,11 @@ class Sessions:
 
     def __init__(
         self,
-        make_processes: Callable[[Callable[[LocalProcess], None]], LocalProcesses],
+        make_processes: Callable[[], LocalProcesses],
         *,
         expiry: float = EXPIRY,
     ) -> None:
-        """`make_processes` makes the table of a session; it gets whom to tell of each start."""
+        """`make_processes` makes the table of a session, which then observes it."""
         self._loop = asyncio.get_running_loop()
         self._make_processes = make_processes
         self._expiry = expiry
@@ -132,11 +133,8 @@ class Sessions:
 
     def open(self, owner: Owner) -> Session:
         """A new session for a connection."""
-
-        def started(process: LocalProcess) -> None:
-            session.process_started(process)
-
-        session = Session(_new_id(), self._make_processes(started))
+        session = Session(_new_id(), self._make_processes())
+        session.processes.add_observer(session)
         self._sessions[session.id] = session
         session.attach(owner)
         return session
