@@ -318,6 +318,7 @@ async def test_processes_can_be_listed(client: Client) -> None:
         "exitCode": 0,
         "reason": "exited",
         "nextSeq": 3,
+        "sandboxType": "none",
     }
     assert (second["processId"], second["tty"], second["running"]) == ("b", True, True)
     assert (second["exitCode"], second["reason"]) == (None, None)

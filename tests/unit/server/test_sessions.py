@@ -3,14 +3,13 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
-from holdfast.process.local import LocalProcess
 from holdfast.process.table import LocalProcesses
 from holdfast.server.sessions import EXPIRY, Session, Sessions
 from tests.unit.process.starting import LIMIT, closed, eventually, launch, program, shell, written
@@ -34,13 +33,9 @@ class Owner:
         return [message["method"] for message in self.messages]
 
 
-def make_processes(started: Callable[[LocalProcess], None]) -> LocalProcesses:
-    return LocalProcesses(started=started)
-
-
 @pytest.fixture
 async def sessions() -> AsyncIterator[Sessions]:
-    sessions = Sessions(make_processes)
+    sessions = Sessions(LocalProcesses)
     yield sessions
     await sessions.end_all(Reason.SERVER_STOPPING, grace=LIMIT)
 
@@ -194,7 +189,7 @@ async def test_an_unknown_session_cannot_be_resumed(sessions: Sessions, session_
 
 @pytest.mark.requirement("session.expiry")
 async def test_a_session_nobody_comes_back_to_ends_with_its_processes() -> None:
-    sessions = Sessions(make_processes, expiry=0.0)
+    sessions = Sessions(LocalProcesses, expiry=0.0)
     session = sessions.open(Owner())
     process = launch(session.processes, shell("trap '' HUP TERM; sleep 60 & wait"))
     sessions.detach(session)
@@ -212,7 +207,7 @@ def test_a_session_is_kept_for_30_seconds() -> None:
 
 @pytest.mark.requirement("session.resume.resets-the-clock")
 async def test_a_session_that_was_resumed_does_not_end() -> None:
-    sessions = Sessions(make_processes, expiry=0.01)
+    sessions = Sessions(LocalProcesses, expiry=0.01)
     kept, left = sessions.open(Owner()), sessions.open(Owner())
     sessions.detach(kept)
     sessions.detach(left)
