@@ -112,7 +112,9 @@ def _signal(client: ServerConnection, params: SignalParams) -> Empty:
 
 
 def _terminate(client: ServerConnection, params: TerminateParams) -> TerminateResponse:
-    running = client.session.processes.terminate(params.process_id, tree=params.tree)
+    running = client.session.processes.terminate(
+        params.process_id, tree=params.tree, left=params.left, streams=params.streams
+    )
     return TerminateResponse(running=running)
 
 
