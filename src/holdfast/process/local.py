@@ -271,9 +271,10 @@ class LocalProcess:
             tree: Also what is below it in other groups.
             left: Also what it left in its group, if it has exited. That works after the
                 close, too. In a sandbox there is nothing: all inside ends with the command.
-            streams: `close` ends its output then, whoever still has it open. On a terminal
-                that is so only with `left` or after a `keep`. `keep` reads on until the end
-                of output; a later call with `close` ends that.
+            streams: `close` ends its output then, whoever still has it open; but a terminal
+                is read on, as in Codex. `keep` reads on until the end of output. Once the
+                process has exited, `close` ends what was kept, and with `left` any output,
+                of a terminal too.
 
         Returns:
             True if there was something to kill. Without `left`, nothing of a process that
@@ -296,6 +297,8 @@ class LocalProcess:
                 self._streams_at_end = streams
             return True
         killed = left and self._send(self._child.kill_left)
+        if left and self._streams_at_end is None:
+            self._streams_at_end = streams
         if streams == "close" and (left or self._streams_at_end == "keep"):
             self._streams_at_end = streams
             for pump in self._pumps:

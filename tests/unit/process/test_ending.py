@@ -299,7 +299,7 @@ async def test_what_was_left_may_be_killed_and_read_to_its_end(
     assert process.terminate(left=True, streams="keep")
     await other.ended()
     assert not process.log.closed  # the one that is apart still has it open
-    assert not process.terminate(left=True)
+    assert not process.terminate()
     await closed(process)
 
 
