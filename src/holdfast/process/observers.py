@@ -6,7 +6,7 @@ break a start or another observer.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.events import Verdict
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Observers", "Preparation", "ProcessObserver", "ProcessStart", "sandbox_type"]
 
 logger = logging.getLogger(__name__)
+
+_FAILED = "an observer of processes failed: %r"
 
 Preparation = Literal["sandbox", "shell_snapshot"]
 """The last thing that had to be there before a process could be spawned."""
@@ -104,27 +106,46 @@ class Observers(ProcessObserver):
         """Tell one more, from the next event on."""
         self._observers = (*self._observers, observer)
 
+    # Spelled out, not one method for all: each is on the way of every process.
+
     def preparing(self, start: ProcessStart) -> None:
-        self._tell(lambda observer: observer.preparing(start))
-
-    def prepared(self, start: ProcessStart) -> None:
-        self._tell(lambda observer: observer.prepared(start))
-
-    def started(self, start: ProcessStart, process: "LocalProcess") -> None:
-        self._tell(lambda observer: observer.started(start, process))
-
-    def failed(self, start: ProcessStart, error: BaseException) -> None:
-        self._tell(lambda observer: observer.failed(start, error))
-
-    def exited(self, process: "LocalProcess", verdict: Verdict) -> None:
-        self._tell(lambda observer: observer.exited(process, verdict))
-
-    def closed(self, process: "LocalProcess") -> None:
-        self._tell(lambda observer: observer.closed(process))
-
-    def _tell(self, tell: Callable[[ProcessObserver], None]) -> None:
         for observer in self._observers:
             try:
-                tell(observer)
+                observer.preparing(start)
             except Exception:
-                logger.exception("an observer of processes failed: %r", observer)
+                logger.exception(_FAILED, observer)
+
+    def prepared(self, start: ProcessStart) -> None:
+        for observer in self._observers:
+            try:
+                observer.prepared(start)
+            except Exception:
+                logger.exception(_FAILED, observer)
+
+    def started(self, start: ProcessStart, process: "LocalProcess") -> None:
+        for observer in self._observers:
+            try:
+                observer.started(start, process)
+            except Exception:
+                logger.exception(_FAILED, observer)
+
+    def failed(self, start: ProcessStart, error: BaseException) -> None:
+        for observer in self._observers:
+            try:
+                observer.failed(start, error)
+            except Exception:
+                logger.exception(_FAILED, observer)
+
+    def exited(self, process: "LocalProcess", verdict: Verdict) -> None:
+        for observer in self._observers:
+            try:
+                observer.exited(process, verdict)
+            except Exception:
+                logger.exception(_FAILED, observer)
+
+    def closed(self, process: "LocalProcess") -> None:
+        for observer in self._observers:
+            try:
+                observer.closed(process)
+            except Exception:
+                logger.exception(_FAILED, observer)
