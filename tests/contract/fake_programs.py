@@ -17,8 +17,8 @@ from msgspec import UNSET
 
 from holdfast.errors import SpawnFailed
 from holdfast.events import LimitKind, Reason, Verdict
-from holdfast.process.spawn import system_text
 from holdfast.protocol.process import StartParams
+from holdfast.system_text import system_text
 from holdfast.testing import FakeBackend, FakeChild, FakeProcess
 from tests.contract.writers import COUNTING, SINGLE_BYTES
 from tests.e2e.wire import readable

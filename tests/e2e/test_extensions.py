@@ -18,6 +18,7 @@ SUMMARY = {
     "exitCode",
     "reason",
     "nextSeq",
+    "sandboxType",
 }
 
 
@@ -85,6 +86,7 @@ async def test_processes_are_listed_from_the_oldest_on(client: Client, tmp_path:
             "exitCode": None,
             "reason": None,
             "nextSeq": 2,
+            "sandboxType": "none",
         }
         state = {
             name: (each["running"], each["closed"], each["exitCode"], each["reason"])

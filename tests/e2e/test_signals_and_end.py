@@ -304,3 +304,59 @@ async def test_a_start_that_waits_for_a_profile_can_be_called_off(
             "message": "process p start was cancelled",
         }
         assert await client.terminate("p") is False
+
+
+# -- what was left (an extension)
+
+LEFT = {
+    "between exit and close": "sleep 600 & echo $!",
+    "after the close": "sleep 600 >/dev/null 2>&1 & echo $!",
+    "ignores signals": "trap '' HUP INT TERM; sleep 600 >/dev/null 2>&1 & echo $!",
+    "orphan": "(sleep 600 & echo $!)",
+}
+
+
+@pytest.mark.parametrize("kind", LEFT)
+async def test_what_an_exited_process_left_in_its_group_can_be_killed(
+    client: Client, kind: str
+) -> None:
+    await client.shell("p", LEFT[kind])
+    pid = int(await client.output("p", b"\n"))
+    await client.exited("p")
+    if kind == "after the close":
+        await client.finish("p")
+    assert not await client.terminate("p")
+    assert is_alive(pid)
+    left = {"processId": "p", "left": True}
+    assert await client.call("process/terminate", left) == {"running": True}
+    assert (await client.finish("p")).exit_code == 0
+    await gone(pid)
+    assert await client.call("process/terminate", left) == {"running": False}
+
+
+async def test_what_has_a_session_of_its_own_is_not_left_in_a_group(client: Client) -> None:
+    script = "setsid sh -c 'echo $$; exec sleep 600' & read x"
+    await client.shell("p", script, pipeStdin=True)
+    pid = int(await client.output("p", b"\n"))
+    await client.write("p", b"\n")
+    await client.exited("p")
+    left = {"processId": "p", "left": True}
+    assert await client.call("process/terminate", left) == {"running": False}
+    await client.finish("p")  # its output was ended all the same
+    assert is_alive(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_killed_process_may_be_read_to_the_end_of_its_output(
+    client: Client, tmp_path: Path
+) -> None:
+    with Fifo(tmp_path / "go") as go:
+        script = f"setsid sh -c 'echo ready; read x < {go.path}; echo late' & wait"
+        await client.shell("p", script)
+        await client.output("p", b"ready\n")
+        params = {"processId": "p", "streams": "keep"}
+        assert await client.call("process/terminate", params) == {"running": True}
+        assert await client.exited("p") == 137
+        go.write()
+        run = await client.finish("p")
+    assert run.stdout == b"ready\nlate\n"

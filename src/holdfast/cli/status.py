@@ -3,7 +3,7 @@
 import errno
 import os
 
-from holdfast.errors import HoldfastError, RemoteError, SpawnFailed
+from holdfast.errors import HoldfastError, RemoteError
 from holdfast.events import Verdict
 from holdfast.system_text import without_number
 
@@ -62,13 +62,6 @@ def refused(program: str, error: HoldfastError, *, cwd: str | None = None) -> En
         cwd: A folder of a server that was asked for. It may be what is missing, if the
             server does not say.
     """
-    if isinstance(error, RemoteError):
-        from holdfast.client.refusal import refusal_of  # only where a start failed
-
-        refusal = refusal_of(error, internal=SpawnFailed, program=program)
-        if refusal is not None:
-            refusal.__cause__ = error
-            error = refusal
     text = error.message if isinstance(error, RemoteError) else str(error)
     # The number of an error that names no program is about something else, such as a
     # sandbox that could not be built.

@@ -3,7 +3,7 @@
 import signal as signals
 from collections.abc import Awaitable
 
-from holdfast.errors import InvalidParams
+from holdfast.errors import InvalidParams, StdinClosed
 from holdfast.events import Reason, Verdict
 from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.local import LocalProcess
@@ -13,6 +13,7 @@ from holdfast.protocol.process import (
     ReadResponse,
     StartParams,
     StreamsAtEnd,
+    TerminalSize,
     WriteStatus,
 )
 
@@ -98,16 +99,23 @@ class LocalExecProcess:
         if write_id is None:
             self._write_id += 1
             write_id = str(self._write_id)
-        status = self._process.write(data, write_id)
-        if isinstance(status, WriteStatus):
-            return status
-        await status
+        try:
+            status = self._process.write(data, write_id)
+            if isinstance(status, WriteStatus):
+                return status
+            await status
+        except StdinClosed:  # it was terminated, which the wire answers with an error
+            return WriteStatus.STDIN_CLOSED
         return WriteStatus.ACCEPTED
 
     async def close_stdin(self) -> None:
         self._process.close_stdin()
 
     async def resize(self, rows: int, cols: int) -> None:
+        try:
+            TerminalSize(rows=rows, cols=cols)
+        except ValueError as error:
+            raise InvalidParams(str(error)) from None
         self._process.resize(rows, cols)
 
     async def signal(self, name: str) -> None:
@@ -116,7 +124,7 @@ class LocalExecProcess:
     async def terminate(
         self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
     ) -> bool:
-        return self._process.terminate(tree=tree)
+        return self._process.terminate(tree=tree, left=left, streams=streams)
 
     def events(
         self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False

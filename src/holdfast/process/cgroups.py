@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import count
 
+from holdfast.events import LimitKind
 from holdfast.process.cgroup_place import Place, find_place
 from holdfast.process.cgroup_tree import (
     change_controllers,
@@ -30,6 +31,7 @@ from holdfast.process.cgroup_tree import (
     write,
 )
 from holdfast.process.guardian import guardian_pid
+from holdfast.process.limits import ExceededLimit
 
 __all__ = ["Cgroups", "CommandCgroup", "shared_cgroups"]
 
@@ -98,16 +100,18 @@ class CommandCgroup:
         """
         write(f"{self.folder}/cgroup.procs", str(pid))
 
-    def exceeded(self) -> str | None:
+    def exceeded(self) -> ExceededLimit | None:
         """
         The limit that a call of it failed at, or that it was killed for, as the kernel tells.
 
         Where the machine itself has no memory left, that is no limit of the command.
         """
         if self._memory is not None and self._events("memory.events").get("oom"):
-            return f"used more than {self._memory} bytes of memory"
+            text = f"used more than {self._memory} bytes of memory"
+            return ExceededLimit(LimitKind.MEMORY, text)
         if self._processes is not None and self._events("pids.events").get("max"):
-            return f"ran into its limit of {self._processes} processes"
+            text = f"ran into its limit of {self._processes} processes"
+            return ExceededLimit(LimitKind.PROCESSES, text)
         return None
 
     def _events(self, name: str) -> dict[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
+from holdfast.process.group import kill_left, left_since
 from holdfast.process.program import Launch
 from holdfast.process.pty import open_terminal
 from holdfast.process.spawn import spawn
@@ -36,7 +37,7 @@ class Child:
     itself: that and its number are given back by `reap`.
     """
 
-    __slots__ = ("cgroup", "outputs", "pid", "pidfd", "stdin", "terminal")
+    __slots__ = ("_left_since", "_reaped", "cgroup", "outputs", "pid", "pidfd", "stdin", "terminal")
 
     def __init__(
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
@@ -53,6 +54,9 @@ class Child:
         """The master of its terminal, if it has one."""
         self.cgroup: CommandCgroup | None = None
         """What limits it and all that it starts, if anything does."""
+        self._reaped = False
+        # When it was reaped, if its group was not empty then; see `process.group`.
+        self._left_since: float | None = None
         _owned.add(pid)
 
     def exit_status(self) -> os.waitid_result | None:
@@ -91,6 +95,24 @@ class Child:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
+    def kill_left(self) -> bool:
+        """
+        Kill what it left in its group; call this after its exit, `reap` or not.
+
+        Returns:
+            True if there was something to kill.
+
+        Raises:
+            OSError: The system refused.
+        """
+        if self._reaped:
+            return self._left_since is not None and kill_left(self.pid, self._left_since)
+        try:
+            os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False  # somebody else has reaped it: the number may be anybody's
+        return kill_left(self.pid)
+
     def lingers(self, then: Callable[[], None]) -> bool:
         """Whether more than its output has to be waited for; if so, `then` is called after it."""
         return False
@@ -98,8 +120,10 @@ class Child:
     def reap(self) -> None:
         """Forget a child that has ended, or was killed and is about to."""
         os.set_blocking(self.pidfd, True)  # one that is about to end is waited for
-        with suppress(ChildProcessError):
+        with suppress(ChildProcessError):  # somebody else has: the number may be anybody's
             os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
+            self._left_since = left_since(self.pid)
+        self._reaped = True
         os.close(self.pidfd)
         _owned.discard(self.pid)
         if self.cgroup is not None:

@@ -76,6 +76,14 @@ class EnclosedChild(Child):
         with suppress(ProcessLookupError):
             self.signal(signal.SIGKILL)
 
+    def kill_left(self) -> bool:
+        """
+        Return False: a command in a sandbox leaves nothing.
+
+        The first process inside ends with the command, and the kernel then kills all others.
+        """
+        return False
+
     def lingers(self, then: Callable[[], None]) -> bool:
         """
         Whether something inside may still run, although the command has ended.

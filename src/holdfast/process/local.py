@@ -11,12 +11,17 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import monotonic
+from typing import get_args
 
-from holdfast.errors import InvalidRequest, OperationFailed
+from msgspec import UNSET
+
+from holdfast.errors import InvalidParams, InvalidRequest, OperationFailed
 from holdfast.events import Reason, Verdict
 from holdfast.process.child import Child
 from holdfast.process.limits import Watchdog
+from holdfast.process.observers import sandbox_type
 from holdfast.process.output import OutputLog
 from holdfast.process.pty import set_size
 from holdfast.process.pump import OutputPump
@@ -26,11 +31,12 @@ from holdfast.protocol.process import (
     ProcessSummary,
     ReadResponse,
     StartParams,
+    StreamsAtEnd,
     WriteStatus,
 )
 from holdfast.system_text import system_text
 
-__all__ = ["LocalProcess", "Outcome"]
+__all__ = ["LocalProcess", "Outcome", "check_streams"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +47,17 @@ Outcome = Callable[[Verdict, OutputLog], Verdict]
 """Says more of how a process ended, by what it wrote."""
 
 
+def check_streams(streams: str) -> None:
+    """
+    Refuse what is no value for `streams` of a termination.
+
+    Raises:
+        InvalidParams: It names the word.
+    """
+    if streams not in get_args(StreamsAtEnd):
+        raise InvalidParams(f"unknown variant `{streams}`, expected `close` or `keep`")
+
+
 class LocalProcess:
     """A child, its log, and the ways to act on it."""
 
@@ -49,6 +66,9 @@ class LocalProcess:
         loop: asyncio.AbstractEventLoop,
         params: StartParams,
         child: Child,
+        log: OutputLog,
+        *,
+        exited: Callable[["LocalProcess", Verdict], None],
         closed: Callable[["LocalProcess"], None],
         outcome: Outcome | None = None,
         enforcement: Enforcement | None = None,
@@ -58,7 +78,9 @@ class LocalProcess:
             loop: Runs everything here.
             params: As it was asked for.
             child: What was started; it belongs to this object from now on.
-            closed: Called when nothing more can come of it.
+            log: Takes its output and its end; nothing is in it yet.
+            exited: Called when the process itself is gone, after the log was told.
+            closed: Called when nothing more can come of it, likewise.
             outcome: What its sandbox makes of how it ended, if it has one.
             enforcement: What that sandbox enforces.
         """
@@ -67,17 +89,19 @@ class LocalProcess:
         self.pid = child.pid
         self.tty = params.tty
         self.enforcement = enforcement
-        # Also for a profile that isolates nothing, as the real server says it (sandbox spec 4).
-        self.sandbox_type = "none" if params.sandbox is None else "linuxSeccomp"
-        self.log = OutputLog()
+        self.sandbox_type = sandbox_type(params)
+        self.log = log
         self.started = monotonic()
         self._loop = loop
+        self._exited = exited
         self._closed = closed
         self._child = child
         self._outcome = outcome
         self._terminal = child.terminal
         # Why we killed it, if we did; becomes the reason in the verdict.
         self._killed: Reason | None = None
+        # What the kill said of its streams; "close" is final.
+        self._streams_at_end: StreamsAtEnd | None = None
         self._limits: Watchdog | None = None
         if params.limits is not None:
             self._limits = Watchdog(self, loop, params.limits, child.cgroup)
@@ -151,13 +175,18 @@ class LocalProcess:
             await self._read_later(self.log.next_seq, 0, _LONGEST_WAIT)
 
     def hold_output(self, holder: object) -> None:
-        """Stop reading what it writes, so that it waits; for a reader that cannot keep up."""
+        """
+        Stop reading what it writes, so that it waits; for a reader that cannot keep up.
+
+        What is in its pipes at its exit is read all the same. What is left in the background
+        waits on.
+        """
         self._holders.add(holder)
         for pump in self._pumps:
             pump.hold()
 
     def release_output(self, holder: object) -> None:
-        """Read again, unless somebody else cannot keep up either."""
+        """Read again, unless somebody else cannot keep up; harmless without a hold."""
         self._holders.discard(holder)
         if not self._holders:
             for pump in self._pumps:
@@ -214,46 +243,68 @@ class LocalProcess:
         if self.running:
             self._send(lambda: self._child.signal(number))
 
-    def _kill(self, tree: bool) -> None:
-        if tree:
-            self._send(self._child.kill_tree)
-        else:
-            self.signal(signal.SIGKILL)
-
-    def _send(self, send: Callable[[], None]) -> None:
+    def _send(self, send: Callable[[], bool | None]) -> bool:
         try:
-            send()
+            return bool(send())
         except ProcessLookupError:
-            pass  # it has exited and was not noticed yet
+            return False  # it has exited and was not noticed yet
         except OSError as error:
             raise OperationFailed(
                 f"failed to signal process: {system_text(error)}", errno=error.errno
             ) from error
 
-    def terminate(self, reason: Reason = Reason.TERMINATED, *, tree: bool = False) -> bool:
+    def terminate(
+        self,
+        reason: Reason = Reason.TERMINATED,
+        *,
+        tree: bool = False,
+        left: bool = False,
+        streams: StreamsAtEnd = "close",
+    ) -> bool:
         """
         Kill its group at once, without grace.
+
+        What is in its pipes when it dies is read first, up to 2 MiB of each stream.
 
         Args:
             reason: Becomes that of the verdict.
             tree: Also what is below it in other groups.
+            left: Also what it left in its group, if it has exited. That works after the
+                close, too. In a sandbox there is nothing: all inside ends with the command.
+            streams: `close` ends its output then, whoever still has it open; but a terminal
+                is read on, as in Codex. `keep` reads on until the end of output. Once the
+                process has exited, `close` ends what was kept, and with `left` any output,
+                of a terminal too.
 
         Returns:
-            Whether it was running. If not, nothing is done: what it left in the
-            background goes on.
+            True if there was something to kill. Without `left`, nothing of a process that
+            has exited is killed: what it left in the background goes on.
 
         Raises:
+            InvalidParams: `streams` is another word.
             OperationFailed: The system refused.
         """
-        if not self.running:
-            return False
-        # First of all: a process that saw the end of its input before might still act on it.
-        self._kill(tree)
-        if self._killed is None:
-            self._killed = reason
-        if self._stdin is not None:
-            self._stdin.refuse()
-        return True
+        check_streams(streams)
+        if self.running:
+            # First of all: a process that saw the end of its input before might still act on it.
+            kill = self._child.kill_tree if tree else partial(self._child.signal, signal.SIGKILL)
+            self._send(kill)
+            if self._killed is None:
+                self._killed = reason
+            if self._stdin is not None:
+                self._stdin.refuse()
+            if self._streams_at_end != "close":
+                self._streams_at_end = streams
+            return True
+        killed = left and self._send(self._child.kill_left)
+        if left and self._streams_at_end is None:
+            self._streams_at_end = streams
+        if streams == "close" and (left or self._streams_at_end == "keep"):
+            self._streams_at_end = streams
+            for pump in self._pumps:
+                pump.drain()
+                pump.close()
+        return killed
 
     def kill_group(self, reason: Reason) -> None:
         """Kill it and what it left in its group, exited or not; for an owner that goes away."""
@@ -288,6 +339,7 @@ class LocalProcess:
             self._stdin.discard()
         # What it wrote before it exited is there by now. Told before the exit it
         # is in the order in which it happened, which the real server does not promise.
+        # Readers that are behind do not count here: they get 2 MiB more at the most.
         for pump in self._pumps:
             pump.process_gone = True
             pump.drain()
@@ -297,7 +349,8 @@ class LocalProcess:
             verdict = self._outcome(verdict, self.log)
         logger.info("process %s %s", self.process_id, verdict)
         self.log.exit(verdict)
-        if self._abandoned or (self._killed is not None and not self.tty):
+        self._exited(self, verdict)
+        if self._abandoned or (self._streams_at_end == "close" and not self.tty):
             # A child that left the group may hold the pipe for ever: it was not
             # asked for any more (exec-server spec 12). On a terminal its output
             # still counts, as long as there is somebody to read it.
@@ -343,4 +396,6 @@ class LocalProcess:
             exit_code=None if verdict is None else verdict.exit_code,
             reason=None if verdict is None else verdict.reason.value,
             next_seq=self.log.next_seq,
+            sandbox_type=self.sandbox_type,
+            enforcement=UNSET if self.enforcement is None else self.enforcement,
         )

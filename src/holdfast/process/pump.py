@@ -2,7 +2,8 @@
 Moves what a descriptor delivers into the log: the first half of the path of a byte.
 
 One `read` of up to 64 KiB becomes one entry. A pump can be held while a reader of
-the log is too slow; the kernel's buffer then fills and the process waits.
+the log is too slow; the kernel's buffer then fills and the process waits. The end of
+its stream is noted in the log too.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ _BULK_PIPE = 1 << 20
 
 _MAX_DRAIN = 2 * _BULK_PIPE
 """
-Bytes taken after an exit, at most.
+Bytes that one `drain` takes, at most.
 
 What a full pipe holds, and not what a child in the background goes on writing.
 """
@@ -88,21 +89,27 @@ class OutputPump:
         self._poll()
 
     def drain(self) -> None:
-        """Take what is there already, without waiting, unless somebody cannot keep up."""
+        """
+        Take what is there already, without waiting: 2 MiB at most.
+
+        Also while it is held. A process that has exited writes no more, so its last bytes
+        are told before its exit, and before its pipes are closed, whoever is behind.
+        """
         taken = 0
-        while self.open and not self._held and taken < _MAX_DRAIN:
+        while self.open and taken < _MAX_DRAIN:
             size = self._take()
             if size == 0:
                 return
             taken += size
 
     def close(self) -> None:
-        """Let go of the descriptor; what was not read is lost."""
+        """Let go of the descriptor and note the end; what was not read is lost."""
         if not self.open:
             return
         self.open = False
         self._poll()
         os.close(self._fd)
+        self._log.end_stream(self._stream)
         self._ended()
 
     def _poll(self) -> None:

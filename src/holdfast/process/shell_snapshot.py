@@ -23,6 +23,7 @@ What the real server 0.166.0 does, and we do too:
 - A capture is not repeated when the profile changes, nor when it failed: then
   all commands with that key run as they are.
 - The key is the request, the folder, the policy and the sandbox; not `env`, not `tty`.
+  With our extension `unset`, those names too: a profile may depend on them.
   16 entries per session; the one that was not used for longest goes first.
 
 Where we differ on purpose: variables that the first command was given do not
@@ -113,6 +114,7 @@ class SnapshotKey(NamedTuple):
     cwd: str
     env_policy: bytes
     sandbox: bytes
+    unset: frozenset[str] = frozenset()
 
 
 def snapshot_key(start: StartParams) -> SnapshotKey:
@@ -126,6 +128,7 @@ def snapshot_key(start: StartParams) -> SnapshotKey:
         cwd=str(start.cwd),
         env_policy=msgspec.json.encode(start.env_policy),
         sandbox=msgspec.json.encode(start.sandbox, enc_hook=str),
+        unset=frozenset(start.unset or ()),
     )
 
 
@@ -396,7 +399,8 @@ def wrap(
         argv: A command that `applies` said yes to.
         snapshot: What to start from.
         env: All variables of the child, without the snapshot.
-        given: The names among them that the start or its policy set.
+        given: Names that the snapshot leaves alone: those that the start or its policy
+            set, and those that the start wants unset.
 
     Returns:
         The argv and the environment to start instead.

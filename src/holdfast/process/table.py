@@ -8,7 +8,16 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -25,7 +34,9 @@ from holdfast.errors import (
 from holdfast.events import Reason, Verdict
 from holdfast.process.child import Child
 from holdfast.process.env import child_environment
-from holdfast.process.local import LocalProcess, Outcome
+from holdfast.process.local import LocalProcess, Outcome, check_streams
+from holdfast.process.observers import Observers, ProcessObserver, ProcessStart
+from holdfast.process.output import OutputLog
 from holdfast.process.program import (
     Launch,
     pipe_launch,
@@ -44,18 +55,30 @@ from holdfast.process.refuse import (
 )
 from holdfast.process.shell_snapshot import applies, check_scope, wrap
 from holdfast.process.snapshots import Snapshots
-from holdfast.protocol.process import Enforcement, ShellSnapshotParams, StartParams, StreamsAtEnd
+from holdfast.protocol.process import (
+    Enforcement,
+    ShellSnapshotParams,
+    StartParams,
+    StreamsAtEnd,
+)
 from holdfast.system_text import system_text
 
 if TYPE_CHECKING:
     from holdfast.process.sandboxes import Sandbox
 
-__all__ = ["RETENTION", "LocalProcesses", "SlowStart"]
+__all__ = ["RETENTION", "LocalProcesses", "MakeLog", "SlowStart"]
 
 logger = logging.getLogger(__name__)
 
 RETENTION = 30.0
 """Seconds a closed process can still be read, and its id is not free."""
+
+MakeLog = Callable[[StartParams], OutputLog]
+"""Makes the log of a process that is about to be started."""
+
+
+def _plain_log(params: StartParams) -> OutputLog:
+    return OutputLog()
 
 
 class SlowStart:
@@ -96,23 +119,25 @@ class LocalProcesses:
         *,
         inherited: Mapping[str, str] | None = None,
         shell: str = "/bin/sh",
-        started: Callable[[LocalProcess], None] = lambda process: None,
-        ended: Callable[[LocalProcess], None] = lambda process: None,
+        observers: Iterable[ProcessObserver] = (),
+        make_log: MakeLog = _plain_log,
         retention: float = RETENTION,
     ) -> None:
         """
         Args:
             inherited: What an environment policy inherits; this process's own by default.
             shell: The user's login shell, for terminals without a `SHELL`.
-            started: Called with each process before anything of it is logged.
-            ended: Called with each process at its close.
+            observers: Told of each start and each end.
+            make_log: Called before each spawn. What it returns takes the output, and decides
+                what is kept of it. If the spawn fails, nothing is written to it. An error
+                that it raises is that of the start.
             retention: Seconds a closed process is kept.
         """
         self._loop = asyncio.get_running_loop()
         self._inherited = os.environ if inherited is None else inherited
         self._shell = shell
-        self._started = started
-        self._ended = ended
+        self._observers = Observers(observers)
+        self._make_log = make_log
         self._retention = retention
         self._processes: dict[str, LocalProcess] = {}
         # Closed processes and when to forget them, the oldest first; one timer serves all.
@@ -149,6 +174,10 @@ class LocalProcesses:
             raise UnknownProcess(process_id)
         return process
 
+    def add_observer(self, observer: ProcessObserver) -> None:
+        """Tell one more of what happens from now on, also to processes that run already."""
+        self._observers.add(observer)
+
     def is_starting(self, process_id: str) -> bool:
         """Whether a start of that id is under way and waits for something."""
         return process_id in self._starting
@@ -161,13 +190,23 @@ class LocalProcesses:
         left: bool = False,
         streams: StreamsAtEnd = "close",
     ) -> bool:
-        """Kill a process, or call off its start; whether there was anything to end."""
+        """
+        Kill a process, or call off its start; see `LocalProcess.terminate`.
+
+        Returns:
+            True if there was something to end; False also for an id that is not known.
+
+        Raises:
+            InvalidParams: `streams` is another word.
+            OperationFailed: The system refused.
+        """
+        check_streams(streams)
         starting = self._starting.get(process_id)
         if starting is not None:
             starting.called_off = True
             return True
         process = self._processes.get(process_id)
-        return process is not None and process.terminate(tree=tree)
+        return process is not None and process.terminate(tree=tree, left=left, streams=streams)
 
     def launch(self, params: StartParams) -> LocalProcess | Awaitable[LocalProcess]:
         """
@@ -183,6 +222,16 @@ class LocalProcesses:
             DuplicateProcess: The id is taken.
             SpawnFailed: The system refused.
         """
+        start = ProcessStart(params)
+        self._observers.preparing(start)
+        try:
+            return self._checked_launch(start)
+        except BaseException as error:
+            self._observers.failed(start, error)
+            raise
+
+    def _checked_launch(self, start: ProcessStart) -> LocalProcess | Awaitable[LocalProcess]:
+        params = start.params
         refuse_unsupported(params)
         snapshot = params.shell_snapshot
         if snapshot is not None:
@@ -193,40 +242,51 @@ class LocalProcesses:
             raise DuplicateProcess(params.process_id)
         snapshot = snapshot if snapshot is not None and applies(params.argv, snapshot) else None
         if snapshot is not None or is_sandboxed(params) or manages_network(params):
-            start = SlowStart(
-                params.process_id, lambda start: self._launch_slowly(params, snapshot, start)
+            slow = SlowStart(
+                params.process_id, lambda slow: self._launch_slowly(start, snapshot, slow)
             )
-            self._starting[params.process_id] = start
-            return start
-        return self._launch(params, params.argv, self._environment(params))
+            self._starting[params.process_id] = slow
+            return slow
+        return self._launch(start, params.argv, self._environment(params))
 
     def _launch(
         self,
-        params: StartParams,
+        start: ProcessStart,
         argv: Sequence[str],
         env: Mapping[str, str],
         instead: StartParams | None = None,
     ) -> LocalProcess:
         """Start what was asked for, or something else under its id."""
+        params = start.params
+        log = self._make_log(params)
+        self._observers.prepared(start)
         try:
             child = self._spawn(params if instead is None else instead, argv, env)
         except SpawnFailed as error:
             self._log_failure(params, error)
             raise
-        return self._adopt(params, child)
+        return self._adopt(start, child, log)
 
     def _adopt(
         self,
-        params: StartParams,
+        start: ProcessStart,
         child: Child,
+        log: OutputLog,
         outcome: Outcome | None = None,
         enforcement: Enforcement | None = None,
     ) -> LocalProcess:
         process = LocalProcess(
-            self._loop, params, child, self._process_closed, outcome, enforcement
+            self._loop,
+            start.params,
+            child,
+            log,
+            exited=self._observers.exited,
+            closed=self._process_closed,
+            outcome=outcome,
+            enforcement=enforcement,
         )
-        self._processes[params.process_id] = process
-        self._started(process)
+        self._processes[process.process_id] = process
+        self._observers.started(start, process)
         return process
 
     def _log_failure(self, params: StartParams, error: SpawnFailed) -> None:
@@ -234,8 +294,9 @@ class LocalProcesses:
         logger.info("process %s was not started: %s", params.process_id, verdict)
 
     async def _launch_slowly(
-        self, params: StartParams, request: ShellSnapshotParams | None, start: SlowStart
+        self, start: ProcessStart, request: ShellSnapshotParams | None, slow: SlowStart
     ) -> LocalProcess:
+        params = start.params
         sandbox = None
         try:
             env = self._environment(params)
@@ -245,17 +306,21 @@ class LocalProcesses:
                 snapshot = await self._snapshots.get(params, request, env, sandbox)
                 if snapshot is not None:
                     given = {*params.env, *(params.env_policy.set if params.env_policy else ())}
+                    given.update(params.unset or ())
                     argv, env = wrap(argv, snapshot, env=env, given=given)
-            start.check()
+            slow.check()
             if isinstance(sandbox, CannotEnforce):
                 # The real server starts its launcher, which fails (sandbox spec 2.4).
                 complaining = msgspec.structs.replace(params, arg0=None, limits=None)
                 # Not with the request's variables: this shell is in no sandbox.
                 argv = complaint(str(sandbox), NO_PROXY if manages_network(params) else 1)
-                return self._launch(params, argv, {}, complaining)
+                return self._launch(start, argv, {}, complaining)
             if sandbox is None:
-                return self._launch(params, argv, env)
-            return await self._launch_enclosed(params, argv, env, sandbox, start)
+                return self._launch(start, argv, env)
+            return await self._launch_enclosed(start, argv, env, sandbox, slow)
+        except BaseException as error:
+            self._observers.failed(start, error)
+            raise
         finally:
             del self._starting[params.process_id]
             if sandbox is not None and not isinstance(sandbox, CannotEnforce):
@@ -276,18 +341,22 @@ class LocalProcesses:
 
     async def _launch_enclosed(
         self,
-        params: StartParams,
+        start: ProcessStart,
         argv: Sequence[str],
         env: Mapping[str, str],
         sandbox: "Sandbox",
-        start: SlowStart,
+        slow: SlowStart,
     ) -> LocalProcess:
+        params = start.params
         cwd = native_cwd(params)
         terminal = None
         if params.tty:
             terminal = _terminal_size(params)
             cwd = terminal_folder(cwd, env)
         name = argv[0] if params.arg0 is None else params.arg0
+        log = self._make_log(params)
+        start.preparation = "sandbox"
+        self._observers.prepared(start)
         try:
             child = await sandbox.start(
                 Launch(argv[0], [name, *argv[1:]], cwd),
@@ -306,13 +375,13 @@ class LocalProcesses:
                 system_text(error), errno=error.errno or None, program=argv[0]
             ) from error
         try:
-            start.check()
+            slow.check()
         except InvalidRequest:
             child.discard()
             raise
         held = sandbox.enforcement
         logger.info("process %s is in a sandbox, rung %s", params.process_id, held.rung)
-        return self._adopt(params, child, sandbox.outcome(child), held)
+        return self._adopt(start, child, log, sandbox.outcome(child), held)
 
     def end(self, reason: Reason) -> None:
         """Kill every process and what is left of its group; nothing is kept after its close."""
@@ -336,6 +405,8 @@ class LocalProcesses:
         env = child_environment(params.env, params.env_policy, params.metadata, self._inherited)
         if params.tty:
             env.setdefault("SHELL", self._shell)
+        for name in params.unset or ():
+            env.pop(name, None)
         return env
 
     def _spawn(self, params: StartParams, argv: Sequence[str], env: Mapping[str, str]) -> Child:
@@ -361,7 +432,7 @@ class LocalProcesses:
             ) from error
 
     def _process_closed(self, process: LocalProcess) -> None:
-        self._ended(process)
+        self._observers.closed(process)
         self._closed.append((self._loop.time() + self._retention, process))
         if self._timer is None and self._forgetting:
             self._timer = self._loop.call_later(self._retention, self._forget_old)

@@ -6,13 +6,12 @@ process of its own.
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Self
 
 from holdfast.events import Reason
 from holdfast.filesystem.local import LocalFileSystem
-from holdfast.process.local import LocalProcess
+from holdfast.process.observers import ProcessObserver
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol.methods import FAMILIES
 from holdfast.rpc.router import Router
@@ -66,6 +65,7 @@ class Server:
         add_http_methods(self._router)
         add_discovery_methods(self._router)
         self._record: ServerRecord | None = None
+        self._observers: list[ProcessObserver] = []
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup
         self.state: ServerState
@@ -88,7 +88,10 @@ class Server:
         self._stack.push_async_callback(self.state.close_http)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         if self._telemetry is not None:
+            from holdfast.server.recording import ProcessRecorder
+
             self._record = self._telemetry.server()
+            self._observers.append(ProcessRecorder(self._telemetry))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -140,16 +143,7 @@ class Server:
         self._stack.callback(listening.close)
         return url
 
-    def _make_processes(self, started: Callable[[LocalProcess], None]) -> LocalProcesses:
-        if self._telemetry is None:
-            return LocalProcesses(
-                shell=self._shell, started=started, retention=self._process_retention
-            )
-        from holdfast.server.watched import WatchedProcesses
-
-        return WatchedProcesses(
-            self._telemetry,
-            shell=self._shell,
-            started=started,
-            retention=self._process_retention,
+    def _make_processes(self) -> LocalProcesses:
+        return LocalProcesses(
+            shell=self._shell, observers=self._observers, retention=self._process_retention
         )

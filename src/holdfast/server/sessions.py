@@ -13,6 +13,7 @@ from collections.abc import Callable
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
 from holdfast.process.local import LocalProcess
+from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol import codes
 from holdfast.server.delivery import Delivery, Owner
@@ -30,7 +31,7 @@ The client may only be stopped, in a debugger or by Ctrl-Z, and comes back when 
 """
 
 
-class Session:
+class Session(ProcessObserver):
     """One client's processes, with or without a connection to it."""
 
     def __init__(self, session_id: str, processes: LocalProcesses) -> None:
@@ -60,8 +61,8 @@ class Session:
         for delivery in self._deliveries.values():
             delivery.owner_paused(paused)
 
-    def process_started(self, process: LocalProcess) -> None:
-        """Notify the client of everything that happens to it."""
+    def started(self, start: ProcessStart, process: LocalProcess) -> None:
+        """Notify the client of everything that happens to a process."""
         if len(self._deliveries) > 2 * len(self.processes) + _SPARE_DELIVERIES:
             self._deliveries = {
                 process_id: delivery
@@ -103,11 +104,11 @@ class Sessions:
 
     def __init__(
         self,
-        make_processes: Callable[[Callable[[LocalProcess], None]], LocalProcesses],
+        make_processes: Callable[[], LocalProcesses],
         *,
         expiry: float = EXPIRY,
     ) -> None:
-        """`make_processes` makes the table of a session; it gets whom to tell of each start."""
+        """`make_processes` makes the table of a session, which then observes it."""
         self._loop = asyncio.get_running_loop()
         self._make_processes = make_processes
         self._expiry = expiry
@@ -119,11 +120,8 @@ class Sessions:
 
     def open(self, owner: Owner) -> Session:
         """A new session for a connection."""
-
-        def started(process: LocalProcess) -> None:
-            session.process_started(process)
-
-        session = Session(_new_id(), self._make_processes(started))
+        session = Session(_new_id(), self._make_processes())
+        session.processes.add_observer(session)
         self._sessions[session.id] = session
         session.attach(owner)
         return session

@@ -238,8 +238,8 @@ async def test_the_exit_is_known_before_the_close_and_before_any_reader(
     peer.output("p1", 1, b"a")
     peer.exited("p1", 2, 3)
     async with asyncio.timeout(5):
-        assert (await process.exited()).exit_code == 3
-    assert process.verdict is not None
+        verdict = await process.exited()
+    assert (verdict.exit_code, verdict) == (3, process.verdict)
     peer.closed("p1", 3)
     assert [event.seq for event in await all_events(process)] == [1, 2, 3]
 

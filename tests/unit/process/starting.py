@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from holdfast.events import Verdict
+from holdfast.events import ProcessEvent, StreamEnded, Verdict
 from holdfast.process.local import LocalProcess
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol.paths import PathUri
@@ -89,6 +89,11 @@ async def eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(LIMIT):
         while not condition():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0)
+
+
+def numbered(process: LocalProcess) -> list[ProcessEvent]:
+    """Everything in the log that has a number of its own."""
+    return [entry for entry in process.log.entries() if not isinstance(entry, StreamEnded)]
 
 
 def output(process: LocalProcess, stream: OutputStream | None = None) -> bytes:

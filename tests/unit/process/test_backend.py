@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import InvalidParams, StdinClosed
+from holdfast.errors import InvalidParams
 from holdfast.events import Closed, Exited, Reason
 from holdfast.process.backend import LocalBackend, LocalExecProcess, signal_number
 from holdfast.process.table import LocalProcesses
@@ -136,8 +136,26 @@ async def test_signals_sizes_and_terminations_reach_the_process(backend: LocalBa
     assert (verdict.reason, verdict.signal) == (Reason.TERMINATED, signal.SIGKILL)
     assert not await process.terminate()
     await process.signal("interrupt")  # harmless
-    with pytest.raises(StdinClosed):
-        await process.write(b"x")
+    assert await process.write(b"x") is WriteStatus.STDIN_CLOSED
+
+
+async def test_a_write_that_waits_for_room_learns_of_the_termination(
+    backend: LocalBackend,
+) -> None:
+    process = await backend.start(program("/bin/sleep", "60", pipe_stdin=True))
+
+    async def write_much() -> WriteStatus:
+        while True:
+            status = await process.write(bytes(65536))
+            if status is not WriteStatus.ACCEPTED:
+                return status
+
+    async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(write_much())
+        await asyncio.sleep(0)
+        assert not writing.done()
+        await process.terminate()
+    assert writing.result() is WriteStatus.STDIN_CLOSED
 
 
 async def test_everything_ends_with_the_backend() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.events import LimitKind
 from holdfast.process.cgroup_place import Place
 from holdfast.process.cgroup_tree import remove_cgroups
 from holdfast.process.cgroups import Cgroups, CommandCgroup, prepare
@@ -139,9 +140,9 @@ def test_the_limit_that_was_met_is_told_by_the_kernel(command: CommandCgroup) ->
     command.limit_processes(7)
     assert command.exceeded() is None
     (folder / "pids.events").write_text("max 3\n")
-    assert command.exceeded() == "ran into its limit of 7 processes"
+    assert command.exceeded() == (LimitKind.PROCESSES, "ran into its limit of 7 processes")
     (folder / "memory.events").write_text("max 9\noom 1\noom_kill 4\noom_group_kill 1\n")
-    assert command.exceeded() == "used more than 1000 bytes of memory"
+    assert command.exceeded() == (LimitKind.MEMORY, "used more than 1000 bytes of memory")
 
 
 @pytest.mark.usefixtures("tree")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import InvalidParams, SpawnFailed
-from holdfast.events import Reason, Verdict
+from holdfast.events import LimitKind, Reason, Verdict
 from holdfast.process import bounds as bounds_module
 from holdfast.process.bounds import check_limits
 from holdfast.process.cgroup_place import Place
@@ -135,7 +135,7 @@ async def test_a_process_that_uses_its_processor_time_up_is_ended_by_the_limit(
 ) -> None:
     verdict = await closed(launch(processes, program(*SPIN, limits=ProcessLimits(cpu_seconds=1))))
 
-    assert verdict.reason is Reason.LIMIT
+    assert (verdict.reason, verdict.limit) == (Reason.LIMIT, LimitKind.CPU_TIME)
     assert verdict.detail == "used more than 1 seconds of processor time"
     assert str(verdict) == verdict.detail
 
@@ -146,7 +146,11 @@ async def test_a_process_that_takes_too_long_is_ended(processes: LocalProcesses)
     verdict = await closed(launch(processes, params))
 
     assert verdict == Verdict(
-        reason=Reason.LIMIT, exit_code=137, signal=9, detail="ran for more than 0.02 seconds"
+        reason=Reason.LIMIT,
+        exit_code=137,
+        signal=9,
+        limit=LimitKind.WALL_TIME,
+        detail="ran for more than 0.02 seconds",
     )
 
 
@@ -155,7 +159,7 @@ async def test_a_process_that_writes_too_much_is_ended(processes: LocalProcesses
 
     verdict = await closed(launch(processes, params))
 
-    assert verdict.reason is Reason.LIMIT
+    assert (verdict.reason, verdict.limit) == (Reason.LIMIT, LimitKind.OUTPUT)
     assert verdict.detail == "wrote more than 1000 bytes"
 
 
@@ -209,19 +213,31 @@ TAKE_MUCH = "x = bytearray(1 << 30)"
 
 
 @pytest.mark.parametrize(
-    ("script", "limits", "text"),
+    ("script", "limits", "kind", "text"),
     [
-        (OPEN_MANY, ProcessLimits(open_files=20), "ran into its limit of 20 open files"),
+        (
+            OPEN_MANY,
+            ProcessLimits(open_files=20),
+            LimitKind.OPEN_FILES,
+            "ran into its limit of 20 open files",
+        ),
+        (
+            "import sys; sys.exit('cannot fork')",
+            ProcessLimits(processes=100_000),
+            LimitKind.PROCESSES,
+            "ran into its limit of 100000 processes",
+        ),
         (
             TAKE_MUCH,
             ProcessLimits(address_space_bytes=500_000_000),
+            LimitKind.ADDRESS_SPACE,
             "ran into its limit of 500000000 bytes of address space",
         ),
     ],
-    ids=["open files", "address space"],
+    ids=["open files", "processes", "address space"],
 )
 async def test_a_limit_that_made_a_call_fail_is_named(
-    processes: LocalProcesses, script: str, limits: ProcessLimits, text: str
+    processes: LocalProcesses, script: str, limits: ProcessLimits, kind: LimitKind, text: str
 ) -> None:
     params = program("/usr/bin/python3", "-I", "-S", "-c", script, limits=limits)
     process = launch(processes, params)
@@ -230,6 +246,7 @@ async def test_a_limit_that_made_a_call_fail_is_named(
     verdict = process.log.verdict
     assert verdict is not None
     assert (verdict.reason, verdict.exit_code, str(verdict)) == (Reason.LIMIT, 1, text)
+    assert verdict.limit is kind
 
 
 @pytest.mark.parametrize(
@@ -300,17 +317,22 @@ async def test_a_limit_of_one_process_alone_needs_no_cgroup(
 
 
 @pytest.mark.parametrize(
-    ("events", "code", "text"),
+    ("events", "code", "kind", "text"),
     [
-        ("max 1 > pids", 1, "ran into its limit of 9 processes"),
-        ("oom 1 > memory", 1, f"used more than {1 << 30} bytes of memory"),
-        ("max 1 > pids", 0, None),
-        ("max 0 > pids", 1, None),
+        ("max 1 > pids", 1, LimitKind.PROCESSES, "ran into its limit of 9 processes"),
+        ("oom 1 > memory", 1, LimitKind.MEMORY, f"used more than {1 << 30} bytes of memory"),
+        ("max 1 > pids", 0, None, None),
+        ("max 0 > pids", 1, None, None),
     ],
     ids=["processes", "memory", "success", "another failure"],
 )
 async def test_the_kernel_tells_which_limit_a_command_met(
-    processes: LocalProcesses, tree: FakeTree, events: str, code: int, text: str | None
+    processes: LocalProcesses,
+    tree: FakeTree,
+    events: str,
+    code: int,
+    kind: LimitKind | None,
+    text: str | None,
 ) -> None:
     folder = tree.top / "ours" / f"holdfast-{os.getpid()}-1"
     # What it says itself counts for nothing then.
@@ -319,7 +341,7 @@ async def test_the_kernel_tells_which_limit_a_command_met(
 
     verdict = await closed(launch(processes, shell(script, limits=limits)))
 
-    assert verdict.detail == text
+    assert (verdict.detail, verdict.limit) == (text, kind)
     assert verdict.reason is (Reason.EXITED if text is None else Reason.LIMIT)
 
 

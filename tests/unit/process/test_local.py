@@ -3,11 +3,13 @@
 import asyncio
 import errno
 import os
+import select
 import signal
 from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
 from holdfast.errors import (
     InvalidRequest,
@@ -23,12 +25,14 @@ from holdfast.protocol.process import (
     TerminalSize,
     WriteStatus,
 )
+from holdfast.protocol.sandbox import DisabledProfile, SandboxContext
 from tests.unit.process.starting import (
     LIMIT,
     closed,
     eventually,
     exited,
     launch,
+    numbered,
     output,
     program,
     read,
@@ -72,7 +76,7 @@ async def test_a_process_writes_exits_and_is_closed(processes: LocalProcesses) -
     assert await closed(process) == Verdict(reason=Reason.EXITED, exit_code=7)
     assert output(process, "stdout") == b"out\n"
     assert output(process, "stderr") == b"err\n"
-    assert [entry.seq for entry in process.log.entries()] == [1, 2, 3, 4]
+    assert [entry.seq for entry in numbered(process)] == [1, 2, 3, 4]
     assert not process.running
 
 
@@ -102,7 +106,7 @@ async def test_what_is_left_in_the_background_writes_after_the_exit(
     let_go(tmp_path / "go")
     await closed(process)
     assert output(process) == b"early\nlate\n"
-    kinds = [type(entry).__name__ for entry in process.log.entries()]
+    kinds = [type(entry).__name__ for entry in numbered(process)]
     assert kinds == ["OutputChunk", "Exited", "OutputChunk", "Closed"]
 
 
@@ -116,7 +120,7 @@ async def test_a_process_that_closes_its_streams_is_closed_by_its_exit(
     assert process.running
     process.write(b"\n", "1")
     assert (await closed(process)).exit_code == 5
-    kinds = [type(entry).__name__ for entry in process.log.entries()]
+    kinds = [type(entry).__name__ for entry in numbered(process)]
     assert kinds == ["OutputChunk", "Exited", "Closed"]
 
 
@@ -124,7 +128,7 @@ async def test_output_written_before_the_exit_is_told_before_it(processes: Local
     for number in range(20):
         process = launch(processes, shell("echo done", process_id=str(number)))
         await closed(process)
-        first, second, _ = process.log.entries()
+        first, second, _ = numbered(process)
         assert isinstance(first, OutputChunk)
         assert (first.seq, second.seq) == (1, 2)
 
@@ -300,14 +304,62 @@ async def test_output_is_held_until_nobody_holds_it(processes: LocalProcesses) -
     await written(process, b"two")
 
 
-async def test_a_process_whose_output_is_held_exits_all_the_same(processes: LocalProcesses) -> None:
+async def test_a_process_whose_output_is_held_tells_it_before_its_exit(
+    processes: LocalProcesses,
+) -> None:
     process = launch(processes, shell("echo out"))
     process.hold_output(processes)
+    await closed(process)  # nobody else had its pipes open, so their end was met too
+    assert [type(entry).__name__ for entry in process.log.entries()] == [
+        "OutputChunk",
+        "StreamEnded",
+        "StreamEnded",
+        "Exited",
+        "Closed",
+    ]
+    process.release_output(processes)  # harmless
+
+
+async def test_a_hold_goes_on_after_the_exit_for_what_others_write(
+    processes: LocalProcesses, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    script = "(read x < go; echo late) & echo early"
+    process = launch(processes, shell(script, cwd=str(tmp_path)))
+    process.hold_output(processes)
     await exited(process)
-    assert output(process) == b""
+    assert output(process) == b"early\n"
+    child = process._pumps[0]._fd
+    let_go(tmp_path / "go")
+    ready = select.poll()
+    ready.register(child, select.POLLIN)
+    assert ready.poll(LIMIT * 1000)  # it has written
+    await asyncio.sleep(0)
+    assert output(process) == b"early\n"
     process.release_output(processes)
     await closed(process)
-    assert output(process) == b"out\n"
+    assert output(process) == b"early\nlate\n"
+
+
+async def test_a_release_by_one_who_never_held_changes_nothing(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("read x; echo two; read x", pipe_stdin=True))
+    holder = object()
+    process.hold_output(holder)
+    process.hold_output(holder)  # the same one again
+    process.release_output(object())
+    process.write(b"\n", "1")
+    assert (await read(process, wait=0.001)).chunks == []
+    process.release_output(holder)
+    await written(process, b"two")
+    process.release_output(holder)  # harmless
+
+
+async def test_a_hold_after_the_close_is_harmless(processes: LocalProcesses) -> None:
+    process = launch(processes, shell("exit 0"))
+    await closed(process)
+    process.hold_output(processes)
+    process.release_output(processes)
+    assert process.log.closed
 
 
 # Input.
@@ -488,6 +540,16 @@ async def test_an_owner_that_goes_away_kills_what_is_left_of_a_group(
 # For a list.
 
 
+async def test_a_summary_names_the_sandbox(processes: LocalProcesses) -> None:
+    context = SandboxContext(permissions=DisabledProfile(), windows_sandbox_level="disabled")
+    waiting = processes.launch(program("/bin/true", sandbox=context))
+    process = waiting if isinstance(waiting, LocalProcess) else await waiting
+    # As on the wire: it was asked for, although this profile isolates nothing.
+    assert process.summary().sandbox_type == "linuxSeccomp"
+    assert process.summary().enforcement is UNSET
+    await closed(process)
+
+
 async def test_a_summary_tells_how_a_process_stands(processes: LocalProcesses) -> None:
     process = launch(processes, program("/bin/cat", pipe_stdin=True))
     expected = ProcessSummary(
@@ -500,6 +562,8 @@ async def test_a_summary_tells_how_a_process_stands(processes: LocalProcesses) -
         exit_code=None,
         reason=None,
         next_seq=1,
+        sandbox_type="none",
+        enforcement=UNSET,
     )
     assert process.summary() == expected
     process.terminate()

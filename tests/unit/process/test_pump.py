@@ -8,7 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from holdfast.process.output import OutputLog
+from holdfast.events import StreamEnded
+from holdfast.process.output import LogListener, OutputLog
 from holdfast.process.pty import open_terminal
 from holdfast.process.pump import CHUNK, OutputPump
 from holdfast.protocol.process import OutputStream
@@ -143,7 +144,6 @@ async def test_a_held_pump_leaves_everything_where_it_is(line: Line) -> None:
     line.pump.hold()
     line.pump.hold()  # harmless
     os.write(line.writer, b"later")
-    line.pump.drain()
     await asyncio.sleep(0)
     assert line.log.next_seq == 1
     line.pump.release()
@@ -156,7 +156,6 @@ async def test_whoever_is_told_of_output_may_hold_the_pump_at_once(line: Line) -
     os.write(line.writer, bytes(CHUNK))
     await line.until(lambda: line.log.next_seq == 2)
     os.write(line.writer, b"more")
-    line.pump.drain()
     await asyncio.sleep(0)
     assert line.log.next_seq == 2
     line.pump.release()
@@ -169,6 +168,37 @@ async def test_draining_takes_what_is_there_without_waiting(line: Line) -> None:
     assert line.text == b"now"
     line.pump.drain()
     assert line.log.next_seq == 2
+
+
+async def test_draining_takes_what_is_there_also_while_it_is_held(line: Line) -> None:
+    line.pump.hold()
+    os.write(line.writer, b"now")
+    line.pump.drain()
+    assert line.text == b"now"
+    os.write(line.writer, b"later")
+    await asyncio.sleep(0)
+    assert line.text == b"now"  # the hold goes on
+
+
+@pytest.mark.parametrize("hang_up", [True, False], ids=["ended", "closed by us"])
+async def test_the_end_of_a_stream_is_noted_once_whoever_ends_it(line: Line, hang_up: bool) -> None:
+    noted: list[StreamEnded] = []
+
+    class Listener(LogListener):
+        def stream_ended(self, event: StreamEnded) -> None:
+            assert line.ends == 0  # before anybody else hears of it
+            noted.append(event)
+
+    line.log.subscribe(Listener())
+    os.write(line.writer, b"last")
+    line.pump.drain()
+    if hang_up:
+        line.hang_up()
+        async with asyncio.timeout(5):
+            await line.ended.wait()
+    line.pump.close()
+    line.pump.close()
+    assert noted == [StreamEnded("stdout", 1)]
 
 
 async def test_draining_meets_the_end(line: Line) -> None:

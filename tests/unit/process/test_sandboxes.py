@@ -1,11 +1,13 @@
 """From a profile to a child: real sandboxes on a real disk."""
 
 import asyncio
+import fcntl
 import os
 import platform
 import resource
 import signal
 import socket
+import termios
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,11 +19,13 @@ from holdfast.events import DenialKind, Reason
 from holdfast.process.child import owned_pids
 from holdfast.process.enclosed import first_child
 from holdfast.process.local import LocalProcess
+from holdfast.process.observers import ProcessStart
+from holdfast.process.output import OutputLog
 from holdfast.process.program import Launch
 from holdfast.process.sandboxes import Sandbox, Sandboxes, shared_sandboxes
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import ProcessLimits, StartParams
+from holdfast.protocol.process import Enforcement, ProcessLimits, StartParams
 from holdfast.protocol.sandbox import (
     DisabledProfile,
     ExternalProfile,
@@ -179,7 +183,9 @@ async def test_a_path_that_the_kernel_logs_is_in_the_verdict(
             assert isinstance(sandbox, Sandbox)
             child = await sandbox.start(Launch("/bin/sh", ["sh", "-c", script], str(ws)), {})
             params = program("sh", process_id=f"p{number}")
-            process = processes._adopt(params, child, sandbox.outcome(child))
+            process = processes._adopt(
+                ProcessStart(params), child, OutputLog(), sandbox.outcome(child)
+            )
             verdict = await closed(process)
             sandbox.close()
             assert verdict.denial is not None
@@ -188,6 +194,52 @@ async def test_a_path_that_the_kernel_logs_is_in_the_verdict(
                 break
 
     assert found == str(fifo)  # it spoke of `fifo` only
+
+
+async def test_nothing_is_left_of_a_command_in_a_sandbox(processes: LocalProcesses) -> None:
+    script = "sleep 60 >/dev/null 2>&1 & echo ready"
+    process = await start(processes, shell(script, sandbox=managed()))
+    first = first_child(process.pid)
+    assert first is not None
+    pidfd = os.pidfd_open(first)
+    assert (await closed(process)).exit_code == 0
+    assert not process.terminate(left=True)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(pidfd, ended.set)  # the kernel has killed all others before
+    async with asyncio.timeout(LIMIT):
+        await ended.wait()
+    loop.remove_reader(pidfd)
+    os.close(pidfd)
+
+
+async def test_a_termination_in_a_sandbox_reads_what_is_in_the_pipe_first(
+    processes: LocalProcesses,
+) -> None:
+    process = await start(processes, shell("echo out; exec sleep 60", sandbox=managed()))
+    process.hold_output(processes)
+    fd = process._pumps[0]._fd
+    await eventually(lambda: fcntl.ioctl(fd, termios.FIONREAD, bytes(4)) != bytes(4))
+    assert process.terminate(left=True, streams="keep")
+    assert (await closed(process)).reason is Reason.TERMINATED
+    assert output(process) == b"out\n"
+
+
+async def test_names_to_unset_are_not_there_in_a_sandbox(processes: LocalProcesses) -> None:
+    env = {"A": "1", "B": "2", "LD_LIBRARY_PATH": "/nowhere"}
+    params = program("/usr/bin/env", env=env, unset=["A", "LD_LIBRARY_PATH"], sandbox=managed())
+    process = await start(processes, params)
+    await closed(process)
+    assert sorted(output(process).split()) == [b"B=2", b"PWD=/"]  # which a sandbox always has
+
+
+async def test_a_summary_names_the_sandbox_and_what_it_enforces(processes: LocalProcesses) -> None:
+    process = await start(processes, program("/bin/true", sandbox=managed()))
+    summary = process.summary()
+    assert summary.sandbox_type == "linuxSeccomp"
+    assert summary.enforcement == process.enforcement
+    assert isinstance(summary.enforcement, Enforcement)
+    await closed(process)
 
 
 async def test_a_network_attempt_is_in_the_verdict(processes: LocalProcesses) -> None:

@@ -91,6 +91,22 @@ async def test_starts_at_the_same_time_wait_for_one_capture(
     assert home.sourced == 1
 
 
+async def test_what_is_to_be_unset_does_not_come_back_from_a_profile(
+    processes: LocalProcesses, home: Home
+) -> None:
+    home.profile('export FROM_PROFILE=yes DEPENDS="x${GIVEN-}"')
+    env = {"HOME": str(home.folder), "PATH": PATH, "GIVEN": "1"}
+    script = "echo ${FROM_PROFILE-none} ${GIVEN-none} $DEPENDS"
+    unset = ["FROM_PROFILE", "GIVEN"]
+    for number in ("1", "2"):
+        params = home.command(script, process_id=number, env=env, unset=unset)
+        assert await run(processes, params) == b"none none x\n"
+    # And what was captured without them is not for one that has them.
+    params = home.command(script, process_id="3", env=env)
+    assert await run(processes, params) == b"yes 1 x1\n"
+    assert home.sourced == 2
+
+
 @pytest.mark.requirement("snapshot.applies")
 async def test_a_command_that_is_none_of_that_shell_starts_at_once(
     processes: LocalProcesses, home: Home

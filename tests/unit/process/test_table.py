@@ -24,6 +24,7 @@ from holdfast.protocol.process import (
     ShellSnapshotParams,
     ShellSnapshotShell,
     StartMetadata,
+    ThreadId,
 )
 from holdfast.protocol.sandbox import DisabledProfile, SandboxContext
 from tests.unit.process.starting import (
@@ -86,6 +87,39 @@ async def test_a_policy_inherits_from_the_server(processes: LocalProcesses) -> N
         b"INHERITED=yes",
         b"S=1",
     ]
+
+
+async def test_names_to_unset_are_removed_after_all_else(processes: LocalProcesses) -> None:
+    policy = EnvPolicy(
+        inherit="all", ignore_default_excludes=True, exclude=[], set={"S": "1"}, include_only=[]
+    )
+    thread = ThreadId("00000000-0000-0000-0000-000000000001")
+    params = program(
+        "/usr/bin/env",
+        env={"E": "2", "e": "3", "EE": "4", "PATH": "/nowhere"},
+        env_policy=policy,
+        metadata=StartMetadata(thread_id=thread, tool_call_id="call"),
+        tty=True,
+        unset=[
+            "E",
+            "S",
+            "INHERITED",
+            "SHELL",
+            "PATH",
+            "CODEX_THREAD_ID",
+            "CODEX_TOOL_CALL_ID",
+            "x",
+        ],
+    )
+    process = launch(processes, params)
+    await closed(process)
+    assert sorted(output(process).split()) == [b"EE=4", b"e=3"]
+
+
+async def test_a_list_of_nothing_unsets_nothing(processes: LocalProcesses) -> None:
+    process = launch(processes, program("/usr/bin/env", env={"A": "1"}, unset=[]))
+    await closed(process)
+    assert output(process) == b"A=1\n"
 
 
 @pytest.mark.requirement("start.cwd.fallback-on-terminal", "start.cwd.missing-folder-on-pipes")
@@ -322,21 +356,6 @@ async def test_each_closed_process_is_kept_for_its_own_time() -> None:
     assert list(processes) == [lasting]
     processes.end(Reason.SERVER_STOPPING)
     assert await processes.wait_all_closed(LIMIT)
-
-
-async def test_the_owner_is_told_of_starts_and_ends() -> None:
-    told: list[tuple[str, str, int]] = []
-
-    def started(process: LocalProcess) -> None:
-        told.append(("started", process.process_id, process.log.next_seq))
-
-    def ended(process: LocalProcess) -> None:
-        assert process.log.closed
-        told.append(("ended", process.process_id, process.log.next_seq))
-
-    processes = LocalProcesses(started=started, ended=ended)
-    await closed(launch(processes, program("/bin/true")))
-    assert told == [("started", "p", 1), ("ended", "p", 3)]
 
 
 async def test_an_owner_that_ends_leaves_nothing_running(processes: LocalProcesses) -> None:

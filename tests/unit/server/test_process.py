@@ -3,6 +3,7 @@
 import base64
 import binascii
 import os
+import select
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast.errors import InvalidParams
 from holdfast.rpc.base64 import decode_base64
 from holdfast.server.app import Server
+from tests.unit.fakes import LIMIT
 from tests.unit.server.serving import Client
 
 SNAPSHOT: dict[str, Any] = {
@@ -274,6 +276,30 @@ async def test_a_signal_is_sent_by_its_name(client: Client) -> None:
     await client.start("/bin/cat", process_id="q", pipeStdin=True)
     assert await client.call("process/signal", processId="q", signal="SIGTERM") == {}
     assert (await client.hears("process/exited", 2))["exitCode"] == 143
+
+
+async def test_what_was_left_can_be_killed_while_a_process_is_retained(client: Client) -> None:
+    await client.start("/bin/sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!")
+    await client.hears("process/closed")
+    pidfd = os.pidfd_open(int(client.output()))
+    try:
+        asked = {"processId": "p", "left": True}
+        assert await client.call("process/terminate", processId="p") == {"running": False}
+        assert await client.call("process/terminate", **asked) == {"running": True}
+        assert select.select([pidfd], [], [], LIMIT)[0]
+        assert await client.call("process/terminate", **asked) == {"running": False}
+        asked["processId"] = "unknown"
+        assert await client.call("process/terminate", **asked) == {"running": False}
+    finally:
+        os.close(pidfd)
+
+
+async def test_another_word_for_the_streams_is_refused(client: Client) -> None:
+    await client.start("/bin/cat", pipeStdin=True)
+    code, text = await client.call("process/terminate", processId="p", streams="both")
+    assert code == -32602
+    assert "both" in text
+    assert (await client.call("process/list"))["processes"][0]["running"]
 
 
 @pytest.mark.requirement("terminate.kills", "terminate.unknown", "terminate.exited")

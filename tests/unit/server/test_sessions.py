@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.errors import InvalidRequest, SessionAttached, UnknownProcess
 from holdfast.events import Reason
-from holdfast.process.local import LocalProcess
 from holdfast.process.output import MAX_RETAINED_BYTES
 from holdfast.process.table import LocalProcesses
 from holdfast.server.delivery import DETACHED, UNDER_WAY
@@ -43,13 +42,9 @@ class Owner:
         return [message["method"] for message in self.messages]
 
 
-def make_processes(started: Callable[[LocalProcess], None]) -> LocalProcesses:
-    return LocalProcesses(started=started)
-
-
 @pytest.fixture
 async def sessions() -> AsyncIterator[Sessions]:
-    sessions = Sessions(make_processes)
+    sessions = Sessions(LocalProcesses)
     yield sessions
     await sessions.end_all(Reason.SERVER_STOPPING, grace=LIMIT)
 
@@ -247,7 +242,7 @@ async def test_a_detached_session_holds_what_fills_its_log_until_it_is_resumed(
 
 @pytest.mark.requirement("extension.hold-detached")
 async def test_a_process_that_ends_while_nobody_is_there_is_kept_as_long_as_its_session() -> None:
-    sessions = Sessions(lambda started: LocalProcesses(started=started, retention=0.01))
+    sessions = Sessions(lambda: LocalProcesses(retention=0.01))
     session = sessions.open(Owner(acknowledges=True))
     process = launch(session.processes, shell("echo out"))
     sessions.detach(session)
@@ -311,7 +306,7 @@ async def test_a_client_holds_one_process_and_no_other(sessions: Sessions) -> No
 
 @pytest.mark.requirement("session.expiry")
 async def test_a_session_nobody_comes_back_to_ends_with_its_processes() -> None:
-    sessions = Sessions(make_processes, expiry=0.0)
+    sessions = Sessions(LocalProcesses, expiry=0.0)
     session = sessions.open(Owner())
     process = launch(session.processes, shell("trap '' HUP TERM; sleep 60 & wait"))
     sessions.detach(session)
@@ -329,7 +324,7 @@ def test_a_session_is_kept_for_30_seconds() -> None:
 
 @pytest.mark.requirement("session.resume.resets-the-clock")
 async def test_a_session_that_was_resumed_does_not_end() -> None:
-    sessions = Sessions(make_processes, expiry=0.01)
+    sessions = Sessions(LocalProcesses, expiry=0.01)
     kept, left = sessions.open(Owner()), sessions.open(Owner())
     sessions.detach(kept)
     sessions.detach(left)

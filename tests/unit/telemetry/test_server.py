@@ -14,7 +14,7 @@ from holdfast.events import Reason, Verdict
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import StartParams
 from holdfast.server.app import Server
-from holdfast.server.watched import _Exit
+from holdfast.server.recording import _result
 from holdfast.transports.base import Transport
 from holdfast.transports.memory import connect_memory
 from tests.unit.telemetry.recorded import Recorded, attributes_of
@@ -150,8 +150,8 @@ async def test_a_process_that_was_to_end_is_recorded_as_terminated(
 
 def test_an_end_that_nobody_saw_is_recorded_as_unknown(recorded: Recorded) -> None:
     params = StartParams(process_id="p1", argv=["x"], cwd=PathUri.from_path("/"), env={}, tty=False)
-    listener = _Exit(recorded.telemetry.start(params).started())
-    listener.exited(1, Verdict(reason=Reason.LOST))
+    record = recorded.telemetry.start(params).started()
+    record.finish(_result(Verdict(reason=Reason.LOST)), None)
     assert recorded.values("exec_server_processes_finished_total") == {("unknown",): 1}
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.errors import SpawnFailed
 from holdfast.process.local import LocalProcess
+from holdfast.process.table import LocalProcesses
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import StartParams
 from holdfast.protocol.sandbox import (
@@ -18,7 +19,7 @@ from holdfast.protocol.sandbox import (
     SpecialPath,
     SpecialValue,
 )
-from holdfast.server.watched import WatchedProcesses
+from holdfast.server.recording import ProcessRecorder
 
 LIMIT = 5.0
 
@@ -55,12 +56,8 @@ def entry(path: Path, access: str) -> FileEntry:
 async def run(*entries: FileEntry, cwd: str = "/") -> list[tuple[object, ...]]:
     """Start something in a sandbox and wait for its end; what was told meanwhile."""
     recorder = Recorder()
-    processes = WatchedProcesses(
-        recorder,  # type: ignore[arg-type]  # as much of one as is needed
-        shell="/bin/sh",
-        started=lambda process: None,
-        retention=0.0,
-    )
+    observer = ProcessRecorder(recorder)  # type: ignore[arg-type]  # as much as is needed
+    processes = LocalProcesses(observers=[observer], retention=0.0)
     root = FileEntry(path=SpecialPath(value=SpecialValue(kind="root")), access="read")
     files = RestrictedFiles(entries=(root, *entries))
     params = StartParams(

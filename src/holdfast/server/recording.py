@@ -1,0 +1,48 @@
+"""Telemetry as an observer of processes; without a recorder, nobody imports this."""
+
+from weakref import WeakKeyDictionary
+
+from holdfast.errors import SpawnFailed
+from holdfast.events import Reason, Verdict
+from holdfast.process.local import LocalProcess
+from holdfast.process.observers import ProcessObserver, ProcessStart
+from holdfast.telemetry import ProcessRecord, StartRecord, Telemetry
+
+__all__ = ["ProcessRecorder"]
+
+
+class ProcessRecorder(ProcessObserver):
+    """Records how each start and each process ends; one serves all sessions of a server."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        # A start that is dropped before it runs takes its record along.
+        self._starts: WeakKeyDictionary[ProcessStart, StartRecord] = WeakKeyDictionary()
+        self._running: dict[LocalProcess, ProcessRecord] = {}
+
+    def preparing(self, start: ProcessStart) -> None:
+        self._starts[start] = self._telemetry.start(start.params)
+
+    def prepared(self, start: ProcessStart) -> None:
+        self._starts[start].prepared(start.preparation)
+
+    def started(self, start: ProcessStart, process: LocalProcess) -> None:
+        record = self._starts.pop(start)
+        self._running[process] = record.started(process.sandbox_type)
+
+    def failed(self, start: ProcessStart, error: BaseException) -> None:
+        record = self._starts.pop(start)
+        # A request that was refused before the spawn is not recorded (`StartRecord`).
+        if isinstance(error, SpawnFailed):
+            record.failed(start.sandbox_type)
+
+    def exited(self, process: LocalProcess, verdict: Verdict) -> None:
+        self._running.pop(process).finish(_result(verdict), verdict.exit_code)
+
+
+def _result(verdict: Verdict) -> str:
+    if verdict.exit_code is None:
+        return "unknown"
+    if verdict.reason not in (Reason.EXITED, Reason.SIGNALED):
+        return "terminated"
+    return "success" if verdict.exit_code == 0 else "error"
