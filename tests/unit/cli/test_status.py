@@ -5,9 +5,19 @@ import errno
 import pytest
 
 from holdfast.cli.status import Ended, of_verdict, refused
+from holdfast.client.refusal import start_refusals
 from holdfast.errors import HoldfastError, InvalidParams, RemoteError, SpawnFailed
 from holdfast.events import Reason, Verdict
 from holdfast.system_text import system_text
+
+
+def told(code: int, message: str, data: object = None) -> HoldfastError:
+    """Return what a client raises for a start that a server refused."""
+    try:
+        with start_refusals("p", "x"):
+            raise RemoteError(code, message, data)
+    except HoldfastError as error:
+        return error
 
 
 @pytest.mark.parametrize(
@@ -40,15 +50,13 @@ def _failed(number: int) -> SpawnFailed:
         ("x", _failed(errno.EMFILE), 125, "cannot start x: Too many open files"),
         (
             "x",
-            RemoteError(
-                -32603, 'Unable to spawn x because:\nNo viable candidates found in PATH "/a"'
-            ),
+            told(-32603, 'Unable to spawn x because:\nNo viable candidates found in PATH "/a"'),
             127,
             "x: command not found",
         ),
         (
             "x",
-            RemoteError(
+            told(
                 -32603,
                 "Unable to spawn x because:\n/a/x exists but is not executable.\n"
                 'No viable candidates found in PATH "/a"',
@@ -56,7 +64,7 @@ def _failed(number: int) -> SpawnFailed:
             126,
             "x: Permission denied",
         ),
-        ("x", RemoteError(-32603, system_text(errno.ENOENT)), 127, "x: command not found"),
+        ("x", told(-32603, system_text(errno.ENOENT)), 127, "x: command not found"),
         (
             "x",
             SpawnFailed("the sandbox could not be completed: denied", errno=errno.EACCES),
@@ -83,16 +91,16 @@ def test_a_command_that_cannot_start_tells_why(
 
 
 def test_on_a_server_the_folder_may_be_what_is_missing() -> None:
-    end = refused("x", RemoteError(-32603, system_text(errno.ENOENT)), cwd="/nowhere")
+    end = refused("x", told(-32603, system_text(errno.ENOENT)), cwd="/nowhere")
     assert (end.status, end.text) == (127, "x: command not found, or no folder /nowhere")
 
 
 def test_a_holdfast_server_tells_what_is_missing() -> None:
     data = {"kind": "spawnFailed", "errno": errno.ENOENT, "program": "x"}
-    end = refused("x", RemoteError(-32603, "whatever", data), cwd="/somewhere")
+    end = refused("x", told(-32603, "whatever", data), cwd="/somewhere")
     assert (end.status, end.text) == (127, "x: command not found")
     data["path"] = "file:///somewhere"
-    end = refused("x", RemoteError(-32603, "whatever", data), cwd="/somewhere")
+    end = refused("x", told(-32603, "whatever", data), cwd="/somewhere")
     assert (end.status, end.text) == (125, "cannot run in /somewhere: No such file or directory")
 
 

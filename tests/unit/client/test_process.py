@@ -234,12 +234,12 @@ async def test_the_exit_is_known_before_the_close_and_before_any_reader(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
     process = await started(client, peer)
-    assert process.verdict is None
+    before = process.verdict
     peer.output("p1", 1, b"a")
     peer.exited("p1", 2, 3)
     async with asyncio.timeout(5):
         verdict = await process.exited()
-    assert (verdict.exit_code, verdict) == (3, process.verdict)
+    assert (before, verdict.exit_code, verdict) == (None, 3, process.verdict)
     peer.closed("p1", 3)
     assert [event.seq for event in await all_events(process)] == [1, 2, 3]
 
