@@ -155,7 +155,6 @@ class ServerConnection:
 
     def resume_sending(self) -> None:
         self.paused = False
-        self.acknowledges = False
         self.turns.resume()
         self.bodies.resume()
         if self._session is not None:
