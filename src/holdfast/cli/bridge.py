@@ -15,6 +15,7 @@ import os
 import select
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.process.guardian import run_guarded
 from holdfast.transports.handover import (
@@ -56,7 +57,6 @@ def start_kept(work: "Callable[[int, Callable[[str], None], Keeping], int]") -> 
         return 1
     told, tell = os.pipe()
     if os.fork() == 0:
-        os.close(told)
         return _run_server(work, folder, token, tell)
     os.close(tell)
     folder.close()
@@ -85,9 +85,9 @@ def _run_server(
     """Be the guardian and, in a child of it, the server; both end here."""
     # What ssh or a terminal sends to the group or the session of this process stops there.
     os.setsid()
-    _replace_streams(0, 1)
+    _replace_streams(0)
     os.dup2(tell, 1)
-    os.close(tell)
+    _close_all_but(*STREAMS, folder.fileno())
 
     def serve(lifeline: int) -> int:
         from holdfast.server.kept import Keeping
@@ -135,6 +135,14 @@ def _read_token() -> str | None:
             return None
         line += byte
     return line.decode("ascii", "replace").strip()
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close what was inherited: others may wait to see the end of that, too."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            with suppress(OSError):  # the one that listed them is closed already
+                os.close(int(name))
 
 
 def _replace_streams(*numbers: int) -> None:

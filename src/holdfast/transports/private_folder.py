@@ -89,6 +89,10 @@ class PrivateFolder:
             raise UnusableFolder(f"{path} is open to other users (mode {mode:04o})")
         return cls(path, descriptor)
 
+    def fileno(self) -> int:
+        """Return its descriptor."""
+        return self._descriptor
+
     def entry(self, name: str) -> str:
         """
         Return a path to something in this very folder, whatever is at its path by now.
