@@ -6,14 +6,17 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.transports import handover
+from holdfast.transports.handover import HandoverFailed, hand_over
 from tests.e2e.wire import HOLDFAST, LIMIT, children, gone, is_alive, start_params
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
@@ -295,6 +298,35 @@ async def test_one_who_does_not_know_the_token_is_refused(bridge: Start) -> None
         assert await other.ended() == 1
         assert "no token came on stdin" in await other.errors()
     assert (await first.call("environment/status"))["status"] == "ready"
+
+
+async def test_peers_that_say_nothing_do_not_keep_others_out(bridge: Start) -> None:
+    first = await bridge("--keep")
+    await first.kept()
+    session = await first.initialize()
+    with ExitStack() as stack:
+        for _ in range(30):
+            silent = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            # Its path may be too long for an address.
+            folder = os.open(first.folder, os.O_RDONLY)
+            silent.connect(f"/proc/self/fd/{folder}/socket")
+            os.close(folder)
+        second = await attached(bridge, first)
+        assert await second.initialize(session) == session
+
+
+async def test_a_server_that_does_not_answer_is_not_called_gone(
+    bridge: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await bridge("--keep")
+    await first.kept()
+    _, server = first.server()
+    os.kill(server, signal.SIGSTOP)
+    monkeypatch.setattr(handover, "_ANSWER_LIMIT", 0.05)
+    with pytest.raises(HandoverFailed, match=r"cannot reach the server in .*: timed out") as caught:
+        hand_over(str(first.folder), first.token)
+    assert not caught.value.final
+    os.kill(server, signal.SIGCONT)
 
 
 async def test_one_that_ends_before_its_token_is_told_so(bridge: Start) -> None:

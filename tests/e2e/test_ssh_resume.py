@@ -236,6 +236,15 @@ async def test_nothing_is_left_after_a_close(ready: Host) -> None:
     assert named("ssh") == []
 
 
+async def test_nothing_is_left_after_a_close_in_the_middle_of_a_flood(ready: Host) -> None:
+    async with ssh_environment(ready.url, ssh=ready.ssh) as place:
+        running = await place.start("exec yes")
+        await first_line(running)
+        pids = server_pids(ready)
+    await all_gone(*pids)
+    assert servers(ready) == []
+
+
 async def test_a_close_while_ssh_is_down_leaves_no_ssh(ready: Host, tmp_path: Path) -> None:
     down, real = tmp_path / "down", " ".join(ready.ssh)
     with Fifo(tmp_path / "fifo") as fifo:

@@ -112,7 +112,10 @@ def _connect(path: str, token: str) -> int:
     try:
         control = hand_over(path, token)
     except (HandoverFailed, UnusableFolder) as error:
-        print(f"\n{MARK}gone\t{error}", flush=True)
+        if isinstance(error, HandoverFailed) and not error.final:
+            print(f"Error: {error}", file=sys.stderr)
+        else:
+            print(f"\n{MARK}gone\t{error}", flush=True)
         return 1
     print(f"\n{MARK}kept\t{path}\t{token}", flush=True)
     _replace_streams(*STREAMS)

@@ -98,9 +98,12 @@ class HandedStreams:
             self._loop.remove_reader(self._listening)
             self._loop.call_later(_ACCEPT_PAUSE, self._watch)
             return
-        if len(self._silent) >= _SILENT_PEERS or not peer_is_own_user(control):
+        if not peer_is_own_user(control):
             control.close()
             return
+        if len(self._silent) >= _SILENT_PEERS:
+            # The oldest goes: the client that comes back speaks at once.
+            self._give_up(next(iter(self._silent)))
         control.setblocking(False)
         self._silent[control] = self._loop.call_later(_SILENT_LIMIT, self._give_up, control)
         self._loop.add_reader(control, self._receive, control)

@@ -48,7 +48,12 @@ _ACCEPTED = b"accepted"
 
 
 class HandoverFailed(HoldfastError):
-    """There is no server that would take the streams; the text says why."""
+    """The streams were not taken; the text says why."""
+
+    def __init__(self, message: str, *, final: bool = True) -> None:
+        super().__init__(message)
+        self.final = final
+        """Whether another attempt is of no use."""
 
 
 def new_token() -> str:
@@ -88,7 +93,8 @@ def hand_over(path: str, token: str, streams: Sequence[int] = STREAMS) -> socket
         makes the server let go of them.
 
     Raises:
-        HandoverFailed: There is no such server, or it refused.
+        HandoverFailed: There is no such server, or it refused, or it does not answer.
+        UnusableFolder: The folder is missing, or not only this user's.
     """
     folder = None
     control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -106,7 +112,7 @@ def hand_over(path: str, token: str, streams: Sequence[int] = STREAMS) -> socket
         raise HandoverFailed(f"the server in {path} has ended") from error
     except OSError as error:
         control.close()
-        raise HandoverFailed(f"cannot reach the server in {path}: {error}") from error
+        raise HandoverFailed(f"cannot reach the server in {path}: {error}", final=False) from error
     except BaseException:
         control.close()
         raise
