@@ -138,6 +138,10 @@ class ConnectFailed(ConnectionLost):
     """The connection could not be made in the first place."""
 
 
+class ServerGone(ConnectFailed):
+    """The server that has the session was looked for and is no more: no retry will find it."""
+
+
 class InvalidConfig(HoldfastError):
     """What a person wrote down cannot be used; `advice` says what to do about it."""
 

@@ -177,7 +177,7 @@ async def test_streams_do_not_know_each_other(place: Place) -> None:
 
 
 async def test_output_that_is_gone_is_a_gap_for_who_takes_one(place: Place) -> None:
-    process = await start(place, shell("head -c 3000000 /dev/zero"))
+    process = await start(place, shell("head -c 12000000 /dev/zero"))  # more than is ever under way
     async with asyncio.timeout(2 * LIMIT):
         await process.wait()
         events = [event async for event in process.events(gaps=True)]

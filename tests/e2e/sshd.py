@@ -43,6 +43,8 @@ class Host:
     """The program with the options that lead there."""
     home: Path
     """Of the user there."""
+    runtime: Path
+    """The runtime directory of the user there: servers that outlive a connection are in it."""
 
     @property
     def url(self) -> str:
@@ -91,14 +93,15 @@ def host(folder: Path, *, path: str = OWN_PATH, shell: str | None = None) -> Ite
         shell: What to start for a session instead of the user's own shell.
     """
     need_ssh()
-    home = folder / "home"
+    home, runtime = folder / "home", folder / "run"
     home.mkdir()
+    runtime.mkdir(mode=0o700)
     for name in ("host_key", "key"):
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name))
     shutil.copy(folder / "key.pub", folder / "authorized_keys")
     if os.geteuid() == 0:
         _PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
-    server, port = _start(folder, home, path, shell)
+    server, port = _start(folder, f"HOME={home} PATH={path} XDG_RUNTIME_DIR={runtime}", shell)
     known = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {known}")
     (folder / "ssh_config").write_text(
@@ -112,7 +115,7 @@ def host(folder: Path, *, path: str = OWN_PATH, shell: str | None = None) -> Ite
         f"User {getpass.getuser()}\n"
     )
     try:
-        yield Host(port, ("ssh", "-F", str(folder / "ssh_config")), home)
+        yield Host(port, ("ssh", "-F", str(folder / "ssh_config")), home, runtime)
     finally:
         server.terminate()
         server.wait(2 * LIMIT)
@@ -120,9 +123,7 @@ def host(folder: Path, *, path: str = OWN_PATH, shell: str | None = None) -> Ite
         server.stderr.close()
 
 
-def _start(
-    folder: Path, home: Path, path: str, shell: str | None
-) -> tuple[subprocess.Popen[bytes], int]:
+def _start(folder: Path, variables: str, shell: str | None) -> tuple[subprocess.Popen[bytes], int]:
     for _ in range(5):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -139,8 +140,7 @@ def _start(
             "StrictModes no\n"
             "UsePAM no\n"
             "MaxStartups 100\n"
-            f"SetEnv HOME={home} PATH={path}\n"
-            + ("" if shell is None else f"ForceCommand {shell}\n")
+            f"SetEnv {variables}\n" + ("" if shell is None else f"ForceCommand {shell}\n")
         )
         sshd = _find("sshd")
         assert sshd is not None  # looked for above

@@ -16,6 +16,9 @@ _AUTH_MODES = ("capability-token", "signed-bearer-token")
 
 _SHELLS = ("bash", "zsh", "tcsh")
 
+_LONGEST_IDLE = 1e7
+"""Seconds, about four months; more than that is a mistake."""
+
 _RUN_ABOUT = """\
 Run a command in the foreground, here or on a server, as if there were nothing in
 between: its output, input, signals and window size are yours, and its exit status
@@ -84,6 +87,22 @@ def _add_serve(
         metavar="COUNT",
         type=_positive,
         help="requests of a connection that may wait at once; 1 keeps strict order",
+    )
+    serve.add_argument(
+        "--idle-exit",
+        metavar="SECONDS",
+        type=_seconds,
+        help="end after so long without a connection and without a session (default: never)",
+    )
+    serve.add_argument(
+        "--keep",
+        action="store_true",
+        help="with --listen stdio: outlive a lost connection, so that --attach finds the server",
+    )
+    serve.add_argument(
+        "--attach",
+        metavar="FOLDER",
+        help="with --listen stdio: be one more connection to a server that was started with --keep",
     )
     serve.add_argument(
         "--ws-auth", metavar="MODE", choices=_AUTH_MODES, help=" or ".join(_AUTH_MODES)
@@ -185,6 +204,13 @@ def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= _LONGEST_IDLE:
+        raise argparse.ArgumentTypeError(f"must be more than 0 and at most {_LONGEST_IDLE:g}")
     return value
 
 

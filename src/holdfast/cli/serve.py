@@ -6,16 +6,55 @@ import sys
 
 from holdfast.process.guardian import run_guarded
 
+TYPE_CHECKING = False  # loading `typing` for it would cost the guardian more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.server.kept import Keeping
+
 __all__ = ["serve"]
+
+_KEPT_IDLE = 10.0
+"""
+Seconds a kept server waits for the first connection, and after the end of its last session.
+
+Nobody can come back then: sessions have a time of their own, and count as use until it is over.
+"""
 
 
 def serve(options: argparse.Namespace) -> int:
     """Start a server, print its URL, and serve until a signal or the end of stdin."""
+    if options.keep or options.attach is not None:
+        return _serve_kept(options)
     # The guardian has all it needs: everything below is the server's alone.
-    return run_guarded(lambda lifeline: _serve(options, lifeline))
+    return run_guarded(lambda lifeline: _serve(options, lifeline, _announce))
 
 
-def _serve(options: argparse.Namespace, lifeline: int) -> int:
+def _serve_kept(options: argparse.Namespace) -> int:
+    """Let the standard streams be a connection to a server that outlives them."""
+    from holdfast.cli.bridge import attach, start_kept
+
+    if options.listen not in ("stdio", "stdio://"):
+        print("Error: --keep and --attach are for `--listen stdio`", file=sys.stderr)
+        return 1
+    if options.attach is not None:
+        if options.keep:
+            print("Error: --keep and --attach exclude each other", file=sys.stderr)
+            return 1
+        return attach(options.attach)
+    if options.idle_exit is None:
+        options.idle_exit = _KEPT_IDLE
+    return start_kept(
+        lambda lifeline, announce, keeping: _serve(options, lifeline, announce, keeping)
+    )
+
+
+def _serve(
+    options: argparse.Namespace,
+    lifeline: int,
+    announce: "Callable[[str], None]",
+    keeping: "Keeping | None" = None,
+) -> int:
     from holdfast.server.life import LifeOptions, StartFailed, live
 
     try:
@@ -36,9 +75,11 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
                 audience=options.ws_audience,
                 max_clock_skew=options.ws_max_clock_skew_seconds,
                 insecure_no_auth=options.insecure_no_auth,
+                idle_exit=options.idle_exit,
+                keeping=keeping,
             ),
             lifeline=lifeline,
-            announce=_announce,
+            announce=announce,
         )
     except StartFailed as error:
         print(f"Error: {error}", file=sys.stderr)

@@ -1,6 +1,9 @@
 """A command that serves on its standard streams: `ssh host holdfast serve --listen stdio`, …"""
 
+import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from holdfast.client.command_log import CommandLog
 from holdfast.client.kept import KeptCommand
@@ -52,6 +55,11 @@ class ServingCommand:
         """What it writes to, non-blocking; only until `speak`."""
         return self._kept.stdout
 
+    def say(self, line: str) -> None:
+        """Write a short line to its input; only until `speak`."""
+        with suppress(BrokenPipeError):  # it has ended, which its output tells, too
+            os.write(self._kept.stdin, f"{line}\n".encode())
+
     async def speak(self, accept: Callable[[Transport], Receiver]) -> Transport:
         """Exchange messages with it from here on."""
         self._transport = await connect_pipes(self._kept.stdout, self._kept.stdin, accept)
@@ -60,6 +68,12 @@ class ServingCommand:
     async def last_words(self) -> str | None:
         """The last line it wrote to its stderr, which may tell why it is of no use."""
         return await self._log.last_words()
+
+    async def wait(self, limit: float) -> None:
+        """Wait until it has ended by itself, for so many seconds at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._kept.wait()
 
     async def aclose(self) -> None:
         """End the command: by the end of its input, then by signals to its group."""

@@ -4,7 +4,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast.client.process import RemoteProcess
-from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, RemoteProtocolError
+from holdfast.errors import (
+    ConnectionLost,
+    HoldfastError,
+    RemoteError,
+    RemoteProtocolError,
+    ServerGone,
+)
 from holdfast.protocol import codes
 from holdfast.protocol.base import Base64, Empty
 from holdfast.protocol.methods import (
@@ -25,7 +31,7 @@ RECOVERY_LIMIT = 25.0
 """Seconds from the loss of a connection; a server keeps a session for 30."""
 
 RETRY_INTERVAL = 0.1
-"""Seconds between two attempts."""
+"""Seconds between two attempts, unless the target wants more."""
 
 _PROBE = "holdfast-start"
 """The id of the empty write that asks whether a process is there."""
@@ -49,7 +55,7 @@ async def recover(client: "ExecServerClient", session_id: str) -> "Link":
                 except HoldfastError as error:
                     if not worth_retrying(error):
                         raise
-                await asyncio.sleep(RETRY_INTERVAL)
+                await asyncio.sleep(max(RETRY_INTERVAL, client.target.retry_interval))
     except TimeoutError:
         raise ConnectionLost(f"recovery timed out after {RECOVERY_LIMIT:g}s") from None
 
@@ -59,7 +65,7 @@ def worth_retrying(error: HoldfastError) -> bool:
     if isinstance(error, RemoteError):
         # The server may not have noticed yet that the old connection is gone.
         return error.code == codes.SESSION_ATTACHED
-    return isinstance(error, ConnectionLost)
+    return isinstance(error, ConnectionLost) and not isinstance(error, ServerGone)
 
 
 async def _attempt(client: "ExecServerClient", session_id: str) -> "Link":

@@ -18,13 +18,16 @@ class Target(ABC):
 
     can_reconnect = True
 
+    retry_interval = 0.0
+    """Seconds between two attempts to reconnect, where that has to be more than usual."""
+
     @abstractmethod
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
         """
-        Make a connection.
+        Make a connection; the one before, if there was any, is lost.
 
         Raises:
-            ConnectFailed: With the reason.
+            ConnectFailed: With the reason; `ServerGone` if no other attempt can succeed.
         """
 
     async def last_words(self) -> str | None:

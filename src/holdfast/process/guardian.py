@@ -53,7 +53,12 @@ def guardian_pid() -> int | None:
     return _guardian if _guardian == os.getppid() else None
 
 
-def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signals] = ()) -> int:
+def run_guarded(
+    work: Callable[[int], int],
+    *,
+    forward: Collection[signal.Signals] = (),
+    release_stderr: bool = False,
+) -> int:
     """
     Fork, run `work` in the child and guard it from this process.
 
@@ -64,6 +69,8 @@ def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signal
             and the worker itself does nothing when it is sent one directly: a
             terminal sends its signals to both, and they must count once. Without
             any, the usual ones stop the worker, with a limit on the time it takes.
+        release_stderr: Let go of stderr, too, in the guardian: whoever reads it must
+            see its end while the worker still runs.
 
     Returns:
         In the child what `work` returned; in the guardian the child's exit status,
@@ -99,7 +106,7 @@ def run_guarded(work: Callable[[int], int], *, forward: Collection[signal.Signal
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return work(lifeline)
     os.close(lifeline)
-    _let_go_of_streams()
+    _let_go_of_streams(3 if release_stderr else 2)
     status = _guard(worker, awaited, held if forward else None)
     if restore_terminal is not None and os.WIFSIGNALED(status):
         restore_terminal()
@@ -192,11 +199,11 @@ def _fill_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
 
 
-def _let_go_of_streams() -> None:
+def _let_go_of_streams(count: int) -> None:
     """Whoever reads the worker's output must see its end when the worker ends."""
     null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
+    for fd in range(count):
+        os.dup2(null, fd)
     os.close(null)
 
 

@@ -6,8 +6,9 @@ process of its own.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from holdfast.events import Reason
 from holdfast.filesystem.local import LocalFileSystem
@@ -28,6 +29,9 @@ from holdfast.server.sessions import Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
 from holdfast.telemetry import ServerRecord, Telemetry
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
+
+if TYPE_CHECKING:
+    from holdfast.server.kept import Keeping
 
 __all__ = ["Server"]
 
@@ -142,6 +146,27 @@ class Server:
             url = f"ws://{host}:{port}"
         self._stack.callback(listening.close)
         return url
+
+    def take_streams(self, keeping: "Keeping", end: Callable[[], None]) -> None:
+        """
+        Serve connections on streams that other processes hand over, until the end.
+
+        Args:
+            keeping: Where they are handed over.
+            end: Called when the client needs the server no more.
+
+        Raises:
+            OSError: The socket cannot be had.
+        """
+        from holdfast.server.kept import HandedStreams
+
+        streams = HandedStreams(keeping, accept=self.accept, tasks=self._tasks, end=end)
+        self._stack.callback(streams.close)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is neither a connection nor a session that could be resumed."""
+        return not self.state.connections and not len(self.state.sessions)
 
     def _make_processes(self) -> LocalProcesses:
         return LocalProcesses(

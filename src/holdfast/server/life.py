@@ -7,6 +7,7 @@ import resource
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,12 +26,18 @@ from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
 from holdfast.transports.base import Receiver, Transport
 
+if TYPE_CHECKING:
+    from holdfast.server.kept import Keeping
+
 __all__ = ["LifeOptions", "StartFailed", "live"]
 
 logger = logging.getLogger(__name__)
 
 _REAP_INTERVAL = 2.0
 """Seconds between two looks for orphans that ended."""
+
+_IDLE_LOOK = 1.0
+"""Seconds between two looks whether anybody uses the server, at most."""
 
 _ORPHANED_GRACE = 2.0
 """Seconds between the request to end and the kill, when the guardian was killed."""
@@ -53,6 +60,10 @@ class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     audience: str | None = None
     max_clock_skew: int | None = None
     insecure_no_auth: bool = False
+    idle_exit: float | None = None
+    """Seconds without a connection and a session after which the server ends; None: never."""
+    keeping: "Keeping | None" = None
+    """Where streams are handed over; only for `stdio`, whose own streams are then not used."""
 
 
 def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]) -> int:
@@ -62,7 +73,8 @@ def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]
     Args:
         options: What the command line said.
         lifeline: Readable when the guardian is gone.
-        announce: Called with the URL once connections are accepted; not on stdio.
+        announce: Called with the URL once connections are accepted; not on stdio, but
+            with the folder of a server that streams are handed to.
 
     Returns:
         The exit status.
@@ -92,6 +104,8 @@ def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]
             f"listening on {where.host} without auth would let anyone who can reach it run"
             " commands; add `--ws-auth …`, or `--insecure-no-auth` if that is really wanted"
         )
+    if options.idle_exit is not None and where.kind == "stdio" and options.keeping is None:
+        raise StartFailed("--idle-exit is for a listener, and for stdio only with --keep")
     raise_descriptor_limit()
     # For all that is started here (sandbox spec 6): what crashes leaves no copy of its memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -139,11 +153,14 @@ async def _serve(
     server = Server(
         concurrent_requests=options.concurrent_requests or DEFAULT_CONCURRENT_REQUESTS,
         telemetry=telemetry,
-        resumable=where.kind != "stdio",
+        resumable=where.kind != "stdio" or options.keeping is not None,
     )
     async with server:
         try:
-            if where.kind == "stdio":
+            if options.keeping is not None:
+                server.take_streams(options.keeping, stopped.set)
+                announce(options.keeping.folder.path)
+            elif where.kind == "stdio":
                 await _serve_stdio(server, stopped)
             else:
                 url = await server.listen(where, check)
@@ -155,6 +172,8 @@ async def _serve(
         gc.collect()
         gc.freeze()
         loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
+        if options.idle_exit is not None:
+            _end_when_idle(server, options.idle_exit, stopped)
         if logger.isEnabledFor(logging.WARNING):  # somebody reads it
             await asyncio.gather(stopped.wait(), loop.run_in_executor(None, _look_at_sandboxes))
         else:
@@ -198,6 +217,25 @@ class _StopAtEnd:
     def lost(self, reason: str) -> None:
         self._inner.lost(reason)
         self._stopped.set()
+
+
+def _end_when_idle(server: Server, limit: float, stopped: asyncio.Event) -> None:
+    """Stop the server once nobody has used it for `limit` seconds, counted from now on."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit
+
+    def look() -> None:
+        nonlocal deadline
+        now = loop.time()
+        if not server.is_idle:
+            deadline = now + limit
+        elif now >= deadline:
+            logger.info("nobody has used this server for %gs: it ends", limit)
+            stopped.set()
+            return
+        loop.call_later(min(_IDLE_LOOK, limit), look)
+
+    look()
 
 
 def _reap_orphans(loop: asyncio.AbstractEventLoop) -> None:

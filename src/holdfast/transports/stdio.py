@@ -10,7 +10,7 @@ from contextlib import suppress
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.lines import LineTransport, WriteSide
 
-__all__ = ["connect_pipes", "serve_stdio"]
+__all__ = ["connect_pipes", "serve_descriptors", "serve_stdio"]
 
 
 async def serve_stdio(accept: Callable[[Transport], Receiver]) -> Transport:
@@ -25,6 +25,13 @@ async def serve_stdio(accept: Callable[[Transport], Receiver]) -> Transport:
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)
+    return await serve_descriptors(incoming, outgoing, accept)
+
+
+async def serve_descriptors(
+    incoming: int, outgoing: int, accept: Callable[[Transport], Receiver]
+) -> Transport:
+    """Serve one connection on two descriptors of any kind, which belong to it from here on."""
     if not _is_pipe(incoming):
         reader, writer = os.pipe()
         _copy_in_thread(incoming, writer)

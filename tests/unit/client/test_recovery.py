@@ -6,12 +6,13 @@ import pytest
 
 from holdfast.client import recovery
 from holdfast.client.client import ExecServerClient
-from holdfast.errors import ConnectionLost, HoldfastError, RemoteError
+from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, ServerGone
 from holdfast.events import Closed, Exited, Gap, LimitKind, Reason, Verdict
 from holdfast.protocol.envelope import Request
 from holdfast.protocol.process import OutputChunk
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.testing.scripted import SESSION_ID
+from holdfast.transports.base import Transport
 from tests.unit.client.script import (
     all_events,
     meanwhile,
@@ -86,6 +87,46 @@ async def test_a_server_that_cannot_be_reached_is_tried_again(
     peer.cut()
     await works(client, await server.peer(1))
     assert server.refused == 3
+
+
+async def test_a_server_that_is_gone_is_not_tried_again(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = await started(client, peer)
+    attempts = 0
+
+    async def open_nothing(accept: object) -> Transport:
+        nonlocal attempts
+        attempts += 1
+        raise ServerGone("it is no more")
+
+    monkeypatch.setattr(server, "open", open_nothing)
+    peer.cut()
+    with pytest.raises(ConnectionLost, match=r"failed to resume .*: it is no more"):
+        await process.wait()
+    assert attempts == 1
+
+
+async def test_a_target_may_want_more_time_between_attempts(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("holdfast.client.recovery.asyncio.sleep", sleep)
+    monkeypatch.setattr(server, "retry_interval", 7.0)
+    server.refusing = 2
+    peer.cut()
+    await server.peer(1)
+    assert slept == [7.0, 7.0]
 
 
 @pytest.mark.requirement("client.recovery.retryable")

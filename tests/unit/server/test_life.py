@@ -1,9 +1,13 @@
 """What a server does beside serving."""
 
+import asyncio
+from typing import cast
+
 import pytest
 
 from holdfast.process import sandboxes
 from holdfast.server import life
+from holdfast.server.app import Server
 
 
 def test_a_look_at_the_machine_that_fails_does_not_end_a_server(
@@ -18,3 +22,53 @@ def test_a_look_at_the_machine_that_fails_does_not_end_a_server(
 
     assert "what can be enforced here could not be found out" in caplog.text
     assert "nobody thought of this" in caplog.text
+
+
+class _Used:
+    """A server that is in use until the test says so."""
+
+    def __init__(self) -> None:
+        self.idle = False
+        self.looks = 0
+        self.looked = asyncio.Event()
+
+    @property
+    def is_idle(self) -> bool:
+        self.looks += 1
+        if self.looks >= 5:
+            self.looked.set()
+        return self.idle
+
+
+async def test_only_a_server_that_nobody_uses_ends_by_itself() -> None:
+    server, stopped = _Used(), asyncio.Event()
+    life._end_when_idle(cast(Server, server), 0.01, stopped)
+    async with asyncio.timeout(5):
+        await server.looked.wait()
+        assert not stopped.is_set()
+        server.idle = True
+        await stopped.wait()
+
+
+async def test_a_session_that_can_be_resumed_is_a_use() -> None:
+    async with Server(session_expiry=0.05) as server:
+        stopped = asyncio.Event()
+        session = server.state.sessions.open(_Owner())
+        server.state.sessions.detach(session)
+        assert not server.is_idle
+        life._end_when_idle(server, 0.01, stopped)
+        async with asyncio.timeout(5):
+            await stopped.wait()
+        assert len(server.state.sessions) == 0
+
+
+class _Owner:
+    """A connection that is of no interest."""
+
+    paused = False
+
+    def send(self, message: bytes) -> None:
+        """Nobody reads it."""
+
+    def send_parts(self, parts: object) -> None:
+        """Nobody reads it."""

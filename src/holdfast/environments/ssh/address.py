@@ -16,6 +16,9 @@ PRIVATE_FOLDER = ".local/share/holdfast/deployed"
 SERVE = ("serve", "--listen", "stdio")
 """What a `holdfast` on a host is asked to do."""
 
+_ALIVE = ("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=2")
+"""A host that cannot be reached any more is noticed within 30 seconds."""
+
 _WITH_VALUE = "BbcDEeFIiJLlmOoPpQRSWw"
 """Options of ssh that take a value, in the same word or in the next."""
 
@@ -79,8 +82,9 @@ class SshAddress:
 
     def argv(self, command: str) -> list[str]:
         """The command that runs one there; `command` is a line for the shell of that user."""
-        # Ours would end with us, and with it whatever else had come to use it.
-        mine = ["-o", "ControlMaster=no", "-T"]
+        # A master of ours would end with us, and with it whatever else had come to use it.
+        # Of an option that is there twice the first counts: what the user gave wins.
+        mine = ["-o", "ControlMaster=no", "-T", *_ALIVE]
         return [*self.ssh, *mine, "--", self.destination, command]
 
 
@@ -90,6 +94,17 @@ class SshCommand:
 
     address: SshAddress
     arguments: tuple[str, ...] = SERVE
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether it serves on its streams, so that its server can be had to outlive them."""
+        if self.arguments[:1] not in (("serve",), ("exec-server",)):
+            return False
+        options = " ".join(self.arguments[1:]).replace("=", " ").split()
+        at = options.index("--listen") if "--listen" in options else len(options)
+        return options[at + 1 : at + 2] in (["stdio"], ["stdio://"]) and not (
+            {"--keep", "--attach"} & set(options)
+        )
 
     @classmethod
     def of_argv(cls, argv: Sequence[str]) -> "SshCommand | None":

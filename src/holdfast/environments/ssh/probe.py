@@ -6,16 +6,32 @@ one argument: the shell of a user may be any, and all of them agree on text in s
 quotes. So there are no single quotes in it, no newlines and no exclamation marks.
 """
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from holdfast.environments.ssh.address import PRIVATE_FOLDER
+from holdfast.transports.handover import MARK
 
-__all__ = ["MARK", "Missing", "Ready", "launch_line", "read_report", "removal_line"]
+__all__ = [
+    "MARK",
+    "Gone",
+    "Kept",
+    "Missing",
+    "Once",
+    "Ready",
+    "Report",
+    "launch_line",
+    "read_report",
+    "removal_line",
+]
 
-MARK = "@holdfast "
-"""Begins the one line that is for us; start-up files of a shell may print others before it."""
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._-]+")
+"""A path that means the same to every shell."""
+
+_TOKEN = re.compile(r"[0-9a-f]+")
 
 _ABOUT = (
     "import sys, sysconfig; v = sys.version_info;"
@@ -29,7 +45,7 @@ if [ -x "$d" ]; then p=$d;
 else p=$(command -v holdfast 2>/dev/null);
 if [ "$("${{p:-false}}" --version 2>/dev/null)" = "holdfast {version}" ]; then :; else p=; fi;
 fi;
-if [ -n "$p" ]; then printf "\\n{mark}ready\\t%s\\n" "$p"; exec "$p" "$@"; fi;
+if [ -n "$p" ]; then printf "\\n{mark}ready\\t%s\\n" "$p"; {run} fi;
 old=;
 for n in python3 python3.11 python3.12 python3.13 python3.14 python3.15; do
 p=$(command -v $n 2>/dev/null) || continue;
@@ -40,6 +56,15 @@ if [ -z "$old" ]; then old="$p is $("$p" --version 2>&1)"; fi;
 done;
 printf "\\n{mark}missing\\t%s\\t%s\\t\\t%s\\n" "$(uname -sm)" "$HOME" "$old"; exit 3
 """
+
+_RUN = 'exec "$p" "$@";'
+
+_RUN_KEPT = """
+"$p" "$@" --keep; s=$?;
+if [ $s -ne 2 ]; then exit $s; fi;
+printf "\\n{mark}once\\n"; exec "$p" "$@";
+"""
+"""An older `holdfast` does not know the option, and ends with status 2 before it reads anything."""
 
 _REMOVE = """
 d="$HOME/{folder}";
@@ -58,6 +83,28 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Its server outlives the connection."""
+
+    folder: str
+    """Where the next connection finds the server."""
+    token: str
+    """What the next connection has to say first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Its server ends with the connection, since it is too old for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The server that was started before cannot be reached."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Missing:
     """There is none of the version that is wanted."""
 
@@ -73,9 +120,21 @@ class Missing:
     """What modules it can load that are not written in Python."""
 
 
-def launch_line(version: str, arguments: Sequence[str]) -> str:
-    """The command line that starts a `holdfast` of this version with these arguments."""
+Report: TypeAlias = Ready | Missing | Kept | Once | Gone
+"""What a host says in one line."""
+
+
+def launch_line(version: str, arguments: Sequence[str], *, keep: bool = False) -> str:
+    """
+    Return the command line that starts a `holdfast` of this version with these arguments.
+
+    Args:
+        version: The only one that will do.
+        arguments: Of `holdfast`.
+        keep: Add the option that has the server outlive the connection, if it is known there.
+    """
     script = _LAUNCH.format(
+        run=_RUN_KEPT.format(mark=MARK) if keep else _RUN,
         folder=PRIVATE_FOLDER,
         version=version,
         mark=MARK,
@@ -91,11 +150,17 @@ def removal_line() -> str:
     return shlex.join(["sh", "-c", _one_line(script)])
 
 
-def read_report(line: str) -> Ready | Missing | None:
-    """What the line after the mark says; nothing if it is not as it should be."""
+def read_report(line: str) -> Report | None:
+    """Return what the line after the mark says; None if it is not as it should be."""
     match line.removeprefix(MARK).split("\t"):
         case ["ready", program]:
             return Ready(program)
+        case ["kept", folder, token] if _PLAIN_PATH.fullmatch(folder) and _TOKEN.fullmatch(token):
+            return Kept(folder, token)
+        case ["once"]:
+            return Once()
+        case ["gone", why]:
+            return Gone(why)
         case ["missing", system, home, "", about]:
             return Missing(system, home, None, about)
         case ["missing", system, home, python, version, soabi]:

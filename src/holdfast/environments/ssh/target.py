@@ -2,6 +2,18 @@
 A host behind `ssh`: one connection starts the right `holdfast` there and speaks to it.
 
 Where there is none of this version, it can be installed first, with consent (`deploy.py`).
+
+The server on the host outlives the connection (`holdfast serve --listen stdio --keep`). When
+ssh is lost, the next one reaches the same server, so the session can be resumed:
+
+    first connection                           next connection
+    ssh host sh -c '... serve --keep'          ssh host sh -c '... serve --attach FOLDER'
+    <- @holdfast ready PROGRAM                 <- @holdfast ready PROGRAM
+                                               -> TOKEN
+    <- @holdfast kept FOLDER TOKEN             <- @holdfast kept FOLDER TOKEN   (or: gone WHY)
+    -> initialize                              -> initialize, with the session to resume
+    ...                                        ...
+    (lost)                                     -> @holdfast end                 (closed for good)
 """
 
 import asyncio
@@ -13,9 +25,20 @@ from holdfast._version import __version__
 from holdfast.client.command import ServingCommand
 from holdfast.client.target import CommandTarget, Target
 from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
-from holdfast.environments.ssh.probe import MARK, Missing, Ready, launch_line, read_report
-from holdfast.errors import ConnectFailed
+from holdfast.environments.ssh.probe import (
+    MARK,
+    Gone,
+    Kept,
+    Missing,
+    Once,
+    Ready,
+    Report,
+    launch_line,
+    read_report,
+)
+from holdfast.errors import ConnectFailed, ServerGone
 from holdfast.transports.base import Receiver, Transport
+from holdfast.transports.handover import END
 
 if TYPE_CHECKING:
     from holdfast.environments.environment import Environment
@@ -25,6 +48,12 @@ __all__ = ["SshTarget", "program_target", "ssh_environment"]
 
 CONNECT_TIMEOUT = 30.0
 """Seconds from the start of ssh until the shell of the host has answered."""
+
+RETRY_INTERVAL = 1.0
+"""Seconds between two attempts to reach a host again: each one is a process and a login."""
+
+_END_LIMIT = 5.0
+"""Seconds in which a host has to end its server, and with it the connection, when it is told to."""
 
 _NOISE_LIMIT = 64 << 10
 """Bytes that start-up files of a shell may print before our line."""
@@ -83,9 +112,14 @@ def program_target(
 
 
 class SshTarget(Target):
-    """A `holdfast` on a host, which serves one connection; it cannot be resumed."""
+    """
+    A `holdfast` on a host, whose server is this target's alone.
 
-    can_reconnect = False
+    The server outlives a lost connection, and `open` reaches the same one again, until
+    `aclose`. A far side that is too old for that serves one connection.
+    """
+
+    retry_interval = RETRY_INTERVAL
 
     def __init__(
         self,
@@ -101,19 +135,51 @@ class SshTarget(Target):
         """The one that serves on the host, once there is a connection."""
         self.installed = False
         """Whether it had to be installed for that."""
-        self._argv = self.address.argv(launch_line(__version__, command.arguments or SERVE))
+        self.can_reconnect = False
+        """Whether the host has a server that can be reached again; known after `open`."""
+        self._arguments = command.arguments or SERVE
+        self._keep = SshCommand(self.address, self._arguments).can_keep
         self._install = install
         self._timeout = timeout
         self._env = env
         self._cwd = cwd
         self._command: ServingCommand | None = None
+        self._reports = _Reports()
+        # The server to come back to, from the first connection until `aclose`.
+        self._kept: Kept | None = None
+        self._farewell: _Farewell | None = None
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        await self._drop_command()
+        try:
+            await self._connect()
+            assert self._command is not None  # it has just been launched
+            if self._kept is None:
+                return await self._command.speak(accept)
+            return await self._command.speak(lambda it: accept(self._ending(it)))
+        except BaseException:
+            await self._drop_command()  # nobody else would before the next attempt
+            raise
+
+    async def last_words(self) -> str | None:
+        return None if self._command is None else await self._command.last_words()
+
+    async def aclose(self) -> None:
+        """End the connection and, if there is one, the server on the host."""
+        self._kept = None
+        if self._command is not None and self._farewell is not None and self._farewell.said:
+            # ssh ends when the server has, with all that it ran.
+            await self._command.wait(_END_LIMIT)
+        await self._drop_command()
+
+    async def _connect(self) -> None:
+        """Start ssh, and have it reach a server there: that of before, or a new one."""
+        before = self._kept
         found = await self._launch()
-        if isinstance(found, Missing):
+        if isinstance(found, Missing) and before is None:
             from holdfast.environments.ssh.deploy import offer  # seldom needed
 
-            await self.aclose()
+            await self._drop_command()
             if await offer(self.address, found, self._install) is None:
                 raise ConnectFailed(
                     f"holdfast {__version__} is not on {self.address.destination};"
@@ -121,29 +187,53 @@ class SshTarget(Target):
                 )
             self.installed = True
             found = await self._launch()
+            if isinstance(found, Missing):
+                raise ConnectFailed(
+                    f"holdfast {__version__} was installed on {self.address.destination},"
+                    " but is not found there"
+                )
         if isinstance(found, Missing):
-            raise ConnectFailed(
-                f"holdfast {__version__} was installed on {self.address.destination},"
-                " but is not found there"
-            )
+            raise ServerGone(f"holdfast is not on {self.address.destination} any more")
         self.program = found.program
-        assert self._command is not None  # it has just been launched
-        return await self._command.speak(accept)
+        if self._keep:
+            await self._find_server(before)
 
-    async def last_words(self) -> str | None:
-        return None if self._command is None else await self._command.last_words()
-
-    async def aclose(self) -> None:
-        command, self._command = self._command, None
-        if command is not None:
-            await command.aclose()
+    async def _find_server(self, before: Kept | None) -> None:
+        """Hear which server has been started or, after a lost connection, reached."""
+        assert self._command is not None  # just launched
+        if before is not None:
+            self._command.say(before.token)
+        match await self._report():
+            case Kept() as kept:
+                self._kept = kept
+                self.can_reconnect = True
+            case Once() if before is None:
+                self.can_reconnect = False
+            case Gone(why):
+                raise ServerGone(f"the server on {self.address.destination} is gone: {why}")
+            case _:
+                raise await self._failed("it says nothing about its server")
 
     async def _launch(self) -> Ready | Missing:
         """Start ssh and wait for what the host says first."""
-        self._command = await ServingCommand.start(self._argv, env=self._env, cwd=self._cwd)
+        if self._kept is None:
+            line = launch_line(__version__, self._arguments, keep=self._keep)
+        else:
+            line = launch_line(__version__, (*SERVE, "--attach", self._kept.folder))
+        argv = self.address.argv(line)
+        self._command = await ServingCommand.start(argv, env=self._env, cwd=self._cwd)
+        self._reports = _Reports()
+        report = await self._report()
+        if not isinstance(report, Ready | Missing):
+            raise await self._failed("something else answered")
+        return report
+
+    async def _report(self) -> Report:
+        """Wait for the next line that is for us."""
+        assert self._command is not None  # it is what we listen to
         try:
             async with asyncio.timeout(self._timeout):
-                report = await _first_report(self._command.stdout)
+                report = await self._reports.next(self._command.stdout)
         except TimeoutError:
             raise await self._failed(f"no answer within {self._timeout:g}s") from None
         if report is None:
@@ -154,28 +244,69 @@ class SshTarget(Target):
         words = await self.last_words()
         return ConnectFailed(f"cannot connect to {self.address.destination}: {words or why}")
 
+    async def _drop_command(self) -> None:
+        """End ssh, if it runs; the server on the host stays for a while."""
+        command, self._command = self._command, None
+        self._farewell = None
+        if command is not None:
+            await command.aclose()
 
-async def _first_report(stdout: int) -> Ready | Missing | None:
-    """The first line that is for us; nothing if there is an end, or too much else, before it."""
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    loop.add_reader(stdout, readable.set)
-    heard = b""
-    try:
-        while len(heard) < _NOISE_LIMIT:
-            await readable.wait()
-            readable.clear()
-            try:
-                # Nothing follows our line until we have spoken, so nothing is taken away.
-                data = os.read(stdout, 4096)
-            except BlockingIOError:
-                continue
-            if not data:
-                return None
-            heard += data
-            for line in heard.split(b"\n")[:-1]:
-                if line.startswith(MARK.encode()):
-                    return read_report(line.decode("utf-8", "replace").rstrip("\r"))
-    finally:
-        loop.remove_reader(stdout)
-    return None
+    def _ending(self, transport: Transport) -> "_Farewell":
+        self._farewell = _Farewell(transport)
+        return self._farewell
+
+
+class _Farewell:
+    """A transport that tells the server when it is closed for good; not when it is aborted."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.kind = inner.kind
+        self.label = inner.label
+        self.send = inner.send
+        self.send_parts = inner.send_parts
+        self.pause_receiving = inner.pause_receiving
+        self.resume_receiving = inner.resume_receiving
+        self.abort = inner.abort
+        self.said = False
+        self._inner = inner
+
+    def close(self) -> None:
+        self.said = True
+        self._inner.send(END)
+        self._inner.close()
+
+
+class _Reports:
+    """Reads the lines that are for us, before the protocol begins."""
+
+    def __init__(self) -> None:
+        self._heard = b""
+        self._noise = 0
+
+    async def next(self, stdout: int) -> Report | None:
+        """Return the next one; None if there is an end, or too much else, before it."""
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(stdout, readable.set)
+        try:
+            while self._noise < _NOISE_LIMIT:
+                line, newline, rest = self._heard.partition(b"\n")
+                if newline:
+                    self._heard = rest
+                    if line.startswith(MARK.encode()):
+                        return read_report(line.decode("utf-8", "replace").rstrip("\r"))
+                    continue
+                await readable.wait()
+                readable.clear()
+                try:
+                    # Nothing follows our lines until we have spoken, so nothing is taken away.
+                    data = os.read(stdout, 4096)
+                except BlockingIOError:
+                    continue
+                if not data:
+                    return None
+                self._heard += data
+                self._noise += len(data)
+        finally:
+            loop.remove_reader(stdout)
+        return None

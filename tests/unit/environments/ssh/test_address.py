@@ -114,3 +114,30 @@ def test_an_ssh_that_starts_a_holdfast_is_known(
 )
 def test_anything_else_is_taken_as_it_is(argv: list[str]) -> None:
     assert SshCommand.of_argv(argv) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "can"),
+    [
+        (SERVE, True),
+        (("exec-server", "--listen=stdio://"), True),
+        (("serve", "--concurrent-requests", "1", "--listen", "stdio"), True),
+        (("serve", "--listen", "ws://127.0.0.1:0"), False),
+        (("serve", "--listen"), False),
+        (("serve",), False),
+        ((*SERVE, "--keep"), False),
+        ((*SERVE, "--attach", "/x"), False),
+        (("doctor",), False),
+        ((), False),
+    ],
+)
+def test_only_a_server_on_its_streams_can_outlive_them(
+    arguments: tuple[str, ...], can: bool
+) -> None:
+    assert SshCommand(SshAddress("dev"), arguments).can_keep is can
+
+
+def test_an_option_of_the_user_comes_before_ours() -> None:
+    argv = SshAddress("dev", ("ssh", "-o", "ServerAliveInterval=3")).argv("true")
+    found = [word for word in argv if word.startswith("ServerAliveInterval=")]
+    assert found == ["ServerAliveInterval=3", "ServerAliveInterval=10"]

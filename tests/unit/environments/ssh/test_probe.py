@@ -10,15 +10,22 @@ import pytest
 
 from holdfast.environments.ssh.probe import (
     MARK,
+    Gone,
+    Kept,
     Missing,
+    Once,
     Ready,
+    Report,
     launch_line,
     read_report,
     removal_line,
 )
 
 
-@pytest.mark.parametrize("line", [launch_line("1.0", ["serve"]), removal_line()])
+@pytest.mark.parametrize(
+    "line",
+    [launch_line("1.0", ["serve"]), launch_line("1.0", ["serve"], keep=True), removal_line()],
+)
 def test_every_shell_reads_the_line_the_same_way(line: str) -> None:
     script = shlex.split(line)[2]
     assert not set(script) & set("'!\n")
@@ -33,11 +40,20 @@ def test_every_shell_reads_the_line_the_same_way(line: str) -> None:
             f"{MARK}missing\tLinux x\t/root\t/usr/bin/python3\t3.11.2\tcpython-311",
             Missing("Linux x", "/root", "/usr/bin/python3", "3.11.2", "cpython-311"),
         ),
+        (
+            f"{MARK}kept\t/run/user/1/holdfast-1-a\tc0ffee",
+            Kept("/run/user/1/holdfast-1-a", "c0ffee"),
+        ),
+        (f"{MARK}kept\t/run/$(reboot)\tc0ffee", None),
+        (f"{MARK}kept\t/run/x\t; reboot", None),
+        (f"{MARK}kept\t/run/x", None),
+        (f"{MARK}once", Once()),
+        (f"{MARK}gone\tit has ended", Gone("it has ended")),
         (f"{MARK}something else", None),
         (f"{MARK}", None),
     ],
 )
-def test_a_report_is_read(line: str, report: Ready | Missing | None) -> None:
+def test_a_report_is_read(line: str, report: Report | None) -> None:
     assert read_report(line) == report
 
 
@@ -74,6 +90,22 @@ def test_one_on_the_path_has_to_be_of_the_same_version(tmp_path: Path) -> None:
     assert isinstance(report, Missing)
     assert report.home == str(tmp_path)
     assert report.python is not None
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ('echo "$@"', "serve a b --keep\n"),
+        ('[ "$3" ] && exit 1; echo "$@"', ""),
+        ('[ "$3" ] && exit 2; echo "$@"', f"\n{MARK}once\nserve a b\n"),
+    ],
+)
+def test_one_that_does_not_know_the_option_serves_without(
+    tmp_path: Path, script: str, said: str
+) -> None:
+    private = program(tmp_path / ".local/share/holdfast/deployed/1.0/bin/holdfast", script)
+    out = run(launch_line("1.0", ["serve", "a b"], keep=True), tmp_path)
+    assert out == f"\n{MARK}ready\t{private}\n{said}"
 
 
 def test_only_our_own_folder_is_removed(tmp_path: Path) -> None:
