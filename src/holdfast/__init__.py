@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from holdfast.backends import ExecBackend, ExecProcess, FileSystem, HttpClient
     from holdfast.client import ExecServerClient
     from holdfast.client.target import MemoryTarget
-    from holdfast.environments.commands.capture import Captured
+    from holdfast.collect.head_tail import Captured
+    from holdfast.environments.commands.chunks import Chunk
     from holdfast.environments.commands.completed import Completed
-    from holdfast.environments.commands.running import Chunk, Running
+    from holdfast.environments.commands.running import ExpectMatch, Running
     from holdfast.environments.connect import connect
     from holdfast.environments.environment import Environment, Status
     from holdfast.environments.files import Files
@@ -94,6 +95,7 @@ __all__ = [
     "ExecProcess",
     "ExecServerClient",
     "Exited",
+    "ExpectMatch",
     "FileMetadata",
     "FileSystem",
     "Files",
@@ -142,7 +144,8 @@ _HOMES = {
     "holdfast.backends": ("ExecBackend", "ExecProcess", "FileSystem", "HttpClient"),
     "holdfast.client": ("ExecServerClient",),
     "holdfast.client.target": ("MemoryTarget",),
-    "holdfast.environments.commands.capture": ("Captured",),
+    "holdfast.collect.head_tail": ("Captured",),
+    "holdfast.environments.commands.chunks": ("Chunk",),
     "holdfast.environments.commands.completed": ("Completed",),
     "holdfast.environments.connect": ("connect",),
     "holdfast.environments.environment": ("Environment", "Status"),
@@ -150,7 +153,7 @@ _HOMES = {
     "holdfast.environments.files": ("Files",),
     "holdfast.environments.limits": ("Limits",),
     "holdfast.environments.sandbox": ("SandboxProfile",),
-    "holdfast.environments.commands.running": ("Chunk", "Running"),
+    "holdfast.environments.commands.running": ("ExpectMatch", "Running"),
     "holdfast.errors": (
         "CommandFailed",
         "ConnectFailed",

@@ -117,23 +117,3 @@ async def test_a_process_that_is_lost_says_so_every_time() -> None:
                     await anext(output)
                 with pytest.raises(ConnectionLost):
                     await process.wait()
-
-
-async def test_a_process_that_a_server_has_forgotten_has_exited() -> None:
-    server = ScriptedServer()
-    server.answers["process/start"] = start_quietly
-    server.answers["process/terminate"] = lambda peer, request: peer.reply(
-        request, {"running": False}
-    )
-    server.answers["process/read"] = lambda peer, request: peer.fail(
-        request, -32600, "unknown process id"
-    )
-    async with RemoteEnvironment("far", server) as env:
-        async with env.start("anything", detach="job") as process:
-            assert await process.exited()
-        again = await env.start("anything", detach="job")  # the name is free
-        peer = await server.peer(0)
-        for number, one in enumerate((process, again)):
-            peer.exited(one.process_id, 2, number)
-            peer.closed(one.process_id, 3)
-            assert (await one.wait()).exit_code == number
