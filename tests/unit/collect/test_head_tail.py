@@ -27,9 +27,7 @@ def naive(size: int, head: int, everything: bytes) -> Captured:
     if len(everything) <= size:
         return Captured(everything)
     tail = size - head
-    return Captured(
-        everything[:head], everything[len(everything) - tail :], len(everything) - size
-    )
+    return Captured(everything[:head], everything[len(everything) - tail :], len(everything) - size)
 
 
 def test_what_fits_is_kept_as_it_is() -> None:
