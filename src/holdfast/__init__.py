@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.environments.limits import Limits
     from holdfast.environments.manager import EnvironmentManager
     from holdfast.environments.sandbox import SandboxProfile
+    from holdfast.environments.tree_transfer import TransferProgress, Transferred
     from holdfast.errors import (
         CommandFailed,
         ConnectFailed,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
         InvalidRequest,
         NotFound,
         OperationFailed,
+        PatternNotFound,
+        PatternTimedOut,
         ProtocolError,
         Refused,
         RemoteError,
@@ -117,6 +120,8 @@ __all__ = [
     "OperationFailed",
     "OutputChunk",
     "PathUri",
+    "PatternNotFound",
+    "PatternTimedOut",
     "ProcessEvent",
     "ProtocolError",
     "Reason",
@@ -130,6 +135,8 @@ __all__ = [
     "Status",
     "StdinClosed",
     "TerminalSize",
+    "TransferProgress",
+    "Transferred",
     "UnknownProcess",
     "Unsupported",
     "Verdict",
@@ -153,6 +160,7 @@ _HOMES = {
     "holdfast.environments.files": ("Files",),
     "holdfast.environments.limits": ("Limits",),
     "holdfast.environments.sandbox": ("SandboxProfile",),
+    "holdfast.environments.tree_transfer": ("TransferProgress", "Transferred"),
     "holdfast.environments.commands.running": ("ExpectMatch", "Running"),
     "holdfast.errors": (
         "CommandFailed",
@@ -166,6 +174,8 @@ _HOMES = {
         "InvalidRequest",
         "NotFound",
         "OperationFailed",
+        "PatternNotFound",
+        "PatternTimedOut",
         "ProtocolError",
         "Refused",
         "RemoteError",
