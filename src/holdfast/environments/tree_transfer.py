@@ -178,11 +178,14 @@ def _plan(source: str) -> _Plan:
     root = os.path.realpath(source)
     for folder in local_folders(source):
         plan.folders.append(folder.parts)
-        for name in (*folder.files, *folder.links):
+        here = os.path.join(root, *folder.parts)
+        paths = [(name, os.path.join(here, name)) for name in folder.files]
+        paths += [(name, os.path.realpath(os.path.join(here, name))) for name in folder.links]
+        for name, path in paths:
             parts = (*folder.parts, name)
-            path = os.path.realpath(os.path.join(source, *parts))
+            # A link may lead out of the folder, to what nobody meant to send.
             found = _regular(path) if os.path.commonpath((root, path)) == root else None
-            if found is None:  # a link may lead to what nobody meant to send
+            if found is None:
                 plan.skipped.append("/".join(parts))
             else:
                 plan.files.append(_Source(parts, path, found.st_size))
@@ -278,6 +281,6 @@ def _naming(path: str) -> Iterator[None]:
     except (Refused, RemoteError) as error:
         raise OperationFailed(f"{path}: {error}") from error
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno is not None:
             error.filename = path
         raise

@@ -315,10 +315,10 @@ async def test_a_wait_that_is_cancelled_loses_nothing_and_asks_no_second_time() 
     assert process.asked == [(2, QUIET)]
     process.write(b" late")
     process.answer()
-    task = asyncio.ensure_future(read_all(reading))
+    rest = asyncio.ensure_future(read_all(reading))
     process.there.close()
     process.deliver()
-    assert written(events + await task) == b"early late"
+    assert written(events + await rest) == b"early late"
 
 
 async def test_a_waiter_that_gives_up_before_the_window_does_not_lengthen_it() -> None:

@@ -18,7 +18,7 @@ class ExpectMatch:
     """A pattern that was found in what a process wrote."""
 
     before: str
-    """The text before it that nobody had read, up to 1 MiB."""
+    """The text before it that nobody had read, about 1 MiB at most."""
     text: str
     """The text that matched."""
     match: re.Match[str] | re.Match[bytes] | None = None
