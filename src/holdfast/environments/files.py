@@ -166,9 +166,10 @@ class Files:
         """
         Send a file of this machine, or a folder with all that is below it.
 
-        A file is there as a whole or not at all. Of a folder, four files are sent at once. If
-        one fails, the others are ended: those that were complete are there, all others are
-        as they were. A link is sent as the file it leads to, if that is in the folder;
+        A file is there as a whole or not at all; a Codex server writes in place, and may be
+        left with half of one that failed. Of a folder, four files are sent at once. If one
+        fails, the others are ended: those that were complete are there, all others are as
+        they were. A link is sent as the file it leads to, if that is in the folder;
         `skipped` of the result names what was left out. Modes are not sent.
 
         Args:
