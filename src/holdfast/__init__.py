@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from holdfast.backends import ExecBackend, ExecProcess, FileSystem, HttpClient
     from holdfast.client import ExecServerClient
     from holdfast.client.target import MemoryTarget
-    from holdfast.environments.commands.capture import Captured
+    from holdfast.collect.head_tail import Captured
+    from holdfast.environments.commands.chunks import Chunk
     from holdfast.environments.commands.completed import Completed
-    from holdfast.environments.commands.running import Chunk, Running
+    from holdfast.environments.commands.running import ExpectMatch, Running
     from holdfast.environments.connect import connect
     from holdfast.environments.environment import Environment, Status
     from holdfast.environments.files import Files
     from holdfast.environments.limits import Limits
     from holdfast.environments.manager import EnvironmentManager
     from holdfast.environments.sandbox import SandboxProfile
+    from holdfast.environments.tree_transfer import TransferProgress, Transferred
     from holdfast.errors import (
         CommandFailed,
         ConnectFailed,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
         InvalidRequest,
         NotFound,
         OperationFailed,
+        PatternNotFound,
+        PatternTimedOut,
         ProtocolError,
         Refused,
         RemoteError,
@@ -94,6 +98,7 @@ __all__ = [
     "ExecProcess",
     "ExecServerClient",
     "Exited",
+    "ExpectMatch",
     "FileMetadata",
     "FileSystem",
     "Files",
@@ -115,6 +120,8 @@ __all__ = [
     "OperationFailed",
     "OutputChunk",
     "PathUri",
+    "PatternNotFound",
+    "PatternTimedOut",
     "ProcessEvent",
     "ProtocolError",
     "Reason",
@@ -128,6 +135,8 @@ __all__ = [
     "Status",
     "StdinClosed",
     "TerminalSize",
+    "TransferProgress",
+    "Transferred",
     "UnknownProcess",
     "Unsupported",
     "Verdict",
@@ -142,7 +151,8 @@ _HOMES = {
     "holdfast.backends": ("ExecBackend", "ExecProcess", "FileSystem", "HttpClient"),
     "holdfast.client": ("ExecServerClient",),
     "holdfast.client.target": ("MemoryTarget",),
-    "holdfast.environments.commands.capture": ("Captured",),
+    "holdfast.collect.head_tail": ("Captured",),
+    "holdfast.environments.commands.chunks": ("Chunk",),
     "holdfast.environments.commands.completed": ("Completed",),
     "holdfast.environments.connect": ("connect",),
     "holdfast.environments.environment": ("Environment", "Status"),
@@ -150,7 +160,8 @@ _HOMES = {
     "holdfast.environments.files": ("Files",),
     "holdfast.environments.limits": ("Limits",),
     "holdfast.environments.sandbox": ("SandboxProfile",),
-    "holdfast.environments.commands.running": ("Chunk", "Running"),
+    "holdfast.environments.tree_transfer": ("TransferProgress", "Transferred"),
+    "holdfast.environments.commands.running": ("ExpectMatch", "Running"),
     "holdfast.errors": (
         "CommandFailed",
         "ConnectFailed",
@@ -163,6 +174,8 @@ _HOMES = {
         "InvalidRequest",
         "NotFound",
         "OperationFailed",
+        "PatternNotFound",
+        "PatternTimedOut",
         "ProtocolError",
         "Refused",
         "RemoteError",

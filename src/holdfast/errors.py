@@ -30,6 +30,8 @@ __all__ = [
     "NotFound",
     "OperationFailed",
     "OutputLost",
+    "PatternNotFound",
+    "PatternTimedOut",
     "ProtocolError",
     "Refused",
     "RemoteError",
@@ -128,6 +130,24 @@ class OutputLost(HoldfastError):
         )
         self.first_seq = first_seq
         self.last_seq = last_seq
+
+
+class PatternNotFound(HoldfastError):
+    """The output of a process ended without what was expected; `seen` is its text."""
+
+    _WHAT = "the output ended without"
+
+    def __init__(self, pattern: object, seen: str) -> None:
+        shown = seen if len(seen) <= 500 else f"[...] {seen[-500:]}"
+        super().__init__(f"{self._WHAT} {pattern!r}, after {shown!r}")
+        self.pattern = pattern
+        self.seen = seen
+
+
+class PatternTimedOut(PatternNotFound, TimeoutError):
+    """What was expected did not come in time; it may still come, and nothing was consumed."""
+
+    _WHAT = "there was in time no"
 
 
 class ConnectionLost(HoldfastError):

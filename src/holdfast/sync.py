@@ -16,15 +16,18 @@ from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from holdfast.environments import connect as places
+from holdfast.environments.commands.chunks import Chunk
 from holdfast.environments.commands.run import DRAIN, END_LIMIT
-from holdfast.environments.commands.running import Chunk, Starting
 from holdfast.environments.commands.running import Running as AsyncRunning
+from holdfast.environments.commands.running import Starting
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT
 from holdfast.environments.environment import Environment as AsyncEnvironment
 from holdfast.environments.files import Files as AsyncFiles
 from holdfast.environments.folder import AnyPath
 from holdfast.environments.sandbox import AnySandbox
 from holdfast.errors import EnvironmentClosed
+from holdfast.events import Verdict
+from holdfast.protocol.process import Enforcement
 
 __all__ = ["Environment", "Files", "Running", "connect"]
 
@@ -166,7 +169,7 @@ class Running(_Twin[AsyncRunning]):
     close_stdin = _twin(AsyncRunning.close_stdin)
     read = _twin(AsyncRunning.read)
     wait = _twin(AsyncRunning.wait)
-    exited = _twin(AsyncRunning.exited)
+    expect = _twin(AsyncRunning.expect)
     signal = _twin(AsyncRunning.signal)
     resize = _twin(AsyncRunning.resize)
     terminate = _twin(AsyncRunning.terminate)
@@ -185,6 +188,36 @@ class Running(_Twin[AsyncRunning]):
     def process_id(self) -> str:
         """The id it was started with."""
         return self._other.process_id
+
+    @property
+    def pid(self) -> int | None:
+        """The kernel's number for it where it runs; `None` if a server does not tell."""
+        return self._other.pid
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How it ended, as soon as that is known here; `None` while it runs."""
+        return self._other.verdict
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its status, or 128 and the signal that killed it; `None` while it runs."""
+        return self._other.exit_code
+
+    @property
+    def detached(self) -> str | None:
+        """The name to find it by, if it has one."""
+        return self._other.detached
+
+    @property
+    def missed(self) -> int:
+        """Events of its output that were lost because nobody read them."""
+        return self._other.missed
+
+    @property
+    def enforcement(self) -> Enforcement | None:
+        """What its sandbox enforces, and what that does not stop; `None` without one."""
+        return self._other.enforcement
 
     def output(self, *, drain: float | None = DRAIN) -> Iterator[Chunk]:
         """
@@ -226,6 +259,8 @@ class Environment(_Twin[AsyncEnvironment]):
     status = _twin(AsyncEnvironment.status)
     wait_ready = _twin(AsyncEnvironment.wait_ready)
     capabilities = _twin(AsyncEnvironment.capabilities)
+    shell = _twin(AsyncEnvironment.shell)
+    prepare = _twin(AsyncEnvironment.prepare)
 
     def __init__(self, other: AsyncEnvironment, thread: _LoopThread) -> None:
         super().__init__(other, thread)
@@ -252,6 +287,14 @@ class Environment(_Twin[AsyncEnvironment]):
     def attach(self, name: str) -> Running:
         """Find a process that was detached by a name, also after its end."""
         return Running(self._other.attach(name), self._thread)
+
+    def processes(self) -> list[Running]:
+        """Return the processes that `start` began here and that run, oldest first."""
+
+        async def running() -> list[AsyncRunning]:
+            return self._other.processes()
+
+        return [Running(one, self._thread) for one in self._thread.call(running)]
 
     @property
     def files(self) -> Files:

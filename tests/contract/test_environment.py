@@ -7,19 +7,25 @@ Codex server behind our client.
 
 import asyncio
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Self
 
 import pytest
 
+from holdfast.environments.commands.chunks import Chunk
 from holdfast.environments.commands.running import Running
 from holdfast.environments.environment import Environment
+from holdfast.environments.tree_transfer import TransferProgress, Transferred
 from holdfast.errors import (
     CommandFailed,
     DuplicateProcess,
     InvalidParams,
     NotFound,
+    OperationFailed,
+    PatternNotFound,
+    PatternTimedOut,
     SpawnFailed,
     StdinClosed,
     UnknownProcess,
@@ -109,6 +115,105 @@ async def test_input_reaches_a_command_and_ends(env: Environment) -> None:
     assert (done.stdout, done.ok) == ("apple\npear\n", True)
     done = await env.run("cat; exit 7", input=b"\0\xff", timeout=LIMIT)
     assert (done.stdout_bytes, done.exit_code) == (b"\0\xff", 7)
+
+
+@pytest.mark.parametrize(
+    "wrong", [["a"], 5, {"a": "b"}, object()], ids=lambda wrong: type(wrong).__name__
+)
+async def test_input_that_is_neither_text_nor_bytes_is_refused(
+    env: Environment, wrong: object
+) -> None:
+    async with asyncio.timeout(LIMIT):
+        with pytest.raises(TypeError, match=f"input is text or bytes, not {type(wrong).__name__}"):
+            await env.run("cat", input=wrong)  # type: ignore[arg-type]
+
+
+async def test_bytes_of_any_kind_are_input(env: Environment) -> None:
+    for given in (bytearray(b"abc"), memoryview(b"abc")):
+        assert (await env.run(["cat"], input=given, timeout=LIMIT)).stdout == "abc"
+
+
+async def test_what_a_child_writes_right_after_the_exit_is_there(env: Environment) -> None:
+    done = await env.run("(sleep 0.03; echo late) & echo early", timeout=LIMIT)
+    assert (done.stdout, done.background) == ("early\nlate\n", False)
+
+
+@pytest.mark.slow
+async def test_something_that_writes_for_ever_after_the_exit_is_not_waited_for(
+    env: Environment,
+) -> None:
+    async with asyncio.timeout(4 * LIMIT):
+        done = await env.run("while echo more; do :; done & echo $! >&2", cap=1000)
+    os.kill(int(done.stderr), signal.SIGKILL)
+    assert (done.exit_code, done.background, done.truncated) == (0, True, True)
+
+
+async def test_output_is_told_as_it_comes(env: Environment, tmp_path: Path) -> None:
+    with Fifo(tmp_path / "go") as go:
+        told: list[tuple[str, str]] = []
+
+        def take(chunk: Chunk) -> None:
+            told.append((chunk.stream, chunk.text))
+            if chunk.text == "one\n":
+                go.write()  # it has come before the end
+
+        done = await env.run(f"echo one; read x < {go.path}; echo two >&2", on_output=take)
+    assert told == [("stdout", "one\n"), ("stderr", "two\n")]
+    assert (done.stdout, done.stderr) == ("one\n", "two\n")
+
+
+async def test_one_who_takes_output_slowly_gets_all_of_it(env: Environment) -> None:
+    size = 0
+
+    async def take(chunk: Chunk) -> None:
+        nonlocal size
+        await asyncio.sleep(0)
+        size += len(chunk.data)
+
+    done = await env.run("head -c 3000000 /dev/zero", on_output=take, timeout=4 * LIMIT)
+    assert (done.ok, size) == (True, 3_000_000)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_an_error_of_one_who_takes_output_ends_the_command(
+    env: Environment, tmp_path: Path, asynchronous: bool
+) -> None:
+    async def fail_later(chunk: Chunk) -> None:
+        await asyncio.sleep(0)
+        raise TimeoutError(chunk.text)  # which is not that of the run
+
+    def fail(chunk: Chunk) -> None:
+        raise TimeoutError(chunk.text)
+
+    with Lifeline(tmp_path / "life") as life:
+        with pytest.raises(TimeoutError, match="begun"):
+            await env.run(
+                f"{life.hold}; echo begun; sleep 600 & sleep 600",
+                on_output=fail_later if asynchronous else fail,
+                timeout=600,
+            )
+        await life.held()
+        await life.let_go()
+
+
+async def test_variables_are_unset_by_their_exact_names(env: Environment) -> None:
+    script = 'echo "${ONE-none} ${one-none} ${TWO-none} ${HOME-none}"'
+    variables = {"ONE": "1", "one": "2", "TWO": "3"}
+    if not (await env.capabilities()).process_unset:
+        with pytest.raises(Unsupported, match="cannot unset variables"):
+            await env.run(script, env=variables, unset=["ONE"])
+        with pytest.raises(Unsupported, match="cannot unset variables"):
+            await env.start(script, env=variables, unset=["ONE"])
+    else:
+        done = await env.run(script, env=variables, unset=["ONE", "HOME"])
+        assert done.stdout == "none 2 3 none\n"
+        async with env.start(script, env=variables, unset={"TWO", "HOME"}) as process:
+            assert await read_until(process, "\n") == "1 2 none none\n"
+    for wrong in ("", "A=B", "A\0"):
+        with pytest.raises(InvalidParams, match="is no name of a variable"):
+            await env.run(script, unset=[wrong])
+    with pytest.raises(TypeError, match="unset is a list of names, not str"):
+        await env.run(script, unset="HOME")
 
 
 @pytest.mark.slow
@@ -386,10 +491,106 @@ async def test_a_process_can_be_interrupted_and_terminated(env: Environment) -> 
         async with asyncio.timeout(LIMIT):
             assert (await process.wait()).exit_code == 9
     async with env.start(["sleep", "600"]) as process:
-        assert not await process.exited()
+        assert process.verdict is None
         assert await process.terminate()
         assert (await process.wait()).reason is Reason.TERMINATED
-        assert await process.exited()
+        assert process.verdict is not None
+
+
+async def test_a_process_tells_its_number_and_its_end(env: Environment, place: Place) -> None:
+    async with env.start("echo $$; read x; exit 7") as process:
+        pid = int(await read_until(process, "\n"))
+        if place.real:
+            assert process.pid is None  # it does not tell
+        elif not place.remote:
+            assert process.pid == pid
+        else:
+            assert process.pid in (pid, None)  # None: a server without that extension
+        assert (process.verdict, process.exit_code) == (None, None)
+        await process.write("\n")
+        async with asyncio.timeout(LIMIT):
+            verdict = await process.process.exited()  # nobody reads
+        assert (process.verdict, process.exit_code) == (verdict, 7)
+
+
+async def test_the_processes_that_run_are_listed(env: Environment) -> None:
+    assert env.processes() == []
+    async with env.start("read x") as first, env.start("read x") as second:
+        assert env.processes() == [first, second]
+        await first.write("\n")
+        await first.wait()
+        assert env.processes() == [second]
+    assert env.processes() == []
+
+
+async def test_a_process_that_nobody_has_any_more_is_listed(env: Environment) -> None:
+    process_id = (await env.start(["sleep", "600"])).process_id
+    (found,) = env.processes()
+    assert found.process_id == process_id
+    await found.aclose()
+    assert found.verdict is not None
+
+
+async def test_a_pattern_is_waited_for_and_reading_goes_on_behind_it(env: Environment) -> None:
+    script = r"echo one; echo two; read x; printf 'gr\303\274n 12 ready>'; read x; echo done"
+    async with env.start(script) as process:
+        found = await process.expect("one\n")
+        assert (found.before, found.text, found.match) == ("", "one\n", None)
+        await process.write("\n")
+        found = await process.expect(re.compile(r"(\w+) (\d+)"))
+        assert (found.before, found.text) == ("two\n", "grün 12")
+        assert found.match is not None
+        assert found.match.groups() == ("grün", "12")
+        with pytest.raises(PatternTimedOut, match="' ready>'") as caught:
+            await process.expect(b"done", timeout=0.05)
+        assert isinstance(caught.value, TimeoutError)
+        assert caught.value.seen == " ready>"
+        await process.write("\n")
+        found = await process.expect(re.compile(rb"d[n-p]"))
+        assert found.before == " ready>"
+        rest = "".join([chunk.text async for chunk in process.output()])
+        assert rest == "ne\n"
+        with pytest.raises(PatternNotFound, match="ended without 'more'"):
+            await process.expect("more")
+
+
+async def test_what_was_not_found_can_still_be_read(env: Environment) -> None:
+    async with env.start("echo one; echo two") as process:
+        with pytest.raises(PatternNotFound) as caught:
+            await process.expect("three")
+        assert caught.value.seen == "one\ntwo\n"
+        assert "".join([chunk.text async for chunk in process.output()]) == "one\ntwo\n"
+
+
+async def test_the_shell_of_a_place_is_told(env: Environment, place: Place) -> None:
+    shell = await env.shell()
+    assert (await env.run([shell.path, "-c", "echo works"])).stdout == "works\n"
+    assert await env.shell(shell.name) == shell
+    assert await env.shell(f"/some/where/{shell.name}") == shell
+    other = "zsh" if shell.name != "zsh" else "bash"
+    if place.remote:
+        with pytest.raises(
+            InvalidParams, match=f"environment `client` only supports `{shell.name}`"
+        ):
+            await env.shell(other)
+    else:
+        assert (await env.shell("python3")).path == "/bin/sh"
+        assert (await env.shell("sh")).name == "sh"
+
+
+async def test_a_place_can_be_prepared(env: Environment) -> None:
+    await env.prepare()
+    with pytest.raises(InvalidParams, match="no-such-profile"):
+        await env.prepare("no-such-profile")
+    assert env.processes() == []
+
+
+@pytest.mark.slow
+async def test_a_sandbox_can_be_prepared(env: Environment) -> None:
+    await env.prepare("read-only")
+    assert env.processes() == []
+    done = await env.run("echo works", sandbox="read-only")
+    assert done.stdout == "works\n"
 
 
 async def test_the_end_of_the_input_can_be_told(env: Environment, place: Place) -> None:
@@ -491,3 +692,116 @@ async def test_files_go_up_and_down(
         await env.files.download("there", here)
     assert sorted(os.listdir(here)) == ["down", "up"]
     assert not (tmp_path / "never").exists()
+
+
+def make_tree(root: Path) -> dict[str, bytes]:
+    """A folder with files of all sizes; returns what is in it."""
+    files = {
+        "empty": b"",
+        "one.txt": b"one\n",
+        "deep/er/two.bin": os.urandom(2_500_000),
+        "deep/grüße.txt": "grüße".encode(),
+        ".hidden/x": b"x",
+        **{f"many/{number}": b"%d" % number for number in range(20)},
+    }
+    for name, data in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    (root / "no-files").mkdir()
+    return files
+
+
+def read_tree(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
+
+
+async def test_folders_go_up_and_down(
+    env: Environment, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    here = tmp_path_factory.mktemp("here")
+    files = make_tree(here / "up")
+    told: list[TransferProgress] = []
+    done = await env.files.upload(here / "up", "there", on_progress=told.append)
+    assert read_tree(tmp_path / "there") == files
+    assert (tmp_path / "there/no-files").is_dir()
+    size = sum(map(len, files.values()))
+    assert done == Transferred(len(files), size)
+    last = told[-1]
+    assert (last.files, last.files_total, last.size, last.size_total) == (
+        len(files),
+        len(files),
+        size,
+        size,
+    )
+    assert [progress.size for progress in told] == sorted(progress.size for progress in told)
+
+    told.clear()
+    (tmp_path / "link").symlink_to("there")
+    assert await env.files.download("link", here / "down", on_progress=told.append) == done
+    assert read_tree(here / "down") == files
+    assert (here / "down/no-files").is_dir()
+    assert (told[-1].files, told[-1].size, told[-1].size_total) == (len(files), size, None)
+
+
+async def test_links_are_not_followed_out_of_a_folder(
+    env: Environment, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    here = tmp_path_factory.mktemp("here")
+    (here / "secret").write_text("secret")
+    tree = here / "tree"
+    (tree / "below").mkdir(parents=True)
+    (tree / "file").write_text("inside")
+    (tree / "below/inside").symlink_to("../file")
+    (tree / "outside").symlink_to("../secret")
+    (tree / "folder").symlink_to("below")
+    (tree / "nowhere").symlink_to("gone")
+    os.mkfifo(tree / "pipe")
+    async with asyncio.timeout(LIMIT):
+        done = await env.files.upload(tree, "there")
+    assert sorted(done.skipped) == ["folder", "nowhere", "outside", "pipe"]
+    assert read_tree(tmp_path / "there") == {"file": b"inside", "below/inside": b"inside"}
+
+    (tmp_path / "there/out").symlink_to(here / "secret")
+    (tmp_path / "there/up").symlink_to("..")
+    await env.files.download("there", here / "down")
+    assert read_tree(here / "down") == {"file": b"inside", "below/inside": b"inside"}
+
+
+async def test_a_file_of_a_folder_that_fails_is_named_and_not_half_there(
+    env: Environment, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    here = tmp_path_factory.mktemp("here")
+    (here / "up").mkdir()
+    (here / "up/name").write_text("a file here, a folder there")
+    (tmp_path / "there/name/x").mkdir(parents=True)
+    with pytest.raises(OperationFailed, match=f"{here}/up/name: "):
+        await env.files.upload(here / "up", "there")
+    (here / "down/name").mkdir(parents=True)
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from/name").write_text("a file there, a folder here")
+    with pytest.raises(IsADirectoryError, match="name is a folder"):
+        await env.files.download("from", here / "down")
+    assert os.listdir(here / "down/name") == []
+    assert os.listdir(here / "down") == ["name"]
+
+
+async def test_an_error_of_one_who_is_told_of_progress_ends_a_transfer(
+    env: Environment, place: Place, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    here = tmp_path_factory.mktemp("here")
+    (here / "file").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "there").write_text("old")
+
+    def fail(progress: TransferProgress) -> None:
+        raise ZeroDivisionError(progress.path)
+
+    if (await env.capabilities()).file_write_streaming:
+        with pytest.raises(ZeroDivisionError, match="file"):
+            await env.files.upload(here / "file", "there", on_progress=fail)
+        if not place.real:  # which writes in place
+            assert (tmp_path / "there").read_text() == "old"
+    with pytest.raises(TypeError, match="on_progress is an ordinary function"):
+        await env.files.upload(here / "file", "there", on_progress=asyncio.sleep)  # type: ignore[arg-type]

@@ -2,13 +2,12 @@
 
 import glob
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
 from holdfast.protocol.fs import FileMetadata
 
-__all__ = ["PartialFile", "Source", "folder_of", "landing", "make_folder", "source_of"]
+__all__ = ["PartialFile", "Source", "is_folder", "landing", "make_folder", "source_of"]
 
 
 class PartialFile:
@@ -63,6 +62,11 @@ def landing(target: str, name: str) -> str:
     return os.path.join(target, name) if os.path.isdir(target) else target
 
 
+def is_folder(path: str) -> bool:
+    """Return True for a folder, or a link to one."""
+    return os.path.isdir(path)
+
+
 def make_folder(path: str) -> None:
     """Make a folder unless it is there."""
     os.makedirs(path, exist_ok=True)
@@ -87,20 +91,3 @@ def source_of(text: str) -> Source:
     path = os.path.abspath(text)
     size = os.stat(path).st_size
     return Source(path, os.path.basename(path), os.path.isdir(path), size)
-
-
-def folder_of(path: str) -> Iterator[tuple[list[str], list[str], list[str]]]:
-    """
-    The folders below one, itself first: its parts, its files, its links to folders.
-
-    Raises:
-        OSError: One of them cannot be read.
-    """
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    for folder, below, files in os.walk(path, onerror=fail):
-        parts = os.path.relpath(folder, path).split(os.sep)
-        links = [name for name in below if os.path.islink(os.path.join(folder, name))]
-        yield [part for part in parts if part != "."], sorted(files), links

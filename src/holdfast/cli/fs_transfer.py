@@ -10,28 +10,22 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable
 from typing import BinaryIO
 
 from holdfast.cli.fs import FilePlace, Outcome, complain, inside
-from holdfast.cli.fs_local import PartialFile, folder_of, landing, make_folder, source_of
+from holdfast.cli.fs_local import PartialFile, is_folder, landing, make_folder, source_of
 from holdfast.cli.progress import Progress
 from holdfast.errors import ConnectionLost, InvalidRequest, OperationFailed
-from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
-from holdfast.protocol.fs import FileMetadata, WalkOptions
+from holdfast.filesystem.transfer import read_blocks
+from holdfast.filesystem.trees import local_folders, run_together, send_file, walk_tree
+from holdfast.protocol.fs import FileMetadata
 from holdfast.protocol.paths import PathUri
 
 __all__ = ["cat", "get", "put"]
 
-_FILES_AT_ONCE = 4
-
 _ATTEMPTS = 5
 """Connections that may be lost in a row, without a byte in between."""
-
-_EVERYTHING = WalkOptions(
-    max_depth=64, max_directories=10_000, max_entries=50_000, follow_directory_symlinks=False
-)
-"""As much as a server takes."""
 
 _FOLDER = "it is a folder: give -r for all that is below it"
 
@@ -79,27 +73,22 @@ async def _get_folder(
     options: argparse.Namespace,
     outcome: Outcome,
 ) -> None:
-    found = await place.files.walk(source, _EVERYTHING)
-    if found.truncated:
-        raise OperationFailed("there is more below it than can be fetched")
-    for error in found.errors:
-        outcome.failed(str(error.path), OperationFailed(error.message))
-    above = len(source.native.rstrip("/")) + 1
+    found = await walk_tree(place.files, source)
+    for path, message in found.errors:
+        outcome.failed(str(path), OperationFailed(message))
     make_folder(target)
+    for _, parts in found.folders:
+        make_folder(os.path.join(target, *parts))
     with Progress(options.source, None) as progress:
 
         async def fetch(path: PathUri, into: str) -> None:
             metadata = await place.files.get_metadata(path)
             await _get_file(place, path, metadata, into, options.resume, progress)
 
-        files: list[tuple[PathUri, str]] = []
-        for entry in found.entries:
-            into = os.path.join(target, entry.path.native[above:])
-            if entry.kind == "directory":
-                make_folder(into)
-            else:
-                files.append((entry.path, into))
-        await _together(outcome.attempt(path.native, fetch(path, into)) for path, into in files)
+        await run_together(
+            outcome.attempt(path.native, fetch(path, os.path.join(target, *parts)))
+            for path, parts in found.files
+        )
 
 
 async def _get_file(
@@ -198,17 +187,22 @@ async def put(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -
 
 async def _put_folder(place: FilePlace, source: str, target: PathUri, outcome: Outcome) -> None:
     files: list[tuple[str, PathUri]] = []
-    for parts, names, links in folder_of(source):
+    for folder in local_folders(source):
         into = target
-        for part in parts:
+        for part in folder.parts:
             into = into.child(part)
         await place.files.create_directory(into)
-        here = os.path.join(source, *parts)
-        files += [(os.path.join(here, name), into.child(name)) for name in names]
-        for name in links:
-            complain(f"{os.path.join(here, name)}: a link to a folder is left out")
+        here = os.path.join(source, *folder.parts)
+        for name in (*folder.files, *folder.links):
+            path = os.path.join(here, name)
+            if is_folder(path):
+                complain(f"{path}: a link to a folder is left out")
+            else:
+                files.append((path, into.child(name)))
+        for name in folder.others:
+            complain(f"{os.path.join(here, name)}: it is no file, and left out")
     with Progress(source, None) as progress:
-        await _together(
+        await run_together(
             outcome.attempt(path, _put_file(place, path, into, progress)) for path, into in files
         )
 
@@ -219,31 +213,4 @@ async def _put_file(place: FilePlace, source: str, target: PathUri, progress: Pr
 
 
 async def _send(place: FilePlace, file: BinaryIO, target: PathUri, progress: Progress) -> None:
-    if not place.writes_blocks:
-        data = await asyncio.to_thread(file.read)
-        await place.files.write_file(target, data)
-        progress.advance(len(data))
-        return
-    handle = await place.files.open(target, "replace")
-    try:
-        await write_blocks(handle, lambda: file.read(BLOCK), gave=progress.advance)
-    except BaseException:
-        handle.discard()
-        raise
-    await handle.aclose()
-
-
-async def _together(works: Iterable[Coroutine[object, object, None]]) -> None:
-    """A few at a time; the first that ends it all ends the others too."""
-    waiting = iter(works)
-
-    async def work() -> None:
-        for one in waiting:
-            await one
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(_FILES_AT_ONCE):
-                tasks.create_task(work())
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from None
+    await send_file(place.files, file, target, in_blocks=place.writes_blocks, sent=progress.advance)

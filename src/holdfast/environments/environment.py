@@ -7,22 +7,24 @@ person calls for convenience stands on those and is the same for every place.
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Self
 
 from holdfast.backends import ExecBackend, FileSystem, HttpClient
-from holdfast.environments.commands.commands import Command, Commands, Confined
+from holdfast.environments.commands.arguments import Command
+from holdfast.environments.commands.commands import Commands, Confined
 from holdfast.environments.commands.completed import Completed
-from holdfast.environments.commands.run import DRAIN
+from holdfast.environments.commands.run import DRAIN, OnOutput
 from holdfast.environments.commands.running import Running, Starting
 from holdfast.environments.files import Files
 from holdfast.environments.folder import AnyPath, below, folder_of_server
 from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import AnySandbox, Ground, home_here, place_sandbox
-from holdfast.errors import EnvironmentClosed, NotFound
-from holdfast.protocol.handshake import Capabilities, EnvironmentInfo
+from holdfast.environments.shell import find_shell, shell_kind
+from holdfast.errors import EnvironmentClosed, InvalidParams, NotFound
+from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
@@ -94,11 +96,13 @@ class Environment(ABC):
         *,
         cwd: AnyPath | None = None,
         env: Mapping[str, str] | None = None,
-        input: str | bytes | None = None,  # noqa: A002 - as `subprocess.run` names it
+        unset: Iterable[str] = (),
+        input: str | bytes | bytearray | memoryview | None = None,  # noqa: A002 - as `subprocess.run` names it
         timeout: float | None = None,
         cap: int = CAP,
-        drain: float = DRAIN,
+        drain: float | None = DRAIN,
         check: bool = False,
+        on_output: OnOutput | None = None,
         sandbox: AnySandbox | None = None,
         limits: Limits | None = None,
     ) -> Completed:
@@ -114,13 +118,19 @@ class Environment(ABC):
             command: A text for `/bin/sh`, or a program and its arguments.
             cwd: Its folder, relative to the environment's.
             env: Variables beside those of the place, or instead of them.
+            unset: Names of variables that it does not get, whatever else sets them.
             input: What it can read; without, it reads the end at once.
             timeout: Seconds it may take. What it wrote until then is in the result, and
                 `reason` is `TIMED_OUT`.
             cap: Bytes to keep of each stream.
-            drain: Seconds to wait, after its exit, for others that hold its output;
-                `background` tells that there are any.
+            drain: Seconds without output, after its exit, that end the wait for others
+                that hold its output; `background` tells that there are any. Over a slow
+                line they are counted where the command runs. The wait ends at the latest
+                2 s (or `drain`) after the exit; `None` waits as long as it takes.
             check: Raise if it did not succeed.
+            on_output: Called with each `Chunk` as it comes. If it returns an awaitable,
+                that is awaited, and who takes long makes the command wait; at the timeout
+                it is cancelled. If it raises, the command is killed and the error raised.
             sandbox: What it may touch and reach: `read-only`, `workspace-write` (the folder
                 of the environment), `disabled`, a profile, or the path of a file with one.
                 Unless given, that of the environment.
@@ -130,7 +140,8 @@ class Environment(ABC):
             CommandFailed: With `check`, if it did not succeed.
             InvalidParams: The command is empty, an argument makes no sense, or the sandbox
                 cannot be enforced there; the text says why and what to change.
-            Unsupported: It is to be limited, and the server cannot.
+            TypeError: An argument is of a wrong type; nothing was started.
+            Unsupported: It is to be limited or to lack variables, and the server cannot.
             SpawnFailed: It could not be started; the text says why.
             ConnectionLost: The place cannot be reached any more.
         """
@@ -138,10 +149,12 @@ class Environment(ABC):
             command,
             cwd=cwd,
             env=env,
-            given=input or b"",
+            unset=unset,
+            given=input,
             timeout=timeout,
             cap=cap,
             drain=drain,
+            on_output=on_output,
             confined=Confined(sandbox, limits),
         )
         return completed.check() if check else completed
@@ -152,6 +165,7 @@ class Environment(ABC):
         *,
         cwd: AnyPath | None = None,
         env: Mapping[str, str] | None = None,
+        unset: Iterable[str] = (),
         tty: bool = False,
         size: tuple[int, int] | None = None,
         stdin: bool = True,
@@ -169,6 +183,7 @@ class Environment(ABC):
             command: As for `run`.
             cwd: As for `run`.
             env: As for `run`.
+            unset: As for `run`.
             tty: Give it a terminal instead of pipes.
             size: Rows and columns of that; 24 by 80 unless given.
             stdin: Whether it can be written to; a terminal always can.
@@ -180,6 +195,7 @@ class Environment(ABC):
         Raises:
             DuplicateProcess: A process of that name is running.
             InvalidParams: As for `run`.
+            TypeError: As for `run`.
             Unsupported: As for `run`.
             SpawnFailed: As for `run`.
             ConnectionLost: As for `run`.
@@ -189,6 +205,7 @@ class Environment(ABC):
                 command,
                 cwd=cwd,
                 env=env,
+                unset=unset,
                 tty=tty,
                 size=size,
                 stdin=stdin,
@@ -205,6 +222,57 @@ class Environment(ABC):
             UnknownProcess: There was none in this environment.
         """
         return self._open_commands().attach(name)
+
+    def processes(self) -> list[Running]:
+        """
+        Return the processes that `start` began here and that run, oldest first.
+
+        Also those whose object nobody has any more: they get a new one.
+        """
+        return self._open_commands().processes()
+
+    async def shell(self, kind: str | None = None) -> ShellInfo:
+        """
+        Return the shell of this place: its name and its path there.
+
+        Args:
+            kind: `bash`, `zsh` or `sh`, or a path with such a name, to have another one. On
+                this machine it is looked for; an unknown one, or one that is not installed,
+                is `/bin/sh`, as in Codex. A server has only the shell that it reports.
+
+        Raises:
+            InvalidParams: A server reports another kind, or none.
+        """
+        told = (await self._told_info()).shell
+        if not self.is_remote:
+            return told if kind is None else find_shell(kind, told)
+        if not told.name or not told.path:
+            raise InvalidParams(f"environment `{self.id}` does not report a shell")
+        if kind is not None and shell_kind(kind) != shell_kind(told.name):
+            raise InvalidParams(f"environment `{self.id}` only supports `{told.name}`")
+        return told
+
+    async def prepare(self, sandbox: AnySandbox | None = None) -> None:
+        """
+        Do ahead of time what the first start in a sandbox would wait for.
+
+        It connects, finds out what the place can enforce, and runs `true` once in the sandbox.
+        Nothing is left running.
+
+        Args:
+            sandbox: As for `run`; unless given, that of the environment.
+
+        Raises:
+            InvalidParams: As for `run`.
+            SpawnFailed: As for `run`.
+            ConnectionLost: As for `run`.
+        """
+        commands = self._open_commands()
+        await self.wait_ready()
+        context = await self.sandbox_context(sandbox)
+        if context is not None:
+            # Its exit code means nothing: `true` may be out of reach in the sandbox.
+            await commands.warm_up(Confined(context))
 
     @property
     def files(self) -> Files:

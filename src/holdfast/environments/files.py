@@ -7,13 +7,23 @@ The seam below, `Environment.filesystem`, has the rest: blocks, watches, links.
 import asyncio
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast.backends import FileSystem
+from holdfast.environments.commands.arguments import as_bytes
 from holdfast.environments.folder import AnyPath
-from holdfast.errors import InvalidParams, NotFound
-from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
+from holdfast.environments.tree_transfer import (
+    OnProgress,
+    Progress,
+    Transferred,
+    download_tree,
+    upload_tree,
+)
+from holdfast.errors import InvalidParams, NotFound, Refused
+from holdfast.filesystem.transfer import read_blocks
+from holdfast.filesystem.trees import FILES_AT_ONCE, send_file
 from holdfast.protocol.fs import DirectoryEntry, FileMetadata, WalkOptions, WalkResponse
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.sandbox import SandboxContext
@@ -68,8 +78,8 @@ class Files:
             data: All of its content.
             parents: Make the folders above it if they are missing.
         """
+        raw = as_bytes(data, "data")
         uri = await self._uri(path)
-        raw = data.encode() if isinstance(data, str) else data
         sandbox = await self._sandbox()
         if parents:
             await self._filesystem.create_directory(_parent(uri), sandbox=sandbox)
@@ -150,41 +160,123 @@ class Files:
             sandbox=await self._sandbox(),
         )
 
-    async def upload(self, source: LocalPath, path: AnyPath) -> None:
+    async def upload(
+        self, source: LocalPath, path: AnyPath, *, on_progress: OnProgress | None = None
+    ) -> Transferred:
         """
-        Send a file of this machine; it is there as a whole or not at all.
+        Send a file of this machine, or a folder with all that is below it.
+
+        A file is there as a whole or not at all; a Codex server writes in place, and may be
+        left with half of one that failed. Of a folder, four files are sent at once. If one
+        fails, the others are ended: those that were complete are there, all others are as
+        they were. A link is sent as the file it leads to, if that is in the folder;
+        `skipped` of the result names what was left out. Modes are not sent.
+
+        Args:
+            source: The file or the folder.
+            path: What it becomes there. A folder is made if it is missing; what is in it
+                and is not sent stays.
+            on_progress: Called with a `TransferProgress` as the bytes arrive. If it raises,
+                the transfer ends and the error is raised.
 
         Raises:
-            OSError: The file cannot be read here.
+            OSError: A file cannot be read here.
+            OperationFailed: Of a folder, a file cannot be written there; the text begins
+                with its path.
         """
-        filesystem = self._filesystem
         uri = await self._uri(path)
         sandbox = await self._sandbox()
-        with await asyncio.to_thread(open, source, "rb") as file:
-            if not await self._streams(sandbox, writing=True):
-                data = await asyncio.to_thread(file.read)
-                await filesystem.write_file(uri, data, sandbox=sandbox)
-                return
-            handle = await filesystem.open(uri, "replace", sandbox=sandbox)
-            try:
-                await write_blocks(handle, lambda: file.read(BLOCK))
-            except BaseException:
-                handle.discard()
+        in_blocks = await self._streams(sandbox, writing=True)
+        local = os.fspath(source)
+        if await asyncio.to_thread(os.path.isdir, local):
+            return await upload_tree(
+                self._filesystem,
+                local,
+                uri,
+                in_blocks=in_blocks,
+                sandbox=sandbox,
+                on_progress=on_progress,
+            )
+        with await asyncio.to_thread(open, local, "rb") as file:
+            name = os.path.basename(local)
+            progress = Progress(on_progress, 1, os.fstat(file.fileno()).st_size)
+            await send_file(
+                self._filesystem,
+                file,
+                uri,
+                in_blocks=in_blocks,
+                sandbox=sandbox,
+                sent=lambda size: progress.advance(name, size),
+            )
+        progress.complete(name)
+        return Transferred(progress.files, progress.size)
+
+    async def download(
+        self, path: AnyPath, target: LocalPath, *, on_progress: OnProgress | None = None
+    ) -> Transferred:
+        """
+        Fetch a file to this machine, or a folder with all that is below it.
+
+        A file is there as a whole or not at all; of a folder that holds as for `upload`.
+        Links below the folder are not fetched: a server does not list them.
+
+        Args:
+            path: The file or the folder.
+            target: What it becomes here. A folder is made if it is missing; what is in it
+                and is not fetched stays.
+            on_progress: As for `upload`.
+
+        Raises:
+            OSError: A file cannot be written here.
+            OperationFailed: Of a folder, a file cannot be read there; the text begins with
+                its path. Or it has over 50,000 entries, 10,000 folders or 64 levels: then
+                nothing was fetched.
+        """
+        uri = await self._uri(path)
+        sandbox = await self._sandbox()
+        in_blocks = await self._streams(sandbox)
+        progress = Progress(on_progress, 1, None)
+        name = os.path.basename(target)
+        try:
+            await self._fetch(
+                uri, target, in_blocks, sandbox, lambda size: progress.advance(name, size)
+            )
+        except Refused as refused:
+            if progress.size or not await self._is_folder(uri, sandbox, refused):
                 raise
-            await handle.aclose()
+            return await download_tree(
+                self._filesystem,
+                uri,
+                os.fspath(target),
+                fetch=lambda file, into, took: self._fetch(file, into, in_blocks, sandbox, took),
+                at_once=FILES_AT_ONCE if in_blocks else 1,
+                sandbox=sandbox,
+                on_progress=on_progress,
+            )
+        progress.complete(name)
+        return Transferred(progress.files, progress.size)
 
-    async def download(self, path: AnyPath, target: LocalPath) -> None:
-        """
-        Fetch a file to this machine; it is there as a whole or not at all.
+    async def _is_folder(
+        self, uri: PathUri, sandbox: SandboxContext | None, refused: Refused
+    ) -> bool:
+        """Return True if a file could not be opened because it is a folder."""
+        if isinstance(refused, NotFound):
+            return False
+        return (await self._filesystem.get_metadata(uri, sandbox=sandbox)).is_directory
 
-        Raises:
-            OSError: The file cannot be written here.
-        """
-        uri = await self._uri(path)
-        sandbox = await self._sandbox()
-        if not await self._streams(sandbox):
+    async def _fetch(
+        self,
+        uri: PathUri,
+        target: LocalPath,
+        in_blocks: bool,
+        sandbox: SandboxContext | None,
+        took: Callable[[int], None],
+    ) -> None:
+        """Fetch one file."""
+        if not in_blocks:
             data = await self._filesystem.read_file(uri, sandbox=sandbox)
             await asyncio.to_thread(_arrive, target, data)
+            took(len(data))
             return
         handle = await self._filesystem.open(uri, sandbox=sandbox)
         try:
@@ -192,6 +284,7 @@ class Files:
 
             async def take(chunk: bytes) -> None:
                 await asyncio.to_thread(arriving.write, chunk)
+                took(len(chunk))
 
             try:
                 await read_blocks(handle, take)

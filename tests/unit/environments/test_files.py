@@ -1,5 +1,6 @@
 """Files of a place that do not come, or not as a whole."""
 
+import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -11,9 +12,11 @@ from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.environments.sandbox import SandboxProfile
-from holdfast.errors import ConnectionLost, InvalidParams, NotFound
+from holdfast.environments.tree_transfer import open_regular
+from holdfast.errors import ConnectionLost, InvalidParams, NotFound, OperationFailed
 from holdfast.filesystem.handle import LocalFileHandle
 from holdfast.protocol.envelope import Request
+from holdfast.protocol.fs import WalkEntry, WalkError, WalkResponse
 from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.paths import PathUri
 from holdfast.testing import ScriptedPeer, ScriptedServer
@@ -139,3 +142,92 @@ async def test_files_of_a_sandbox_go_whole_where_they_cannot_go_in_blocks(
     with pytest.raises(IsADirectoryError):
         await env.files.download("there", tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["back", "here", "there"]
+
+
+# -- folders
+
+
+def walking(env: Environment, monkeypatch: pytest.MonkeyPatch, answer: WalkResponse) -> None:
+    """Let the place list something else than it has."""
+
+    async def walk(path: PathUri, options: object, *, sandbox: object = None) -> WalkResponse:
+        return answer
+
+    monkeypatch.setattr(env.filesystem, "walk", walk)
+
+
+@pytest.mark.parametrize("listed", ["/etc/passwd", "/{root}/../x", "/{root}x/y"])
+async def test_a_place_cannot_choose_where_a_download_writes(
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str
+) -> None:
+    (tmp_path / "there").mkdir()
+    path = PathUri.parse("file://" + listed.replace("/{root}", f"{tmp_path}/there"))
+    entries = [WalkEntry(path=path, kind="file")]
+    walking(env, monkeypatch, WalkResponse(entries=entries, errors=[], truncated=False))
+    with pytest.raises(OperationFailed, match="was listed, which is not below"):
+        await env.files.download("there", tmp_path / "here")
+    assert sorted(os.listdir(tmp_path)) == ["there"]
+
+
+async def test_a_folder_with_too_much_in_it_is_not_fetched_at_all(
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").mkdir()
+    walking(env, monkeypatch, WalkResponse(entries=[], errors=[], truncated=True))
+    with pytest.raises(OperationFailed, match=r"more below .* than can be fetched"):
+        await env.files.download("there", tmp_path / "here")
+    deep = PathUri.from_path(str(tmp_path / "there" / "/".join("x" * 65)))
+    entries = [WalkEntry(path=deep, kind="directory")]
+    walking(env, monkeypatch, WalkResponse(entries=entries, errors=[], truncated=False))
+    with pytest.raises(OperationFailed, match="too deep"):
+        await env.files.download("there", tmp_path / "here")
+    error = WalkError(path=deep, message="Permission denied")
+    walking(env, monkeypatch, WalkResponse(entries=[], errors=[error], truncated=False))
+    with pytest.raises(OperationFailed, match="x/x: Permission denied"):
+        await env.files.download("there", tmp_path / "here")
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+async def test_a_folder_that_fails_half_way_leaves_whole_files_only(
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direction: str
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(8):
+        (source / f"{number}").write_bytes(b"x" * 10)
+    (source / "9").write_bytes(b"x" * 3_000_000)
+
+    async def fail(self: LocalFileHandle, offset: int, data: object) -> None:
+        if offset:
+            raise ConnectionLost("cut")
+        await asyncio.sleep(0)
+
+    if direction == "up":
+        monkeypatch.setattr(LocalFileHandle, "write_block", fail)
+        with pytest.raises(ConnectionLost, match="source/9: cut"):
+            await env.files.upload(source, "target")
+    else:
+        read_block = LocalFileHandle.read_block
+
+        async def fail_later(self: LocalFileHandle, offset: int, size: int) -> tuple[bytes, bool]:
+            if offset:
+                raise ConnectionLost("cut")
+            return await read_block(self, offset, size)
+
+        monkeypatch.setattr(LocalFileHandle, "read_block", fail_later)
+        with pytest.raises(ConnectionLost, match="source/9: cut"):
+            await env.files.download("source", tmp_path / "target")
+        for name in os.listdir(tmp_path / "target"):
+            assert (tmp_path / "target" / name).read_bytes() == b"x" * 10
+    assert "9" not in os.listdir(tmp_path / "target")
+    assert not [name for name in os.listdir(tmp_path / "target") if name.startswith(".")]
+
+
+async def test_a_file_that_became_a_pipe_does_not_make_an_upload_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="is no regular file any more"):
+        open_regular(str(tmp_path / "pipe"))
+    (tmp_path / "link").symlink_to("pipe")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_regular(str(tmp_path / "link"))

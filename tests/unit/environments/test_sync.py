@@ -50,8 +50,12 @@ def test_a_process_is_written_to_and_read(env: sync.Environment) -> None:
 
 def test_the_end_of_a_block_ends_the_process(env: sync.Environment) -> None:
     with env.start(["sleep", "600"]) as process:
-        assert not process.exited()
+        assert not process.verdict
+        assert process.pid is not None
+        assert [one.pid for one in env.processes()] == [process.pid]
     assert process.wait().reason is Reason.TERMINATED
+    assert process.exit_code == process.wait().exit_code
+    assert env.processes() == []
     process = env.start(["sleep", "600"])
     process.close()
     assert process.wait().reason is Reason.TERMINATED

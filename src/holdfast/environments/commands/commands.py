@@ -1,20 +1,30 @@
 """What `Environment.run`, `start` and `attach` do, on any place."""
 
 import asyncio
-import os
-import re
 import resource
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from errno import E2BIG, EACCES, ENOENT, ENOTDIR
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import WeakValueDictionary
+
+from msgspec import UNSET
 
 from holdfast.backends import ExecProcess
+from holdfast.environments.commands.arguments import (
+    Command,
+    as_argv,
+    as_bytes,
+    as_cap,
+    as_names,
+    as_terminal_size,
+    as_variables,
+    seconds,
+)
 from holdfast.environments.commands.completed import Completed
-from holdfast.environments.commands.run import run_to_end
+from holdfast.environments.commands.run import OnOutput, run_to_end
 from holdfast.environments.commands.running import Running
 from holdfast.environments.folder import AnyPath
 from holdfast.environments.limits import Limits
@@ -24,9 +34,9 @@ from holdfast.errors import (
     HoldfastError,
     InvalidParams,
     NotFound,
-    RemoteError,
     SpawnFailed,
     UnknownProcess,
+    Unsupported,
 )
 from holdfast.protocol import codes
 from holdfast.protocol.paths import ForeignPathUri, PathUri
@@ -36,10 +46,7 @@ from holdfast.tasks import OwnedTasks
 if TYPE_CHECKING:
     from holdfast.environments.environment import Environment
 
-__all__ = ["Command", "Commands", "Confined"]
-
-Command = str | Sequence[str | os.PathLike[str]]
-"""A text for the shell, or a program and its arguments."""
+__all__ = ["Commands", "Confined"]
 
 _EVERYTHING = EnvPolicy(
     inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
@@ -58,8 +65,6 @@ Gives a command an input of `n` bytes, where an input has no other end.
 
 The real server cannot be told to close one.
 """
-
-_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +86,10 @@ class Commands:
         self._prefix = secrets.token_hex(4)
         self._count = 0
         self._detached: dict[str, Running] = {}
-        # Those that `start` made and somebody still has.
-        self._started: WeakSet[Running] = WeakSet()
+        # Those that `start` made and that run, by their ids; ended ones are removed later.
+        self._processes: dict[str, ExecProcess] = {}
+        # What callers have of them. Who drops it does not hold the process up any more.
+        self._started: WeakValueDictionary[str, Running] = WeakValueDictionary()
         self._turn: AbstractAsyncContextManager[object] = (
             nullcontext() if environment.is_remote else asyncio.Semaphore(_runs_at_once())
         )
@@ -93,31 +100,40 @@ class Commands:
         *,
         cwd: AnyPath | None,
         env: Mapping[str, str] | None,
-        given: str | bytes,
+        unset: Iterable[str],
+        given: object,
         timeout: float | None,
         cap: int,
-        drain: float,
+        drain: float | None,
+        on_output: OnOutput | None,
         confined: Confined,
     ) -> Completed:
         """As `Environment.run`."""
-        argv = _arguments(command)
-        data = given.encode() if isinstance(given, str) else given
-        if cap < 0:
-            raise InvalidParams("cap must not be negative")
+        argv = as_argv(command)
+        data = b"" if given is None else as_bytes(given, "input")
+        if on_output is not None and not callable(on_output):
+            raise TypeError(f"on_output is a function, not {type(on_output).__name__}")
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        quiet = None if drain is None else seconds(drain, "drain")
+        as_cap(cap)
+        variables, names = as_variables(env), as_names(unset)
         async with self._turn:
             folder = await self._environment.uri(cwd)
             run = argv
             if data and not (await self._environment.capabilities()).process_close_stdin:
                 run = ["/bin/sh", "-c", _WITH_INPUT, "sh", str(len(data)), *argv]
-            params = await self._params(run, folder, env, confined, pipe_stdin=bool(data))
+            params = await self._params(
+                run, folder, variables, names, confined, pipe_stdin=bool(data)
+            )
             process = await self._launch(params, argv)
             return await run_to_end(
                 process,
                 command if isinstance(command, str) else tuple(argv),
                 given=data,
-                timeout=timeout,
+                timeout=limit,
                 cap=cap,
-                drain=drain,
+                drain=quiet,
+                on_output=on_output,
                 tasks=self._tasks,
             )
 
@@ -127,6 +143,7 @@ class Commands:
         *,
         cwd: AnyPath | None,
         env: Mapping[str, str] | None,
+        unset: Iterable[str],
         tty: bool,
         size: tuple[int, int] | None,
         stdin: bool,
@@ -134,7 +151,9 @@ class Commands:
         confined: Confined,
     ) -> Running:
         """As `Environment.start`."""
-        argv = _arguments(command)
+        argv = as_argv(command)
+        variables, names = as_variables(env), as_names(unset)
+        terminal = None if size is None else as_terminal_size(size)
         folder = await self._environment.uri(cwd)
         if tty and cwd is not None and (fault := await self._folder_fault(folder)):
             # On a terminal the protocol would start it in the user's home instead.
@@ -142,14 +161,48 @@ class Commands:
         if detach is not None:
             await self._claim(detach)
         params = await self._params(
-            argv, folder, env, confined, tty=tty, size=size, pipe_stdin=stdin, name=detach or ""
+            argv,
+            folder,
+            variables,
+            names,
+            confined,
+            tty=tty,
+            size=terminal,
+            pipe_stdin=stdin,
+            name=detach or "",
         )
         process = await self._launch(params, argv)
-        running = Running(process, detached=detach, tasks=self._tasks)
-        self._started.add(running)
+        self._forget_ended()
+        self._processes[process.process_id] = process
+        running = self._running(process, detach)
         if detach is not None:
             self._detached[detach] = running
         return running
+
+    def processes(self) -> list[Running]:
+        """As `Environment.processes`."""
+        self._forget_ended()
+        return [
+            self._started.get(process_id) or self._running(process, None)
+            for process_id, process in self._processes.items()
+        ]
+
+    def _running(self, process: ExecProcess, detached: str | None) -> Running:
+        running = Running(process, detached=detached, tasks=self._tasks)
+        self._started[process.process_id] = running
+        return running
+
+    def _forget_ended(self) -> None:
+        ended = [name for name, process in self._processes.items() if process.verdict is not None]
+        for name in ended:
+            del self._processes[name]
+
+    async def warm_up(self, confined: Confined) -> None:
+        """Run `true` to its end, so that the next start finds everything ready."""
+        folder = await self._environment.uri(None)
+        params = await self._params(["true"], folder, {}, [], confined, pipe_stdin=False)
+        process = await self._launch(params, ["true"])
+        await run_to_end(process, "true", cap=0, tasks=self._tasks)
 
     def attach(self, name: str) -> Running:
         """As `Environment.attach`."""
@@ -160,66 +213,67 @@ class Commands:
 
     async def aclose(self) -> None:
         """End what still runs; a server would do so too, but half a minute later."""
-        running = [one for one in self._started if one.verdict is None]
+        running = self.processes()
         await asyncio.gather(*(one.aclose() for one in running), return_exceptions=True)
         await self._tasks.aclose()
 
     async def _claim(self, name: str) -> None:
         """See that a name is free, and that not too many are remembered."""
+        if not isinstance(name, str):
+            raise TypeError(f"the name to detach a process by is text, not {type(name).__name__}")
         if not name:
             raise InvalidParams("the name to detach a process by is empty")
         known = self._detached.get(name)
-        if known is not None and not await known.exited():
+        if known is not None and not await _is_over(known.process):
             raise DuplicateProcess(
                 name, f"a process detached as `{name}` is running: attach to it, or end it first"
             )
         if len(self._detached) >= _NAMES_KEPT:
             for other, running in list(self._detached.items()):
-                if await running.exited():
+                if await _is_over(running.process):
                     del self._detached[other]
 
     async def _params(
         self,
         argv: list[str],
         folder: PathUri,
-        env: Mapping[str, str] | None,
+        env: dict[str, str],
+        unset: list[str],
         confined: Confined,
         *,
         pipe_stdin: bool,
         tty: bool = False,
-        size: tuple[int, int] | None = None,
+        size: TerminalSize | None = None,
         name: str = "",
     ) -> StartParams:
+        if unset and not (await self._environment.capabilities()).process_unset:
+            raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot unset variables")
         self._count += 1
         return StartParams(
             process_id=f"{name or self._prefix}-{self._count}",
             argv=argv,
             cwd=folder,
-            env=dict(env) if env else {},
+            env=env,
             env_policy=_EVERYTHING,
             tty=tty,
             pipe_stdin=pipe_stdin,
-            terminal_size=_terminal_size(size) if size is not None else None,
+            terminal_size=size,
             sandbox=await self._environment.sandbox_context(confined.sandbox),
             limits=None if confined.limits is None else confined.limits.on_wire(),
+            unset=unset or UNSET,
         )
 
     async def _launch(self, params: StartParams, argv: list[str]) -> ExecProcess:
         try:
             return await self._environment.backend.start(params)
         except SpawnFailed as error:
-            raise await self._explained(str(error), params, argv) from error
-        except RemoteError as error:
-            if error.code == codes.INVALID_PARAMS:
-                raise InvalidParams(error.message) from error
-            if error.code != codes.INTERNAL_ERROR:
-                raise
-            raise await self._explained(error.message, params, argv) from error
+            raise await self._explained(error, params, argv) from error
 
-    async def _explained(self, text: str, params: StartParams, argv: list[str]) -> SpawnFailed:
-        """The same for every place, and with what the system's text leaves open."""
-        found = _OS_ERROR.search(text)
-        errno = int(found[1]) if found else None
+    async def _explained(
+        self, error: SpawnFailed, params: StartParams, argv: list[str]
+    ) -> SpawnFailed:
+        """Return the failure with what the system's text leaves open."""
+        errno = error.errno
         what = f"`{argv[0]}`"
         if errno in (ENOENT, ENOTDIR, EACCES) and (fault := await self._folder_fault(params.cwd)):
             return SpawnFailed(f"cannot run {what} in `{_shown(params.cwd)}`: {fault}", errno=errno)
@@ -228,7 +282,7 @@ class Commands:
             hint = "; give a whole command line as one text, not as a list"
         elif errno == E2BIG:
             hint = "; write what is long to a file or to its input"
-        return SpawnFailed(f"cannot run {what}: {text}{hint}", errno=errno)
+        return SpawnFailed(f"cannot run {what}: {error}{hint}", errno=errno)
 
     async def _folder_fault(self, folder: PathUri) -> str | None:
         """What is wrong with a folder to run in, if anything is."""
@@ -241,25 +295,18 @@ class Commands:
         return None if metadata.is_directory else "it is not a folder"
 
 
-def _arguments(command: Command) -> list[str]:
-    if isinstance(command, str):
-        if not command.strip():
-            raise InvalidParams("the command is empty")
-        return ["/bin/sh", "-c", command]
-    argv = [os.fspath(part) for part in command]
-    if not argv or not argv[0]:
-        raise InvalidParams("the command is empty")
-    for part in argv:
-        if not isinstance(part, str):
-            raise TypeError(f"an argument is text, not {type(part).__name__}: {part!r}")
-    return argv
-
-
-def _terminal_size(size: tuple[int, int]) -> TerminalSize:
+async def _is_over(process: ExecProcess) -> bool:
+    """Return True if it has exited, or is lost for good with its server; does not wait."""
+    if process.verdict is not None:
+        return True
     try:
-        return TerminalSize(rows=size[0], cols=size[1])
-    except ValueError as error:
-        raise InvalidParams(str(error)) from None
+        async with asyncio.timeout(0):
+            await process.exited()
+    except TimeoutError:
+        return False
+    except HoldfastError:
+        return True
+    return True
 
 
 def _shown(path: PathUri) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from shlex import join
 
 from holdfast.backends import ExecProcess
-from holdfast.environments.commands.capture import Captured
+from holdfast.collect.head_tail import Captured
 from holdfast.errors import CommandFailed
 from holdfast.events import Denial, Reason, Verdict
 from holdfast.protocol.process import Enforcement, NetworkAttempt

@@ -2,33 +2,44 @@
 Runs one process to its end: output collected, input fed, time limited.
 
 Its exit is what counts. Something that it started may hold its output for ever; that is
-waited for only a moment, and told.
+waited for only as `holdfast.collect.drain` says, and told.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import inspect
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
 
 from holdfast.backends import ExecProcess
-from holdfast.environments.commands.capture import Capture
+from holdfast.collect.drain import DRAIN_LIMIT, QUIET, Drain
+from holdfast.collect.head_tail import HeadTail
+from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
 from holdfast.environments.commands.completed import Completed
-from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, StdinClosed
-from holdfast.events import Exited, ProcessEvent, Reason, Verdict
+from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError
+from holdfast.events import Exited, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, WriteStatus
 from holdfast.tasks import OwnedTasks
 
-__all__ = ["DRAIN", "END_LIMIT", "PIECE", "end_process", "run_to_end"]
+__all__ = ["DRAIN", "END_LIMIT", "PIECE", "OnOutput", "drain_limit", "end_process", "run_to_end"]
 
-DRAIN = 0.25
-"""Seconds to wait after an exit for the end of the output."""
+OnOutput = Callable[[Chunk], Awaitable[object] | object]
+"""Called with each chunk of output; if it returns an awaitable, that is awaited."""
+
+DRAIN = QUIET
+"""Seconds without output, after an exit, that end the wait for the end of the output."""
 
 END_LIMIT = 5.0
 """Seconds to wait for the end of a process that was killed; only a broken line takes longer."""
 
 PIECE = 64 << 10
 """Bytes of input written at once."""
+
+
+def drain_limit(drain: float | None) -> float | None:
+    """Return the hard limit that goes with a quiet window, in seconds after the exit."""
+    return None if drain is None else max(DRAIN_LIMIT, drain)
 
 
 async def run_to_end(
@@ -38,11 +49,12 @@ async def run_to_end(
     given: bytes = b"",
     timeout: float | None = None,
     cap: int,
-    drain: float = DRAIN,
+    drain: float | None = DRAIN,
+    on_output: OnOutput | None = None,
     tasks: OwnedTasks,
 ) -> Completed:
     """
-    Follow a process that was just started, and tell what came of it.
+    Follow a process that was just started, and return what came of it.
 
     When this is cancelled, or fails, the process is killed and its end waited for.
 
@@ -52,13 +64,14 @@ async def run_to_end(
         given: Its input, if it has one.
         timeout: Seconds until it is killed.
         cap: Bytes to keep of each stream.
-        drain: Seconds to wait for the end of the output after the exit.
+        drain: Seconds without output that end the wait for the end of the output.
+        on_output: Called with each chunk. Its failure is a failure of this.
         tasks: Where to end it, if the caller is cancelled more than once.
 
     Raises:
         ConnectionLost: It cannot be reached any more.
     """
-    follower = _Follower(process, cap, drain)
+    follower = _Follower(process, cap, drain, on_output)
     feeding: OwnedTasks | None = None
     try:
         if given:
@@ -68,10 +81,11 @@ async def run_to_end(
         if not await follower.follow(timeout):
             await follower.time_out()
     except BaseException:
-        if follower.verdict is None:
+        if process.verdict is None:
             await end_process(process, follower.see_the_exit, tasks)
         raise
     finally:
+        follower.close()
         if feeding is not None:
             await feeding.aclose()
     return follower.completed(command)
@@ -104,79 +118,98 @@ async def end_process(
 class _Follower:
     """Reads the events of one process."""
 
-    def __init__(self, process: ExecProcess, cap: int, drain: float) -> None:
-        self.verdict: Verdict | None = None
+    def __init__(
+        self, process: ExecProcess, cap: int, drain: float | None, on_output: OnOutput | None
+    ) -> None:
         self._process = process
-        self._events: AsyncIterator[ProcessEvent] = process.events()
-        self._stdout = Capture(cap)
-        self._stderr = Capture(cap)
-        self._drain = drain
+        self._drain = Drain(process, quiet=drain, limit=drain_limit(drain))
+        self._stdout = HeadTail(cap)
+        self._stderr = HeadTail(cap)
+        self._on_output = on_output
+        self._decoder = ChunkDecoder()
         self._loop = asyncio.get_running_loop()
-        self._started = self._exited = self._loop.time()
-        self._last_seq = 0
-        self._closed = False
+        self._started = self._loop.time()
+        # What replaces the verdict of the process when its time was over.
+        self._timed_out: Verdict | None = None
 
     async def follow(self, limit: float | None) -> bool:
-        """Collect until the end or for so many seconds; whether it has exited."""
+        """Collect until the end, or for so many seconds; return True if it has exited."""
+        deadline = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit) as deadline:
-                async for event in self._events:
-                    self._last_seq = event.seq
+            async with deadline:
+                async for event in self._drain:
                     if type(event) is OutputChunk:
                         into = self._stderr if event.stream == "stderr" else self._stdout
-                        into.add(event.chunk)
+                        into.append(event.chunk)
+                        if self._on_output is not None:
+                            await self._tell(self._decoder.decode(event))
                     elif type(event) is Exited:
-                        self.verdict = event.verdict
-                        self._exited = self._loop.time()
-                        deadline.reschedule(self._exited + self._drain)
-                    else:
-                        self._closed = True
+                        # Its own time counts, not that of others that hold its output.
+                        deadline.reschedule(None)
+                for chunk in self._decoder.finish(self._drain.last_seq):
+                    await self._tell(chunk)
         except TimeoutError:
-            pass
-        return self.verdict is not None
+            if not deadline.expired():
+                raise  # it came from the callback
+        return self._drain.verdict is not None
+
+    async def _tell(self, chunk: Chunk) -> None:
+        assert self._on_output is not None  # nothing is decoded without one
+        result = self._on_output(chunk)
+        if inspect.isawaitable(result):
+            await result
 
     async def see_the_exit(self) -> None:
-        """Read on, and keep nothing; the process is being killed."""
-        async for event in self._events:
-            if type(event) is Exited:
-                return
+        """Wait for the exit of a process that is being killed; nobody reads it any more."""
+        self._drain.close()
+        await self._process.exited()
 
     async def time_out(self) -> None:
         """Kill it, since its time is over; what it wrote until then is kept."""
         running = True
-        with suppress(ConnectionLost, TimeoutError):
-            async with asyncio.timeout(END_LIMIT):
-                running = await self._process.terminate(tree=True)
-            await self.follow(END_LIMIT)
-        verdict = self.verdict
+        with suppress(ConnectionLost):
+            try:
+                async with asyncio.timeout(END_LIMIT):
+                    running = await self._process.terminate(tree=True)
+            except TimeoutError:
+                pass
+            else:
+                await self.follow(END_LIMIT)
+        verdict = self._drain.verdict
         if verdict is None:
             # The line is broken, or the system did not let us.
-            self._exited = self._loop.time()
-            self._closed = True  # as far as anybody can tell
             text = "took too long, and its end could not be seen"
-            self.verdict = Verdict(reason=Reason.TIMED_OUT, detail=text)
+            self._timed_out = Verdict(reason=Reason.TIMED_OUT, detail=text)
         elif running:
-            self.verdict = msgspec.structs.replace(verdict, reason=Reason.TIMED_OUT)
+            self._timed_out = msgspec.structs.replace(verdict, reason=Reason.TIMED_OUT)
         # Otherwise it ended by itself in the last moment.
 
+    def close(self) -> None:
+        """Read no more."""
+        self._drain.close()
+
     def completed(self, command: str | tuple[str, ...]) -> Completed:
-        """What came of it."""
-        assert self.verdict is not None  # it is followed until it has one
+        """Return what came of it."""
+        drain = self._drain
+        verdict = self._timed_out or drain.verdict
+        assert verdict is not None  # it is followed until it has one
+        seen = drain.verdict is not None
         return Completed(
             command=command,
-            verdict=self.verdict,
+            verdict=verdict,
             captured_stdout=self._stdout.captured(),
             captured_stderr=self._stderr.captured(),
-            background=not self._closed,
-            duration=self._exited - self._started,
-            last_seq=self._last_seq,
+            # Of an end that was not seen nobody can tell.
+            background=seen and not drain.closed,
+            duration=(drain.exit_time if seen else self._loop.time()) - self._started,
+            last_seq=drain.last_seq,
             process=self._process,
         )
 
 
 async def _feed(process: ExecProcess, data: bytes) -> None:
     """Write all of it and end it; a process need not read it, and may end before."""
-    with suppress(StdinClosed, ConnectionLost, RemoteError):
+    with suppress(Refused, ConnectionLost, RemoteError):
         for at in range(0, len(data), PIECE):
             if await process.write(data[at : at + PIECE]) is not WriteStatus.ACCEPTED:
                 return

@@ -4,46 +4,33 @@ import asyncio
 import codecs
 import signal as signals
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Generator
-from dataclasses import dataclass
+from collections.abc import Coroutine, Generator
 from typing import Self
 
 from holdfast.backends import ExecProcess
-from holdfast.environments.commands.run import DRAIN, PIECE, end_process
-from holdfast.errors import HoldfastError, RemoteError, StdinClosed
-from holdfast.events import Closed, Exited, ProcessEvent, Verdict
+from holdfast.collect.drain import Drain
+from holdfast.environments.commands.arguments import as_bytes, seconds
+from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
+from holdfast.environments.commands.expect import AnyPattern, ExpectMatch, PatternSearch
+from holdfast.environments.commands.run import DRAIN, PIECE, drain_limit, end_process
+from holdfast.errors import OutputLost, PatternNotFound, PatternTimedOut, StdinClosed
+from holdfast.events import Closed, Gap, ProcessEvent, Verdict
 from holdfast.protocol.process import (
     Enforcement,
     OutputChunk,
-    OutputStream,
     ReadResponse,
+    StreamsAtEnd,
     WriteStatus,
 )
 from holdfast.tasks import OwnedTasks
 
-__all__ = ["Chunk", "Output", "Running", "Starting"]
+__all__ = ["EXPECT_TIMEOUT", "ExpectMatch", "Output", "Running", "Starting"]
+
+EXPECT_TIMEOUT = 30.0
+"""Seconds that `expect` waits unless told otherwise."""
 
 _KEPT = 1 << 20
-"""Bytes kept for `output` while somebody waits for the end and nobody reads."""
-
-_PAST_THE_END = 1 << 62
-"""A number that no event has: to read after it tells how a process stands."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Something that a process wrote."""
-
-    stream: OutputStream
-    """`stdout` or `stderr`, or `pty` on a terminal."""
-    data: bytes
-    text: str
-    """As text; a letter that is cut between two chunks comes with the second."""
-    seq: int
-    """Its number among all events of the process."""
-
-    def __str__(self) -> str:
-        return self.text
+"""Bytes kept for `output` while somebody waits for the end, or for a pattern, and nobody reads."""
 
 
 class Running:
@@ -59,22 +46,25 @@ class Running:
         """The process behind the seam."""
         self.detached = detached
         """The name to find it by, if it has one."""
-        self.verdict: Verdict | None = None
-        """How it ended, as soon as `output` or `wait` has seen that."""
+        self.missed = 0
+        """
+        Events of its output that nobody here will get, and that are kept nowhere any more.
+
+        That can only be output that was written while nobody read: before the first reading,
+        or between two blocks of a detached process. `Chunk.missed` says where they are missing.
+        """
         self._tasks = tasks
-        self._events: AsyncIterator[ProcessEvent] | None = None
+        self._drain: Drain | None = None
+        # Held while waiting for the next event.
         self._turn = asyncio.Lock()
-        self._last_seq = 0
+        self._decoder = ChunkDecoder()
         self._closed = False
-        self._failure: HoldfastError | None = None
-        self._exit_time = 0.0
-        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
-        # What was seen while waiting for the end, and nobody has read yet.
+        # What was seen and nobody has read yet.
         self._pending: deque[Chunk] = deque()
         self._pending_size = 0
         self._room = asyncio.Event()
         self._readers = 0
-        # Whether it is being ended: then nobody reads who could be waited for.
+        # True while it is being ended: then nobody reads who could be waited for.
         self._ending = False
 
     async def __aenter__(self) -> Self:
@@ -84,19 +74,35 @@ class Running:
         if self.detached is None:
             await self.aclose()
         else:
-            self._events = None  # it must not wait for a reader that has gone
+            self._pause()  # it must not wait for a reader that has gone
 
     async def aclose(self) -> None:
         """Kill it and all that is below it, if it runs, and wait for its end; at most 5 s."""
         if self.verdict is None:
             self._ending = True
             await end_process(self.process, self.wait, self._tasks)
-        self._events = None
+        self._pause()
 
     @property
     def process_id(self) -> str:
         """The id it was started with."""
         return self.process.process_id
+
+    @property
+    def pid(self) -> int | None:
+        """The kernel's number for it where it runs; `None` if a server does not tell."""
+        return self.process.pid
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How it ended, as soon as that is known here; `None` while it runs."""
+        return self.process.verdict
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its status, or 128 and the signal that killed it; `None` while it runs."""
+        verdict = self.process.verdict
+        return None if verdict is None else verdict.exit_code
 
     @property
     def enforcement(self) -> Enforcement | None:
@@ -111,8 +117,9 @@ class Running:
 
         Raises:
             StdinClosed: It reads nothing any more, or was started without an input.
+            TypeError: The data is neither text nor bytes.
         """
-        raw = data.encode() if isinstance(data, str) else data
+        raw = as_bytes(data, "data")
         for at in range(0, len(raw), PIECE):
             status = await self.process.write(raw[at : at + PIECE])
             if status is not WriteStatus.ACCEPTED:
@@ -132,34 +139,83 @@ class Running:
 
     def output(self, *, drain: float | None = DRAIN) -> "Output":
         """
-        What it writes, as it comes; goes on where the last call stopped.
+        Return what it writes, as it comes; goes on where the last call stopped.
 
-        It ends when the output has ended, or soon after the exit if something else
-        still holds the output. Who reads slowly makes the process wait.
+        It ends when the output has ended. After the exit it also ends once nothing was
+        written for `drain` seconds, and at the latest 2 s (or `drain`) after the exit: then
+        something else still holds the output. Who reads slowly makes the process wait.
 
         Args:
-            drain: Seconds to wait after the exit; `None` for as long as it takes.
+            drain: Seconds without output after the exit; `None` waits for the end of the
+                output as long as it takes.
         """
-        return Output(self, drain)
+        return Output(self, None if drain is None else seconds(drain, "drain"))
+
+    async def expect(
+        self, pattern: AnyPattern, timeout: float | None = EXPECT_TIMEOUT
+    ) -> ExpectMatch:
+        """
+        Wait until a pattern is in its output, and return the match with the text before it.
+
+        It looks at what `output` would have next, of all streams as they came. What it
+        returns is consumed: the next `expect` or `output` goes on right behind the match.
+        Without a match nothing is consumed but what is further back than 1 MiB. Do not read
+        in another task meanwhile: each chunk goes to one of the two.
+
+        Args:
+            pattern: A literal text or bytes, or a compiled regular expression. A match of
+                that begins at most 64 KiB before the newest output.
+            timeout: Seconds; `None` for as long as it takes.
+
+        Raises:
+            PatternTimedOut: It did not come in time; also a `TimeoutError`. `seen` is the
+                text that came instead.
+            PatternNotFound: The output has ended; with `seen`, too.
+            ConnectionLost: It cannot be reached any more.
+        """
+        search = PatternSearch(pattern)
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        taken: deque[Chunk] = deque()
+        found: ExpectMatch | None = None
+        deadline = asyncio.timeout(limit)
+        self.reading(1)
+        try:
+            async with deadline:
+                while found is None and (chunk := await self.next_chunk(DRAIN)) is not None:
+                    taken.append(chunk)
+                    search.add(chunk.data)
+                    found = search.find()
+                    while search.size - len(taken[0].data) > _KEPT and found is None:
+                        search.skip(len(taken.popleft().data))
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise PatternTimedOut(pattern, search.seen) from None
+        finally:
+            self._give_back(taken, search.end)
+            self.reading(-1)
+        if found is None:
+            raise PatternNotFound(pattern, search.seen)
+        return found
 
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
-        """What is kept of its output (up to 1 MiB) after a number; does not disturb `output`."""
+        """Return what is kept of its output after a number, up to 1 MiB; `output` gets it too."""
         return await self.process.read(after_seq, max_bytes, wait)
 
     # -- the end
 
     async def wait(self) -> Verdict:
         """
-        Wait for its exit and tell how it ended.
+        Wait for its exit and return how it ended.
 
         Meanwhile its output is kept for `output`: if nobody reads that, the last 1 MiB.
 
         Raises:
             ConnectionLost: It cannot be reached any more.
         """
-        while self.verdict is None:
+        while self.process.verdict is None and not self._closed:
             if self._pending_size > _KEPT:
                 if self._readers and not self._ending:
                     self._room.clear()
@@ -167,17 +223,9 @@ class Running:
                     continue
                 self._take()
             else:
-                await self._pull()
-        return self.verdict
-
-    async def exited(self) -> bool:
-        """Whether it has exited, asked where it runs."""
-        if self.verdict is not None:
-            return True
-        try:
-            return (await self.process.read(_PAST_THE_END)).exited
-        except RemoteError:
-            return True  # so long ago that it is forgotten
+                await self._pull(None)
+        verdict = self.process.verdict
+        return await self.process.exited() if verdict is None else verdict
 
     async def signal(self, which: str | int) -> None:
         """
@@ -193,9 +241,17 @@ class Running:
         """Change the size of its terminal."""
         await self.process.resize(rows, cols)
 
-    async def terminate(self) -> bool:
-        """Kill it and all that is below it, at once; whether it was running."""
-        return await self.process.terminate(tree=True)
+    async def terminate(self, *, left: bool = False, streams: StreamsAtEnd = "close") -> bool:
+        """
+        Kill it and all that is below it, at once; return True if there was something to kill.
+
+        Args:
+            left: Also what it left in its process group, if it has exited. A Codex server
+                does not do that.
+            streams: `close` ends its output then; `keep` reads on until the output ends,
+                whoever holds it. A Codex server always closes.
+        """
+        return await self.process.terminate(tree=True, left=left, streams=streams)
 
     def __repr__(self) -> str:
         state = "running" if self.verdict is None else str(self.verdict)
@@ -204,47 +260,61 @@ class Running:
 
     # -- what readers and waiters share
 
-    async def _pull(self) -> None:
-        """Wait for one more event, whoever gets it."""
+    async def _pull(self, drain: float | None) -> bool:
+        """Wait for one more event, whoever gets it; return False at the end."""
         seen = self._last_seq
-        async with self._turn:
+        exited = self._drain is not None and self._drain.verdict is not None
+        try:
+            # Another reader may wait longer than this one wants to.
+            async with asyncio.timeout(drain if exited else None):
+                await self._turn.acquire()
+        except TimeoutError:
+            return False
+        try:
             if self._last_seq != seen or self._closed:
-                return  # somebody else got one meanwhile
-            if self._failure is not None:
-                raise self._failure
-            if self._events is None:
-                self._events = self.process.events()
+                return True  # somebody else got one meanwhile
+            if self._drain is None:
+                self._drain = Drain(self.process)
             try:
-                event = await anext(self._events)
-            except HoldfastError as error:
-                self._failure = error
-                raise
-            if event.seq > seen:  # events that begin anew begin with what was seen
-                self._last_seq = event.seq
+                event = await self._drain.next(quiet=drain, limit=drain_limit(drain))
+            except OutputLost:
+                return True  # it goes on behind what was lost, and says how much that is
+            if event is not None:
                 self._see(event)
+            elif self._drain.closed:
+                self._finish()
+            return event is not None
+        finally:
+            self._turn.release()
+
+    @property
+    def _last_seq(self) -> int:
+        return 0 if self._drain is None else self._drain.last_seq
+
+    def _pause(self) -> None:
+        """Let the process go on without a reader, unless there is one at this moment."""
+        if self._drain is not None and not self._turn.locked():
+            self._drain.pause()
 
     def _see(self, event: ProcessEvent) -> None:
         if type(event) is OutputChunk:
-            self._keep(event.stream, event.chunk, event.seq)
-        elif type(event) is Exited:
-            self.verdict = event.verdict
-            self._exit_time = asyncio.get_running_loop().time()
-        else:
-            assert type(event) is Closed  # the only other kind
-            self._closed = True
-            for stream in ("stdout", "stderr", "pty"):
-                if stream in self._decoders:
-                    self._keep(stream, b"", event.seq, final=True)
+            self._keep(self._decoder.decode(event))
+        elif type(event) is Gap:
+            lost = event.last_seq - event.first_seq + 1
+            self.missed += lost
+            self._decoder.skip(lost)
+        elif type(event) is Closed:
+            self._finish()
         self._room.set()
 
-    def _keep(self, stream: OutputStream, data: bytes, seq: int, *, final: bool = False) -> None:
-        decoder = self._decoders.get(stream)
-        if decoder is None:
-            decoder = self._decoders[stream] = codecs.getincrementaldecoder("utf-8")("replace")
-        text = decoder.decode(data, final)
-        if data or text:
-            self._pending.append(Chunk(stream, data, text, seq))
-            self._pending_size += len(data)
+    def _finish(self) -> None:
+        self._closed = True
+        for chunk in self._decoder.finish(self._last_seq):
+            self._keep(chunk)
+
+    def _keep(self, chunk: Chunk) -> None:
+        self._pending.append(chunk)
+        self._pending_size += len(chunk.data)
 
     def _take(self) -> Chunk | None:
         if not self._pending:
@@ -254,25 +324,27 @@ class Running:
         self._room.set()
         return chunk
 
+    def _give_back(self, taken: deque[Chunk], consumed: int) -> None:
+        """Put chunks back to be read next, without their first bytes."""
+        while taken and consumed > 0:
+            chunk = taken.popleft()
+            if len(chunk.data) > consumed:
+                taken.appendleft(_rest(chunk, consumed))
+            consumed -= len(chunk.data)
+        self._pending.extendleft(reversed(taken))
+        self._pending_size += sum(len(chunk.data) for chunk in taken)
+
     async def next_chunk(self, drain: float | None) -> Chunk | None:
-        """For `Output`: the next one; `None` at the end."""
+        """For `Output`: return the next one; `None` at the end."""
         while True:
             chunk = self._take()
             if chunk is not None:
                 return chunk
-            if self._closed:
-                return None
-            limit = None
-            if self.verdict is not None and drain is not None:
-                limit = self._exit_time + drain
-            try:
-                async with asyncio.timeout_at(limit):
-                    await self._pull()
-            except TimeoutError:
-                return None
+            if self._closed or not await self._pull(drain):
+                return self._take()
 
     def reading(self, change: int) -> None:
-        """For `Output`: one reader more or less."""
+        """For `Output`: count one reader more or less."""
         self._readers += change
         self._room.set()
 
@@ -304,6 +376,14 @@ class Output:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _rest(chunk: Chunk, start: int) -> Chunk:
+    """Return the chunk without its first bytes; it begins with a letter if they end with one."""
+    data = chunk.data[start:]
+    # Not final: a letter that is cut at the end comes with the next chunk.
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data)
+    return Chunk(chunk.stream, data, text, chunk.seq)
 
 
 class Starting:

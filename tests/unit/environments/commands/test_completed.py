@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from holdfast.backends import ExecProcess
-from holdfast.environments.commands.capture import Captured
+from holdfast.collect.head_tail import Captured
 from holdfast.environments.commands.completed import Completed
 from holdfast.errors import CommandFailed
 from holdfast.events import Denial, DenialKind, Reason, Verdict

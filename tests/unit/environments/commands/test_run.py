@@ -230,6 +230,38 @@ async def test_a_line_that_breaks_for_good_fails_a_run() -> None:
                 await task
 
 
+@pytest.mark.parametrize("way", ["run", "start"])
+async def test_output_that_a_line_that_is_down_holds_back_is_waited_for(way: str) -> None:
+    server = ScriptedServer()
+    server.answers["process/start"] = start_quietly
+    later = {"seq": 3, "stream": "stdout", "chunk": "IGxhdGU="}
+
+    def resumed(peer: ScriptedPeer, request: Request) -> None:
+        state = {"nextSeq": 5, "exited": True, "exitCode": 0, "closed": True}
+        peer.reply(request, {"chunks": [later], "failure": None, "sandboxDenied": False, **state})
+
+    async def output(env: Environment) -> str:
+        if way == "run":
+            done = await env.run("anything", drain=0.01)
+            assert not done.background
+            return done.stdout
+        process = await env.start("anything")
+        return "".join([chunk.text async for chunk in process.output(drain=0.01)])
+
+    async with RemoteEnvironment("far", server) as env:
+        task = asyncio.ensure_future(output(env))
+        peer = await server.peer(0)
+        await peer.until(lambda: bool(peer.requests("process/start")))
+        (start,) = peer.requests("process/start")
+        assert isinstance(start.params, dict)
+        peer.exited(start.params["processId"], 2)
+        await peer.take("process/read")  # it is quiet here, and the far side is asked
+        server.answers["process/read"] = resumed
+        peer.cut()
+        async with asyncio.timeout(LIMIT):
+            assert await task == "partial late"
+
+
 async def test_a_server_that_refuses_a_start_is_quoted() -> None:
     server = ScriptedServer()
     server.answers["process/start"] = lambda peer, request: peer.fail(

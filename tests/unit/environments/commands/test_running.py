@@ -10,7 +10,7 @@ from holdfast.environments.commands.running import Running
 from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.errors import ConnectionLost, InvalidRequest
+from holdfast.errors import ConnectionLost, InvalidRequest, PatternTimedOut
 from holdfast.protocol.envelope import Request
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from tests.e2e.wire import LIMIT
@@ -119,21 +119,89 @@ async def test_a_process_that_is_lost_says_so_every_time() -> None:
                     await process.wait()
 
 
-async def test_a_process_that_a_server_has_forgotten_has_exited() -> None:
-    server = ScriptedServer()
-    server.answers["process/start"] = start_quietly
-    server.answers["process/terminate"] = lambda peer, request: peer.reply(
-        request, {"running": False}
-    )
-    server.answers["process/read"] = lambda peer, request: peer.fail(
-        request, -32600, "unknown process id"
-    )
-    async with RemoteEnvironment("far", server) as env:
-        async with env.start("anything", detach="job") as process:
-            assert await process.exited()
-        again = await env.start("anything", detach="job")  # the name is free
-        peer = await server.peer(0)
-        for number, one in enumerate((process, again)):
-            peer.exited(one.process_id, 2, number)
-            peer.closed(one.process_id, 3)
-            assert (await one.wait()).exit_code == number
+# -- what nobody read
+
+
+async def flood_unread(env: Environment, process: Running) -> None:
+    """Wait until a process has written more than is kept, and nobody has read it."""
+    async with asyncio.timeout(LIMIT):
+        await process.process.exited()
+
+
+async def test_output_that_nobody_read_in_time_is_told_as_missed(env: Environment) -> None:
+    async with env.start(f"head -c {FLOOD} /dev/zero; echo end") as process:
+        await flood_unread(env, process)
+        chunks = [chunk async for chunk in process.output()]
+    assert process.missed > 0
+    assert chunks[0].missed == process.missed
+    assert chunks[0].seq == process.missed + 1
+    assert not any(chunk.missed for chunk in chunks[1:])
+    assert chunks[-1].data.endswith(b"end\n")
+
+
+async def test_between_two_blocks_a_detached_process_waits_for_nobody(env: Environment) -> None:
+    script = f"echo one; read x; head -c {FLOOD} /dev/zero; echo end"
+    async with env.start(script, detach="job") as process:
+        assert (await anext(process.output())).text == "one\n"
+        await process.write("\n")
+    await flood_unread(env, process)
+    async with env.attach("job") as found:
+        chunks = [chunk async for chunk in found.output()]
+    assert found.missed > 0
+    assert chunks[0].seq == 2 + found.missed  # the first was read before
+    assert chunks[-1].data.endswith(b"end\n")
+
+
+async def test_a_pattern_is_found_behind_more_than_is_kept(env: Environment) -> None:
+    async with env.start(f"head -c {FLOOD} /dev/zero; echo end; echo rest") as process:
+        async with asyncio.timeout(4 * LIMIT):
+            found = await process.expect("end\n", timeout=None)
+        assert found.skipped + len(found.before) == FLOOD
+        assert len(found.before) <= 5 << 18
+        assert "".join([chunk.text async for chunk in process.output()]) == "rest\n"
+        assert process.missed == 0
+
+
+async def test_a_cancelled_expect_consumes_nothing(env: Environment) -> None:
+    async with env.start("echo one; sleep 600") as process:
+        for _ in range(3):
+            with pytest.raises(PatternTimedOut):
+                await process.expect("two", timeout=0.02)
+            task = asyncio.ensure_future(process.expect("two"))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert (await anext(process.output())).text == "one\n"
+
+
+async def test_a_reader_without_patience_does_not_wait_for_one_with(
+    env: Environment, tmp_path: Path
+) -> None:
+    async with (
+        asyncio.timeout(LIMIT),
+        asyncio.TaskGroup() as tasks,
+        env.start("sleep 600 & echo early") as process,
+    ):
+        assert (await process.wait()).ok
+        patient = process.output(drain=None)
+        assert (await anext(patient)).text == "early\n"
+        waiting = tasks.create_task(anext(patient))
+        await asyncio.sleep(0)
+        assert [chunk async for chunk in process.output(drain=0.05)] == []
+        assert not waiting.done()
+        waiting.cancel()
+
+
+async def test_how_to_terminate_is_passed_on(env: Environment) -> None:
+    asked: list[dict[str, object]] = []
+    async with env.start("sleep 600") as process:
+        real = process.process.terminate
+
+        async def terminate(**how: object) -> bool:
+            asked.append(how)
+            return await real(tree=True)
+
+        process.process.terminate = terminate  # type: ignore[method-assign]
+        await process.terminate(left=True, streams="keep")
+    assert asked[0] == {"tree": True, "left": True, "streams": "keep"}

@@ -1,0 +1,148 @@
+"""
+Arguments of `run` and `start`, looked at before anything is started.
+
+One of a wrong type would otherwise fail in the background, while somebody waits for the
+process that never gets it.
+"""
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from holdfast.errors import InvalidParams
+from holdfast.protocol.process import TerminalSize
+
+__all__ = [
+    "Command",
+    "as_argv",
+    "as_bytes",
+    "as_cap",
+    "as_names",
+    "as_terminal_size",
+    "as_variables",
+    "seconds",
+]
+
+Command = str | Sequence[str | os.PathLike[str]]
+"""A text for the shell, or a program and its arguments."""
+
+
+def as_argv(command: Command) -> list[str]:
+    """
+    Return the program and its arguments.
+
+    Raises:
+        InvalidParams: It is empty.
+        TypeError: A part of it is no text.
+    """
+    if isinstance(command, str):
+        if not command.strip():
+            raise InvalidParams("the command is empty")
+        return ["/bin/sh", "-c", command]
+    argv = [os.fspath(part) for part in command]
+    if not argv or not argv[0]:
+        raise InvalidParams("the command is empty")
+    for part in argv:
+        if not isinstance(part, str):
+            raise TypeError(f"an argument is text, not {type(part).__name__}: {part!r}")
+    return argv
+
+
+def as_bytes(data: object, name: str) -> bytes:
+    """
+    Return text or bytes of any kind as bytes.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise TypeError(f"{name} is text or bytes, not {type(data).__name__}")
+
+
+def seconds(value: object, name: str) -> float:
+    """
+    Return a time that a timer takes.
+
+    Raises:
+        TypeError: It is no number.
+        InvalidParams: It is no time: not a number, or without end.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{name} is a number of seconds, not {type(value).__name__}")
+    if not math.isfinite(value):
+        raise InvalidParams(f"{name} must be a number of seconds, not {value}; None has no limit")
+    return value
+
+
+def as_cap(value: object) -> int:
+    """
+    Return a number of bytes to keep.
+
+    Raises:
+        TypeError: It is no whole number.
+        InvalidParams: It is negative.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"cap is a number of bytes, not {type(value).__name__}")
+    if value < 0:
+        raise InvalidParams("cap must not be negative")
+    return value
+
+
+def as_variables(env: object) -> dict[str, str]:
+    """
+    Return the variables of a command.
+
+    Raises:
+        TypeError: It is no mapping of text to text.
+    """
+    if env is None:
+        return {}
+    if not isinstance(env, Mapping):
+        raise TypeError(f"env is a mapping of names to values, not {type(env).__name__}")
+    for name, value in env.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"env has text only, not {name!r}: {value!r}")
+    return dict(env)
+
+
+def as_names(unset: object) -> list[str]:
+    """
+    Return the names of variables that a command does not get.
+
+    Raises:
+        TypeError: It is no list of texts.
+        InvalidParams: One of them is no name.
+    """
+    if isinstance(unset, str | bytes) or not isinstance(unset, Iterable):
+        raise TypeError(f"unset is a list of names, not {type(unset).__name__}")
+    names = list(unset)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"unset has names of variables only, not {name!r}")
+        if not name or "=" in name or "\0" in name:
+            raise InvalidParams(
+                f"unset has {name!r}, which is no name of a variable:"
+                " it must not be empty or contain `=` or NUL"
+            )
+    return names
+
+
+def as_terminal_size(size: object) -> TerminalSize:
+    """
+    Return rows and columns.
+
+    Raises:
+        TypeError: It is no pair of numbers.
+        InvalidParams: There is no terminal of that size.
+    """
+    match size:
+        case (int(rows), int(cols)):
+            try:
+                return TerminalSize(rows=rows, cols=cols)
+            except ValueError as error:
+                raise InvalidParams(str(error)) from None
+    raise TypeError(f"size is a pair of rows and columns, not {size!r}")

@@ -1,0 +1,60 @@
+"""Pieces of output as callers get them: bytes, and the same as text."""
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.protocol.process import OutputChunk, OutputStream
+
+__all__ = ["Chunk", "ChunkDecoder"]
+
+_STREAMS: tuple[OutputStream, ...] = ("stdout", "stderr", "pty")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Something that a process wrote."""
+
+    stream: OutputStream
+    """`stdout` or `stderr`, or `pty` on a terminal."""
+    data: bytes
+    text: str
+    """As text; a letter that is cut between two chunks comes with the second."""
+    seq: int
+    """Its number among all events of the process."""
+    missed: int = 0
+    """Events right before it that are lost; see `Running.missed`."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class ChunkDecoder:
+    """Makes chunks of the output events of one process, in order."""
+
+    def __init__(self) -> None:
+        self._decoders: dict[OutputStream, codecs.IncrementalDecoder] = {}
+        self._missed = 0
+
+    def decode(self, event: OutputChunk) -> Chunk:
+        """Return the chunk of an event."""
+        decoder = self._decoders.get(event.stream)
+        if decoder is None:
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            self._decoders[event.stream] = decoder
+        missed, self._missed = self._missed, 0
+        text = decoder.decode(event.chunk)
+        return Chunk(event.stream, event.chunk, text, event.seq, missed)
+
+    def skip(self, events: int) -> None:
+        """Note that so many events are lost; a letter that was begun before them is too."""
+        self._missed += events
+        self._decoders.clear()
+
+    def finish(self, seq: int) -> Iterator[Chunk]:
+        """Yield what is left of letters that never came to their end."""
+        for stream in _STREAMS:
+            decoder = self._decoders.get(stream)
+            text = "" if decoder is None else decoder.decode(b"", final=True)
+            if text:
+                yield Chunk(stream, b"", text, seq)

@@ -1,0 +1,42 @@
+"""Shells by their kind, looked for on this machine (unified-exec spec 4)."""
+
+import os
+import shutil
+from pathlib import PurePosixPath
+
+from holdfast.protocol.handshake import ShellInfo
+
+__all__ = ["find_shell", "shell_kind"]
+
+_USUAL = {
+    "bash": ("/bin/bash", "/usr/bin/bash"),
+    "zsh": ("/bin/zsh", "/usr/bin/zsh"),
+    "sh": ("/bin/sh",),
+}
+"""Where each kind is if neither the user database nor `PATH` names it."""
+
+
+def shell_kind(name: str) -> str:
+    """Return the kind that a name or a path stands for: its file name without an ending."""
+    return PurePosixPath(name).stem
+
+
+def find_shell(kind: str, users: ShellInfo) -> ShellInfo:
+    """
+    Return a shell of this machine.
+
+    Args:
+        kind: A name or a path; only its file name counts.
+        users: The shell of the user, which is taken if it is of that kind.
+
+    Returns:
+        `/bin/sh` for a kind that is unknown or not installed.
+    """
+    kind = shell_kind(kind)
+    if kind == shell_kind(users.name):
+        return users
+    if kind in _USUAL:
+        for path in (shutil.which(kind), *_USUAL[kind]):
+            if path is not None and os.path.isabs(path) and os.access(path, os.X_OK):
+                return ShellInfo(name=kind, path=path)
+    return ShellInfo(name="sh", path="/bin/sh")

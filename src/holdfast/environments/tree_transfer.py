@@ -1,0 +1,286 @@
+"""
+Whole folders to and from a place, with progress.
+
+The seam has no modes and makes no links, so neither is kept: a new file has the usual mode
+of where it is made, and a link is sent as the file it leads to, or left out.
+"""
+
+import asyncio
+import inspect
+import os
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO, NamedTuple
+
+from holdfast.backends import FileSystem
+from holdfast.errors import ConnectionLost, OperationFailed, Refused, RemoteError
+from holdfast.filesystem.trees import (
+    FILES_AT_ONCE,
+    local_folders,
+    run_together,
+    send_file,
+    walk_tree,
+)
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
+
+__all__ = [
+    "OnProgress",
+    "Progress",
+    "TransferProgress",
+    "Transferred",
+    "download_tree",
+    "open_regular",
+    "upload_tree",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TransferProgress:
+    """How far an upload or a download is."""
+
+    path: str
+    """The file that just advanced, relative to the folder that is transferred."""
+    files: int
+    """Files that are complete."""
+    files_total: int
+    size: int
+    """Bytes that have arrived, of all files."""
+    size_total: int | None
+    """Bytes of all files; `None` for the download of a folder, where they are not known."""
+
+
+OnProgress = Callable[[TransferProgress], object]
+"""Called whenever a block has arrived and whenever a file is complete; an ordinary function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """What an upload or a download has done."""
+
+    files: int
+    size: int
+    """Bytes of all of them."""
+    skipped: tuple[str, ...] = ()
+    """
+    What was left out of an upload, relative to its folder: links out of it, links to folders,
+    and what is no regular file. A server does not list such, so a download has none.
+    """
+
+
+class Progress:
+    """Counts what has arrived, and tells the caller."""
+
+    def __init__(self, on_progress: OnProgress | None, files: int, size: int | None) -> None:
+        """
+        Raises:
+            TypeError: The callback is no ordinary function.
+        """
+        if inspect.iscoroutinefunction(on_progress):  # nobody would await it
+            raise TypeError(f"on_progress is an ordinary function, not {on_progress!r}")
+        self._on_progress = on_progress
+        self._files_total = files
+        self._size_total = size
+        self.files = 0
+        self.size = 0
+
+    def advance(self, path: str, size: int) -> None:
+        """So many bytes more of a file have arrived."""
+        self.size += size
+        self._tell(path)
+
+    def complete(self, path: str) -> None:
+        """All of a file has arrived and is in its place."""
+        self.files += 1
+        self._tell(path)
+
+    def _tell(self, path: str) -> None:
+        if self._on_progress is not None:
+            self._on_progress(
+                TransferProgress(path, self.files, self._files_total, self.size, self._size_total)
+            )
+
+
+# -- upload
+
+
+class _Source(NamedTuple):
+    parts: tuple[str, ...]
+    path: str
+    """Of this machine, without links in its last part."""
+    size: int
+
+
+class _Plan(NamedTuple):
+    folders: list[tuple[str, ...]]
+    files: list[_Source]
+    skipped: list[str]
+
+
+async def upload_tree(
+    filesystem: FileSystem,
+    source: str,
+    target: PathUri,
+    *,
+    in_blocks: bool,
+    sandbox: SandboxContext | None,
+    on_progress: OnProgress | None,
+) -> Transferred:
+    """
+    Send what is below a folder of this machine to a folder of a place.
+
+    Raises:
+        OSError: A file cannot be read here.
+        OperationFailed: A file cannot be written there; the text begins with its path.
+        ConnectionLost: Likewise.
+    """
+    plan = await asyncio.to_thread(_plan, source)
+    progress = Progress(on_progress, len(plan.files), sum(file.size for file in plan.files))
+    folders: dict[tuple[str, ...], PathUri] = {(): target}
+    with _naming(source):
+        await filesystem.create_directory(target, sandbox=sandbox)
+    for depth in range(1, 1 + max(map(len, plan.folders))):
+        # Those of one depth do not need each other.
+        parts_here = [parts for parts in plan.folders if len(parts) == depth]
+
+        async def make(parts: tuple[str, ...]) -> None:
+            folders[parts] = folders[parts[:-1]].child(parts[-1])
+            with _naming(os.path.join(source, *parts)):
+                await filesystem.create_directory(folders[parts], sandbox=sandbox)
+
+        await run_together(make(parts) for parts in parts_here)
+
+    async def send(file: _Source) -> None:
+        name = "/".join(file.parts)
+        path = os.path.join(source, *file.parts)
+        with _naming(path), await asyncio.to_thread(open_regular, file.path) as opened:
+            await send_file(
+                filesystem,
+                opened,
+                folders[file.parts[:-1]].child(file.parts[-1]),
+                in_blocks=in_blocks,
+                sandbox=sandbox,
+                sent=lambda size: progress.advance(name, size),
+            )
+        progress.complete(name)
+
+    # Without blocks all of a file is in memory.
+    await run_together(
+        (send(file) for file in plan.files), at_once=FILES_AT_ONCE if in_blocks else 1
+    )
+    return Transferred(progress.files, progress.size, tuple(plan.skipped))
+
+
+def _plan(source: str) -> _Plan:
+    plan = _Plan([], [], [])
+    root = os.path.realpath(source)
+    for folder in local_folders(source):
+        plan.folders.append(folder.parts)
+        here = os.path.join(root, *folder.parts)
+        paths = [(name, os.path.join(here, name)) for name in folder.files]
+        paths += [(name, os.path.realpath(os.path.join(here, name))) for name in folder.links]
+        for name, path in paths:
+            parts = (*folder.parts, name)
+            # A link may lead out of the folder, to what nobody meant to send.
+            found = _regular(path) if os.path.commonpath((root, path)) == root else None
+            if found is None:
+                plan.skipped.append("/".join(parts))
+            else:
+                plan.files.append(_Source(parts, path, found.st_size))
+        plan.skipped.extend("/".join((*folder.parts, name)) for name in folder.others)
+    return plan
+
+
+def _regular(path: str) -> os.stat_result | None:
+    """Look at a path; `None` if it is no regular file, or nothing is there any more."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
+
+
+def open_regular(path: str) -> BinaryIO:
+    """
+    Open a file that is no link, and that does not make the opening wait as a pipe would.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    file = open(os.open(path, flags), "rb")  # noqa: SIM115 - the caller's from here on
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(f"{path} is no regular file any more")
+    return file
+
+
+# -- download
+
+
+async def download_tree(
+    filesystem: FileSystem,
+    source: PathUri,
+    target: str,
+    *,
+    fetch: Callable[[PathUri, str, Callable[[int], None]], Awaitable[None]],
+    at_once: int,
+    sandbox: SandboxContext | None,
+    on_progress: OnProgress | None,
+) -> Transferred:
+    """
+    Fetch what is below a folder of a place to a folder of this machine.
+
+    Args:
+        filesystem: Of the place.
+        source: The folder there.
+        target: The folder here; made if it is missing.
+        fetch: Fetches one file to a path, and tells of each piece.
+        at_once: Files on their way at once.
+        sandbox: As for `FileSystem.walk`.
+        on_progress: Told how far it is.
+
+    Raises:
+        OSError: A file cannot be written here.
+        OperationFailed: A file cannot be read there; the text begins with its path.
+        ConnectionLost: Likewise.
+    """
+    root = await filesystem.canonicalize(source, sandbox=sandbox)  # a walk enters no link
+    tree = await walk_tree(filesystem, root, sandbox=sandbox)
+    for path, message in tree.errors:
+        raise OperationFailed(f"{path.native}: {message}")
+    progress = Progress(on_progress, len(tree.files), None)
+    folders = [target, *(os.path.join(target, *parts) for _, parts in tree.folders)]
+    await asyncio.to_thread(_make_folders, folders)
+
+    async def take(path: PathUri, parts: tuple[str, ...]) -> None:
+        name = "/".join(parts)
+        with _naming(path.native):
+            into = os.path.join(target, *parts)
+            await fetch(path, into, lambda size: progress.advance(name, size))
+        progress.complete(name)
+
+    await run_together((take(path, parts) for path, parts in tree.files), at_once=at_once)
+    return Transferred(progress.files, progress.size)
+
+
+def _make_folders(paths: list[str]) -> None:
+    for path in paths:
+        os.makedirs(path, exist_ok=True)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Say in every error which path it is about."""
+    try:
+        yield
+    except ConnectionLost as error:
+        raise ConnectionLost(f"{path}: {error}") from error
+    except (Refused, RemoteError) as error:
+        raise OperationFailed(f"{path}: {error}") from error
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = path
+        raise
