@@ -123,7 +123,9 @@ class WebSocketTransport(WSListener):
             self.send(message)
             self._corked = []
         elif len(message) <= _COPIED or self._ws.is_client_side:
-            self._ws.send(WSMsgType.TEXT, message)
+            # asyncio logs what is written after an end of which nobody was told yet.
+            if not self._ws.underlying_transport.is_closing():
+                self._ws.send(WSMsgType.TEXT, message)
         elif not self._lost:
             # picows would hand the transport a view of a buffer that it uses
             # again at once; uvloop keeps what it is given until the socket takes it.

@@ -66,6 +66,10 @@ class _Owner:
     """A connection that is of no interest."""
 
     paused = False
+    acknowledges = False
+
+    def abandon(self, reason: str) -> None:
+        """It is none."""
 
     def send(self, message: bytes) -> None:
         """Nobody reads it."""

@@ -266,9 +266,15 @@ class _Farewell:
         self.send_parts = inner.send_parts
         self.pause_receiving = inner.pause_receiving
         self.resume_receiving = inner.resume_receiving
+        self.expect_life = inner.expect_life
+        self.excuse_silence = inner.excuse_silence
         self.abort = inner.abort
         self.said = False
         self._inner = inner
+
+    @property
+    def went_silent(self) -> bool:
+        return self._inner.went_silent
 
     def close(self) -> None:
         self.said = True
