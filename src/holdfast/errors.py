@@ -36,6 +36,7 @@ __all__ = [
     "Refused",
     "RemoteError",
     "RemoteProtocolError",
+    "ServerGone",
     "SessionAttached",
     "SpawnFailed",
     "StdinClosed",
