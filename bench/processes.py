@@ -174,17 +174,17 @@ def memory(pids: Iterable[int]) -> Memory:
     return Memory(pss=pss * 1024, rss=rss * 1024, alone=(private + sum(files.values())) * 1024)
 
 
-def reset_peaks() -> None:
-    """Make what this process and its descendants hold now their peak."""
-    for ref in tree(os.getpid()):
+def reset_peaks(pid: int | None = None) -> None:
+    """Make what a process, this one unless given, and its descendants hold now their peak."""
+    for ref in tree(pid or os.getpid()):
         (_PROC / str(ref.pid) / "clear_refs").write_text("5")
 
 
-def peak_memory() -> int:
-    """Add up the most bytes (RSS) that this process and its descendants have held since."""
+def peak_memory(pid: int | None = None, *, without: Sequence[str] | None = None) -> int:
+    """Add up the most bytes (RSS) that a process and its descendants have held since."""
     return 1024 * sum(
         _kib_fields((_PROC / str(ref.pid) / "status").read_text())["VmHWM"]
-        for ref in tree(os.getpid())
+        for ref in tree(pid or os.getpid(), without=without)
     )
 
 

@@ -8,6 +8,7 @@ from bench.measures import (
     http,
     launch,
     memory,
+    readers,
     rpc,
     run,
     sandbox,
@@ -38,4 +39,5 @@ ALL: tuple[Benchmark, ...] = (
     launch.SERVER,
     launch.IMPORT,
     run.RUN,
+    readers.READERS,
 )

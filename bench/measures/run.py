@@ -19,7 +19,7 @@ import msgspec
 from bench.errors import BenchError, NotAvailable
 from bench.figures import Benchmark, Context, Figure, Limit, Runner, Subject, Target
 
-__all__ = ["RUN"]
+__all__ = ["RUN", "run_program"]
 
 _ROOT = Path(__file__).parents[2]
 
@@ -61,13 +61,23 @@ async def _program(
         python = context.peers
     else:
         raise NotAvailable(f"{subject.value}: its packages are not installed, see `--peers`")
+    return await run_program(
+        python, f"bench.subjects.{_MODULES[subject]}", task, str(amount), *options
+    )
+
+
+async def run_program(python: str, module: str, *arguments: str) -> Mapping[str, float]:
+    """
+    Run a program of `bench.subjects`; return the values it prints.
+
+    Raises:
+        BenchError: It failed.
+    """
     child = await asyncio.create_subprocess_exec(
         python,
         "-m",
-        f"bench.subjects.{_MODULES[subject]}",
-        task,
-        str(amount),
-        *options,
+        module,
+        *arguments,
         cwd=_ROOT,
         stdin=DEVNULL,
         stdout=PIPE,
@@ -81,7 +91,8 @@ async def _program(
             await child.wait()
     if child.returncode != 0:
         lines = stderr.decode(errors="replace").strip().splitlines() or ["nothing on stderr"]
-        raise BenchError(f"the program for {task} ended with {child.returncode}: {lines[-1]}")
+        name = f"{module} {arguments[0]}"
+        raise BenchError(f"{name} ended with {child.returncode}: {lines[-1]}")
     return _decode(stdout.strip().rpartition(b"\n")[2])
 
 

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from bench.processes import WaitingForACore, peak_memory, reset_peaks
 
-__all__ = ["CAP", "Output", "Place", "main"]
+__all__ = ["CAP", "Output", "Place", "Ticker", "excess", "main"]
 
 CAP = 1024 * 1024
 """Bytes of output a subject is asked to keep; one that knows no cap keeps all."""
@@ -69,7 +69,7 @@ class _Gap:
         return self.whole - self.queued
 
 
-class _Ticker:
+class Ticker:
     """Notes each millisecond how long ago it did so last."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ async def _output(place: Place, size: int) -> dict[str, float]:
         await _true(place)
     reset_peaks()
     before = peak_memory()
-    ticker = _Ticker()
+    ticker = Ticker()
     await asyncio.sleep(_IDLE_SECONDS)
     idle = await ticker.gaps()
     begun = time.perf_counter()
@@ -131,13 +131,13 @@ async def _output(place: Place, size: int) -> dict[str, float]:
     _check(output, size)
     return {
         "run_growth": growth / _MIB,
-        "run_held": _excess([gap.whole for gap in gaps], [gap.whole for gap in idle]) * 1e3,
-        "run_on_core": _excess([gap.on_core for gap in gaps], [gap.on_core for gap in idle]) * 1e3,
+        "run_held": excess([gap.whole for gap in gaps], [gap.whole for gap in idle]) * 1e3,
+        "run_on_core": excess([gap.on_core for gap in gaps], [gap.on_core for gap in idle]) * 1e3,
         "run_output": seconds * 1e3,
     }
 
 
-def _excess(busy: Sequence[float], idle: Sequence[float]) -> float:
+def excess(busy: Sequence[float], idle: Sequence[float]) -> float:
     """By how much the longest of these exceeds what is usual on an idle loop."""
     return max(busy) - statistics.median(idle)
 
