@@ -16,6 +16,7 @@ class Line:
     def __init__(self, port: int) -> None:
         self._port = port
         self._open: set[asyncio.StreamWriter] = set()
+        self._changed = asyncio.Event()
         self.connections = 0
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -23,6 +24,7 @@ class Line:
         self.connections += 1
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
         self._open |= {writer, far_writer}
+        self._changed.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._copy(reader, far_writer))
             tasks.create_task(self._copy(far_reader, writer))
@@ -38,10 +40,14 @@ class Line:
         finally:
             writer.close()
 
-    def cut(self) -> None:
-        """Break all connections at once, in the middle of whatever they carry."""
+    async def cut(self) -> None:
+        """Break the connection, as soon as there is one, in the middle of whatever it carries."""
+        while not self._open:
+            self._changed.clear()
+            await self._changed.wait()
         for writer in self._open:
             writer.transport.abort()
+        self._open.clear()
 
 
 async def count(client: ExecServerClient, line: Line) -> None:
@@ -59,8 +65,8 @@ async def count(client: ExecServerClient, line: Line) -> None:
     async def write() -> None:
         for number in range(LINES):
             if number % (LINES // CUTS) == LINES // CUTS // 2:
-                line.cut()
-            # Repeated by the client after a cut, with the same id: written once.
+                await line.cut()
+            # It does not wait for the line. Repeated after a cut with the same id: written once.
             assert await process.write(b"%d\n" % number) is WriteStatus.ACCEPTED
         await process.close_stdin()
 

@@ -52,14 +52,15 @@ ONE_LOOP = frozenset({"ssh", "real-websocket", "real-stdio"})
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
-    """Run what needs a place on both kinds of loops; a client may live on either."""
-    if isinstance(item, pytest.Function) and "place" in item.fixturenames:
+    """Run processes of every place on both kinds of loops; a client may live on either."""
+    names = item.fixturenames if isinstance(item, pytest.Function) else ()
+    if "place" in names and "files" not in names and "http" not in names:
         return {"asyncio": asyncio.SelectorEventLoop, "uvloop": new_uvloop}
     return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out uvloop where one loop is enough, and environments without files."""
+    """Leave out uvloop where one loop is enough, and files and HTTP calls of fakes."""
     left_out = [item for item in items if _is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -72,7 +73,8 @@ def _is_left_out(item: pytest.Item) -> bool:
     if Path(__file__).parent not in item.path.parents:
         return False  # the hook is called with all tests
     params = item.callspec.params
-    if params.get("place") in FAKES and "env" in item.fixturenames:
+    beyond_processes = not {"env", "files", "http"}.isdisjoint(item.fixturenames)
+    if params.get("place") in FAKES and beyond_processes:
         return True
     return params.get("place") in ONE_LOOP and params.get("_asyncio_loop_factory") is new_uvloop
 

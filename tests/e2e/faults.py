@@ -67,6 +67,7 @@ async def lives_through_a_cut(
             # Made before there is a connection again.
             assert await process.write(b"ebb\n") is WriteStatus.ACCEPTED
         await output(events, word)
+        await environment.wait_ready()
         assert proxy.accepted == number
     last = [event async for event in events]
     assert [event.verdict.exit_code for event in last if isinstance(event, Exited)] == [9]

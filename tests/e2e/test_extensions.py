@@ -49,8 +49,12 @@ async def test_an_exit_tells_the_limit_that_caused_it_and_nothing_otherwise(
     for argv, limit in ((["sleep", "600"], 100), (["true"], 60_000)):
         await client.start(argv[0], argv, limits={"wallTimeMs": limit})
         events = await client.events(argv[0])
-        told += [event.params.get("limit") for event in events if event.kind == "exited"]
-    assert told == ["ran for more than 0.1 seconds", None]
+        told += [
+            (event.params.get("limit"), event.params.get("detail"))
+            for event in events
+            if event.kind == "exited"
+        ]
+    assert told == [("wallTime", "ran for more than 0.1 seconds"), (None, None)]
 
 
 # -- process/list

@@ -443,6 +443,10 @@ async def test_capabilities_are_what_is_really_there(client: Client) -> None:
         "processList",
         "processSignalNames",
         "processLimits",
+        "processHold",
+        "processAck",
+        "processTerminateLeft",
+        "processUnset",
     }
     assert {"networkProxyLaunch", "windowsMxc"} < set(capabilities)
 

@@ -17,7 +17,15 @@ import pytest
 
 from holdfast.transports import handover
 from holdfast.transports.handover import HandoverFailed, hand_over
-from tests.e2e.wire import HOLDFAST, LIMIT, children, gone, is_alive, start_params
+from tests.e2e.wire import (
+    HOLDFAST,
+    LIMIT,
+    children,
+    gone,
+    is_alive,
+    is_stopped,
+    start_params,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
@@ -263,6 +271,9 @@ async def test_a_folder_that_was_left_is_removed_by_the_next_server(
     await first.kept()
     guardian, server = first.server()
     os.kill(server, signal.SIGSTOP)  # it would tidy up after its guardian
+    async with asyncio.timeout(LIMIT):
+        while not is_stopped(server):
+            await asyncio.sleep(0.001)
     for pid in (guardian, server):
         os.kill(pid, signal.SIGKILL)
         await gone(pid)

@@ -145,6 +145,12 @@ def is_alive(pid: int) -> bool:
     return state not in "ZX"
 
 
+def is_stopped(pid: int) -> bool:
+    """Return True once a process was stopped by a signal, all of its threads too."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return all((task / "stat").read_text().rpartition(") ")[2][0] == "T" for task in tasks)
+
+
 async def gone(pid: int, *, limit: float = LIMIT) -> None:
     """Wait until a process has ended; fails if it does not."""
     try:
