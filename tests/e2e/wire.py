@@ -139,16 +139,21 @@ def children(pid: int) -> list[int]:
 def is_alive(pid: int) -> bool:
     """Whether a process runs; one that only waits to be reaped does not."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+        return _state(pid) not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state not in "ZX"
 
 
-def is_stopped(pid: int) -> bool:
-    """Return True once a process was stopped by a signal, all of its threads too."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return all((task / "stat").read_text().rpartition(") ")[2][0] == "T" for task in tasks)
+def _state(pid: int) -> str:
+    """Return the letter that the kernel has for the state of a process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+async def stopped(pid: int, *, limit: float = LIMIT) -> None:
+    """Wait until a signal has stopped a process; the kernel takes a moment for it."""
+    async with asyncio.timeout(limit):
+        while _state(pid) != "T":
+            await asyncio.sleep(0.001)
 
 
 async def gone(pid: int, *, limit: float = LIMIT) -> None:

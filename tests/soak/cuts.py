@@ -29,6 +29,10 @@ SLOW = (
 TINY = "dd if=/dev/zero bs=1 count={count} status=none | tr '\\0' x"
 
 
+SIGN_INTERVAL = 0.5
+"""Seconds; a client whose half of the connection is left open notices after twice as long."""
+
+
 class Load:
     """Workers that start processes, check all they write, and start the next ones."""
 
@@ -148,7 +152,7 @@ async def soak(
     chance = random.Random(seed)
     began = time.monotonic()
     async with cut_proxy(url, chance) as proxy:
-        client = await ExecServerClient.connect(proxy.url)
+        client = await ExecServerClient.connect(proxy.url, sign_interval=SIGN_INTERVAL)
         async with client:
             load = Load(client, seed)
             async with asyncio.TaskGroup() as tasks:
