@@ -152,7 +152,7 @@ def _state(pid: int) -> str:
 async def stopped(pid: int, *, limit: float = LIMIT) -> None:
     """Wait until a signal has stopped a process; the kernel takes a moment for it."""
     async with asyncio.timeout(limit):
-        while _state(pid) != "T":
+        while _state(pid) != "T":  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.001)
 
 

@@ -32,6 +32,9 @@ TINY = "dd if=/dev/zero bs=1 count={count} status=none | tr '\\0' x"
 SIGN_INTERVAL = 0.5
 """Seconds; a client whose half of the connection is left open notices after twice as long."""
 
+CONNECT_TIMEOUT = 2.0
+"""Seconds; a connection that is left half open in its handshake costs so much of the recovery."""
+
 
 class Load:
     """Workers that start processes, check all they write, and start the next ones."""
@@ -152,7 +155,9 @@ async def soak(
     chance = random.Random(seed)
     began = time.monotonic()
     async with cut_proxy(url, chance) as proxy:
-        client = await ExecServerClient.connect(proxy.url, sign_interval=SIGN_INTERVAL)
+        client = await ExecServerClient.connect(
+            proxy.url, sign_interval=SIGN_INTERVAL, connect_timeout=CONNECT_TIMEOUT
+        )
         async with client:
             load = Load(client, seed)
             async with asyncio.TaskGroup() as tasks:

@@ -133,8 +133,9 @@ class ExecServerClient:
             client_name: Told to the server.
             connect_timeout: Seconds.
             initialize_timeout: Seconds.
-            sign_interval: Seconds between two signs of life on a connection to a Holdfast
-                server. One that is silent for twice as long is given up and made anew.
+            sign_interval: Seconds between two signs of life on a connection. One that is
+                silent for twice as long is given up and made anew. On a unix socket and on
+                standard streams a Holdfast server has to be told the same.
             telemetry: Told of every request, if there is any.
 
         Raises:
@@ -142,7 +143,12 @@ class ExecServerClient:
             RemoteError: The server refused.
         """
         if not isinstance(target, Target):
-            target = Target.of(target, bearer_token=bearer_token, timeout=connect_timeout)
+            target = Target.of(
+                target,
+                bearer_token=bearer_token,
+                timeout=connect_timeout,
+                ping_interval=sign_interval,
+            )
         client = cls(
             target,
             client_name=client_name,

@@ -39,7 +39,11 @@ class Target(ABC):
 
     @staticmethod
     def of(
-        where: str | Sequence[str], *, bearer_token: str | None = None, timeout: float = 10.0
+        where: str | Sequence[str],
+        *,
+        bearer_token: str | None = None,
+        timeout: float = 10.0,
+        ping_interval: float = SIGN_INTERVAL,
     ) -> "Target":
         """
         The target of a URL or of a command.
@@ -51,7 +55,9 @@ class Target(ABC):
             return CommandTarget(where)
         if where.startswith(("ws://", "wss://")):
             headers = {} if bearer_token is None else {"Authorization": f"Bearer {bearer_token}"}
-            return WebSocketTarget(where, headers=headers, timeout=timeout)
+            return WebSocketTarget(
+                where, headers=headers, timeout=timeout, ping_interval=ping_interval
+            )
         if where.startswith("unix:///"):
             return UnixTarget(where.removeprefix("unix://"), timeout=timeout)
         raise ConnectFailed(
