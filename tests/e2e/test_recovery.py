@@ -175,14 +175,6 @@ async def test_a_few_cuts_under_load_lose_double_and_reorder_nothing(
     await survives(server.url, folder, cuts=10)
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(240)
-async def test_200_cuts_under_load_lose_double_and_reorder_nothing(
-    server: ServerProcess, folder: Path
-) -> None:
-    await survives(server.url, folder, cuts=200)
-
-
 @pytest.fixture(scope="module")
 def codex_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | None]:
     if not os.environ.get("CODEX_BIN"):
