@@ -17,12 +17,14 @@ class Line:
         self._port = port
         self._open: set[asyncio.StreamWriter] = set()
         self.connections = 0
+        self.up = asyncio.Event()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until either end is gone."""
         self.connections += 1
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
         self._open |= {writer, far_writer}
+        self.up.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._copy(reader, far_writer))
             tasks.create_task(self._copy(far_reader, writer))
@@ -40,6 +42,7 @@ class Line:
 
     def cut(self) -> None:
         """Break all connections at once, in the middle of whatever they carry."""
+        self.up.clear()
         for writer in self._open:
             writer.transport.abort()
 
@@ -59,8 +62,9 @@ async def count(client: ExecServerClient, line: Line) -> None:
     async def write() -> None:
         for number in range(LINES):
             if number % (LINES // CUTS) == LINES // CUTS // 2:
+                await line.up.wait()  # there is something to cut again
                 line.cut()
-            # Repeated by the client after a cut, with the same id: written once.
+            # Accepted also while the line is down, and repeated with the same id: written once.
             assert await process.write(b"%d\n" % number) is WriteStatus.ACCEPTED
         await process.close_stdin()
 
