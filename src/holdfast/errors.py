@@ -148,7 +148,7 @@ class PatternNotFound(HoldfastError):
 class PatternTimedOut(PatternNotFound, TimeoutError):
     """What was expected did not come in time; it may still come, and nothing was consumed."""
 
-    _WHAT = "there was in time no"
+    _WHAT = "the time is over without"
 
 
 class ConnectionLost(HoldfastError):

@@ -66,9 +66,19 @@ class _LoopThread:
         await self._stop.wait()
 
     def call(self, work: Callable[[], Coroutine[object, object, R]]) -> R:
-        """Run something there and wait for it; an interruption of the wait cancels it."""
+        """
+        Run something there and wait for it; an interruption of the wait cancels it.
+
+        Raises:
+            RuntimeError: This is the thread of the loop, which would wait for itself.
+        """
         loop = self._loop
         assert loop is not None  # known before anybody has this object
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "an environment of holdfast.sync cannot be used in its own callbacks:"
+                " collect what they are given, and use it after the call"
+            )
         outcome: Future[R] = Future()
         task: asyncio.Task[R] | None = None
 

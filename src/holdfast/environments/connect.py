@@ -86,6 +86,7 @@ def _place(
         return LocalEnvironment()
     if isinstance(where, str) and not _is_url(where, "ws://", "wss://", "unix:///"):
         return _by_name(where)
+    _check_kind(where)
     if not where:
         raise InvalidParams("the command to connect by is empty")
 
@@ -98,6 +99,11 @@ def _place(
         connect_timeout=DEFAULT_TIMEOUT if connect_timeout is None else connect_timeout,
         initialize_timeout=initialize_timeout,
     )
+
+
+def _check_kind(where: object) -> None:
+    if not isinstance(where, Sequence) or not all(isinstance(word, str) for word in where):
+        raise TypeError(f"a place is a text, or a command as a list of texts, not {where!r}")
 
 
 def _is_url(where: object, *schemes: str) -> bool:

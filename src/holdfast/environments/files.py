@@ -310,6 +310,8 @@ class Files:
         )
 
     async def _uri(self, path: AnyPath) -> PathUri:
+        if path is None:  # to the environment it would mean its own folder
+            raise TypeError("a path is text, a path object or a PathUri, not None")
         return await self._environment.uri(path)
 
 

@@ -1,6 +1,6 @@
 """What a command may use, in the units of people."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from holdfast.errors import InvalidParams
 from holdfast.protocol.process import ProcessLimits
@@ -49,9 +49,11 @@ class Limits:
 
         Raises:
             InvalidParams: One of them is no limit.
+            TypeError: One of them is no number.
         """
         if self == _NONE:
             return None
+        self._check()
         wall = self.wall_time
         try:
             return ProcessLimits(
@@ -65,6 +67,19 @@ class Limits:
             )
         except (ValueError, OverflowError) as error:
             raise InvalidParams(str(error)) from None
+
+    def _check(self) -> None:
+        """Look at each limit by the name it has here; the protocol has other names."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None:
+                continue
+            kind = int | float if field.name == "wall_time" else int
+            if not isinstance(value, kind) or isinstance(value, bool):
+                what = "a number" if field.name == "wall_time" else "a whole number"
+                raise TypeError(f"limit {field.name} is {what}, not {value!r}")
+            if not value > 0:
+                raise InvalidParams(f"limit {field.name} must be more than 0, not {value}")
 
 
 _NONE = Limits()

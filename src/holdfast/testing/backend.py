@@ -19,7 +19,7 @@ from holdfast.process.refuse import refuse_unsupported
 from holdfast.protocol import codes
 from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.process import StartParams
-from holdfast.testing.line import FakeLine
+from holdfast.testing.line import LIMIT, FakeLine
 from holdfast.testing.process import CODEX, HOLDFAST, FakeProcess, as_refused
 
 __all__ = ["FakeBackend", "Program"]
@@ -138,7 +138,13 @@ class FakeBackend:
         Raises:
             TimeoutError: It was not started within 5 s.
         """
-        await self.until(lambda: len(self.processes) > number)
+        try:
+            await self.until(lambda: len(self.processes) > number)
+        except TimeoutError:
+            raise TimeoutError(
+                f"process {number} was not started within {LIMIT:g} s;"
+                f" started so far: {len(self.processes)}"
+            ) from None
         return self.processes[number]
 
     async def until(self, holds: Callable[[], bool]) -> None:

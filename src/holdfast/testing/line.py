@@ -40,8 +40,14 @@ class Changes:
         Raises:
             TimeoutError: It did not come to that.
         """
-        async with asyncio.timeout(LIMIT):
-            await self.wait(holds)
+        deadline = asyncio.timeout(LIMIT)
+        try:
+            async with deadline:
+                await self.wait(holds)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise TimeoutError(f"what a test waits for did not happen within {LIMIT:g} s") from None
 
 
 class FakeLine:

@@ -235,8 +235,11 @@ class FakeProcess:
 
         Raises:
             RuntimeError: It is closed, or that stream has ended.
+            TypeError: The data is not bytes.
             ValueError: There are no bytes.
         """
+        if not isinstance(data, bytes):
+            raise TypeError(f"output is bytes, not {type(data).__name__}")
         self._empty_pipe()  # what was written before comes before
         stream = self._streams[0] if stream is None else stream
         if self._there.closed or stream in self._ended_streams:

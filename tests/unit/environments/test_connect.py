@@ -190,3 +190,9 @@ def test_a_sandbox_is_looked_at_before_anything_is_connected(tmp_path: Path) -> 
         connect(sandbox="none")
     with pytest.raises(InvalidParams, match="No such file"):
         connect(sandbox=tmp_path / "ci.toml")
+
+
+@pytest.mark.parametrize("where", [5, ["ssh", 5], {"url": "ws://127.0.0.1:1"}])
+def test_a_place_is_a_text_or_a_command(where: object) -> None:
+    with pytest.raises(TypeError, match="a place is a text, or a command as a list of texts"):
+        connect(where)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator
+from errno import EEXIST
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,18 @@ async def test_a_file_that_became_a_pipe_does_not_make_an_upload_wait(tmp_path: 
     (tmp_path / "link").symlink_to("pipe")
     with pytest.raises(OSError, match="symbolic links"):
         open_regular(str(tmp_path / "link"))
+
+
+async def test_a_folder_that_cannot_be_sent_has_the_error_of_the_system(
+    env: Environment, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "file").touch()
+    await env.files.write("taken", "")
+    with pytest.raises(OperationFailed, match="File exists") as caught:
+        await env.files.upload(source, "taken")
+    assert caught.value.errno == EEXIST
+    assert caught.value.path == (await env.uri("taken")).native
+    with pytest.raises(TypeError, match="a path is text"):
+        await env.files.exists(None)  # type: ignore[arg-type]

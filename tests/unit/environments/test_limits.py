@@ -32,6 +32,15 @@ def test_every_limit_has_its_field_on_the_wire() -> None:
     )
 
 
+def test_a_limit_that_is_refused_is_named() -> None:
+    with pytest.raises(InvalidParams, match="limit cpu_time must be more than 0, not -1"):
+        Limits(cpu_time=-1).on_wire()
+    with pytest.raises(TypeError, match="limit wall_time is a number, not 'x'"):
+        Limits(wall_time="x").on_wire()  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"limit output is a whole number, not 1\.5"):
+        Limits(output=1.5).on_wire()  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "limits",
     [

@@ -204,3 +204,9 @@ print("over")
         with open(os.open(tmp_path / "life", os.O_RDONLY | os.O_NONBLOCK)) as life:
             assert life.read() == ""
     assert (out, errors, program.returncode) == ("over\n", "", 0)
+
+
+def test_a_callback_that_uses_its_own_environment_is_refused(env: sync.Environment) -> None:
+    with pytest.raises(RuntimeError, match="cannot be used in its own callbacks"):
+        env.run("echo hello; sleep 600", on_output=lambda chunk: env.run("true"))
+    assert env.run("echo on", on_output=print).ok  # it goes on

@@ -259,3 +259,20 @@ async def test_a_process_that_nothing_ends() -> None:
     assert process.verdict is None
     process.end(1)
     assert (await process.wait()).reason is Reason.TERMINATED
+
+
+async def test_a_test_that_waits_in_vain_is_told_for_what(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.testing.line.LIMIT", 0.01)
+    backend = FakeBackend()
+    await backend.start(params())
+    with pytest.raises(TimeoutError, match=r"process 1 was not started .* started so far: 1"):
+        await backend.process(1)
+    with pytest.raises(TimeoutError, match=r"did not happen within 0\.01 s"):
+        await backend.until(lambda: False)
+
+
+def test_output_is_bytes() -> None:
+    with pytest.raises(TypeError, match="output is bytes, not str"):
+        FakeProcess().output("text")  # type: ignore[arg-type]

@@ -7,7 +7,9 @@ process that never gets it.
 
 import math
 import os
+import signal as signals
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from holdfast.errors import InvalidParams
 from holdfast.protocol.process import TerminalSize
@@ -18,6 +20,7 @@ __all__ = [
     "as_bytes",
     "as_cap",
     "as_names",
+    "as_signal_name",
     "as_terminal_size",
     "as_variables",
     "seconds",
@@ -39,13 +42,23 @@ def as_argv(command: Command) -> list[str]:
         if not command.strip():
             raise InvalidParams("the command is empty")
         return ["/bin/sh", "-c", command]
-    argv = [os.fspath(part) for part in command]
+    argv = [_as_argument(part) for part in _as_parts(command)]
     if not argv or not argv[0]:
         raise InvalidParams("the command is empty")
-    for part in argv:
-        if not isinstance(part, str):
-            raise TypeError(f"an argument is text, not {type(part).__name__}: {part!r}")
     return argv
+
+
+def _as_parts(command: object) -> Iterable[object]:
+    if isinstance(command, bytes) or not isinstance(command, Iterable):
+        raise TypeError(f"a command is a text or a list of texts, not {type(command).__name__}")
+    return command
+
+
+def _as_argument(part: object) -> str:
+    text = os.fspath(part) if isinstance(part, os.PathLike) else part
+    if not isinstance(text, str):
+        raise TypeError(f"an argument is text, not {type(part).__name__}: {part!r}")
+    return text
 
 
 def as_bytes(data: object, name: str) -> bytes:
@@ -68,12 +81,14 @@ def seconds(value: object, name: str) -> float:
 
     Raises:
         TypeError: It is no number.
-        InvalidParams: It is no time: not a number, or without end.
+        InvalidParams: It is no time: not a number, without end, or negative.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name} is a number of seconds, not {type(value).__name__}")
     if not math.isfinite(value):
         raise InvalidParams(f"{name} must be a number of seconds, not {value}; None has no limit")
+    if value < 0:
+        raise InvalidParams(f"{name} must not be negative, but is {value}")
     return value
 
 
@@ -98,6 +113,7 @@ def as_variables(env: object) -> dict[str, str]:
 
     Raises:
         TypeError: It is no mapping of text to text.
+        InvalidParams: A name is empty or has a `=` in it, and so would set another variable.
     """
     if env is None:
         return {}
@@ -106,6 +122,11 @@ def as_variables(env: object) -> dict[str, str]:
     for name, value in env.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(f"env has text only, not {name!r}: {value!r}")
+        if not name or "=" in name:
+            raise InvalidParams(
+                f"env has {name!r}, which is no name of a variable:"
+                " it must not be empty or contain `=`"
+            )
     return dict(env)
 
 
@@ -129,6 +150,30 @@ def as_names(unset: object) -> list[str]:
                 " it must not be empty or contain `=` or NUL"
             )
     return names
+
+
+def as_signal_name(which: object) -> str:
+    """
+    Return the name of a signal, such as `SIGTERM`.
+
+    Args:
+        which: A number or a name; `interrupt` is the protocol's word for `SIGINT`.
+
+    Raises:
+        TypeError: It is neither.
+        InvalidParams: There is no such signal.
+    """
+    if isinstance(which, str):
+        if which == "interrupt":
+            return "SIGINT"
+        if which in signals.Signals.__members__:
+            return which
+    elif not isinstance(which, int) or isinstance(which, bool):
+        raise TypeError(f"a signal is a name or a number, not {type(which).__name__}")
+    else:
+        with suppress(ValueError):
+            return signals.Signals(which).name
+    raise InvalidParams(f"there is no signal {which!r}: expected a number or a name like SIGTERM")
 
 
 def as_terminal_size(size: object) -> TerminalSize:

@@ -157,7 +157,7 @@ class Commands:
         folder = await self._environment.uri(cwd)
         if tty and cwd is not None and (fault := await self._folder_fault(folder)):
             # On a terminal the protocol would start it in the user's home instead.
-            raise SpawnFailed(f"cannot run `{argv[0]}` in `{_shown(folder)}`: {fault}")
+            raise _cannot_run_in(folder, fault, argv[0])
         if detach is not None:
             await self._claim(detach)
         params = await self._params(
@@ -248,6 +248,8 @@ class Commands:
     ) -> StartParams:
         if unset and not (await self._environment.capabilities()).process_unset:
             raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot unset variables")
+        if confined.limits is not None and not isinstance(confined.limits, Limits):
+            raise TypeError(f"limits is a `Limits`, not {type(confined.limits).__name__}")
         self._count += 1
         return StartParams(
             process_id=f"{name or self._prefix}-{self._count}",
@@ -274,25 +276,35 @@ class Commands:
     ) -> SpawnFailed:
         """Return the failure with what the system's text leaves open."""
         errno = error.errno
-        what = f"`{argv[0]}`"
+        program = error.program or argv[0]
         if errno in (ENOENT, ENOTDIR, EACCES) and (fault := await self._folder_fault(params.cwd)):
-            return SpawnFailed(f"cannot run {what} in `{_shown(params.cwd)}`: {fault}", errno=errno)
+            return _cannot_run_in(params.cwd, fault, program)
         hint = ""
         if errno == ENOENT and " " in argv[0]:
             hint = "; give a whole command line as one text, not as a list"
         elif errno == E2BIG:
             hint = "; write what is long to a file or to its input"
-        return SpawnFailed(f"cannot run {what}: {error}{hint}", errno=errno)
+        return SpawnFailed(
+            f"cannot run `{argv[0]}`: {error}{hint}", errno=errno, path=error.path, program=program
+        )
 
-    async def _folder_fault(self, folder: PathUri) -> str | None:
-        """What is wrong with a folder to run in, if anything is."""
+    async def _folder_fault(self, folder: PathUri) -> int | None:
+        """Return the errno of what is wrong with a folder to run in, if anything is."""
         try:
             metadata = await self._environment.filesystem.get_metadata(folder)
         except NotFound:
-            return "there is no such folder"
+            return ENOENT
         except HoldfastError:
             return None  # nobody knows
-        return None if metadata.is_directory else "it is not a folder"
+        return None if metadata.is_directory else ENOTDIR
+
+
+def _cannot_run_in(folder: PathUri, errno: int, program: str) -> SpawnFailed:
+    shown = _shown(folder)
+    fault = "there is no such folder" if errno == ENOENT else "it is not a folder"
+    return SpawnFailed(
+        f"cannot run `{program}` in `{shown}`: {fault}", errno=errno, path=shown, program=program
+    )
 
 
 async def _is_over(process: ExecProcess) -> bool:

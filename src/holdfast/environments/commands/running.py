@@ -2,14 +2,14 @@
 
 import asyncio
 import codecs
-import signal as signals
 from collections import deque
 from collections.abc import Coroutine, Generator
+from dataclasses import replace
 from typing import Self
 
 from holdfast.backends import ExecProcess
 from holdfast.collect.drain import Drain
-from holdfast.environments.commands.arguments import as_bytes, seconds
+from holdfast.environments.commands.arguments import as_bytes, as_signal_name, seconds
 from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
 from holdfast.environments.commands.expect import AnyPattern, ExpectMatch, PatternSearch
 from holdfast.environments.commands.run import DRAIN, PIECE, drain_limit, end_process
@@ -51,7 +51,8 @@ class Running:
         Events of its output that nobody here will get, and that are kept nowhere any more.
 
         That can only be output that was written while nobody read: before the first reading,
-        or between two blocks of a detached process. `Chunk.missed` says where they are missing.
+        during a `wait`, or between two blocks of a detached process. `Chunk.missed` says where
+        they are missing.
         """
         self._tasks = tasks
         self._drain: Drain | None = None
@@ -221,7 +222,7 @@ class Running:
                     self._room.clear()
                     await self._room.wait()
                     continue
-                self._take()
+                self._drop_oldest()
             else:
                 await self._pull(None)
         verdict = self.process.verdict
@@ -233,8 +234,11 @@ class Running:
 
         Args:
             which: A number or a name such as `SIGTERM`. The real Codex knows only `SIGINT`.
+
+        Raises:
+            InvalidParams: There is no such signal.
         """
-        name = which if isinstance(which, str) else signals.Signals(which).name
+        name = as_signal_name(which)
         await self.process.signal("interrupt" if name == "SIGINT" else name)
 
     async def resize(self, rows: int, cols: int) -> None:
@@ -323,6 +327,19 @@ class Running:
         self._pending_size -= len(chunk.data)
         self._room.set()
         return chunk
+
+    def _drop_oldest(self) -> None:
+        """Forget the oldest chunk that nobody reads, and note that in the next one."""
+        dropped = self._take()
+        if dropped is None:
+            return
+        self.missed += 1
+        missed = dropped.missed + 1
+        if self._pending:
+            following = self._pending[0]
+            self._pending[0] = replace(following, missed=following.missed + missed)
+        else:
+            self._decoder.skip(missed)
 
     def _give_back(self, taken: deque[Chunk], consumed: int) -> None:
         """Put chunks back to be read next, without their first bytes."""

@@ -25,12 +25,17 @@ RUN: list[tuple[Mapping[str, object], type[Exception], str]] = [
     ({"timeout": True}, TypeError, "timeout is a number of seconds, not bool"),
     ({"timeout": math.nan}, InvalidParams, "timeout must be a number of seconds, not nan"),
     ({"timeout": math.inf}, InvalidParams, "None has no limit"),
+    ({"timeout": -1}, InvalidParams, "timeout must not be negative, but is -1"),
+    ({"drain": -0.5}, InvalidParams, "drain must not be negative"),
     ({"drain": "1"}, TypeError, "drain is a number of seconds, not str"),
     ({"drain": math.nan}, InvalidParams, "drain must be a number of seconds"),
     ({"cap": 1.5}, TypeError, "cap is a number of bytes, not float"),
     ({"cap": -1}, InvalidParams, "cap must not be negative"),
     ({"env": ["A=B"]}, TypeError, "env is a mapping of names to values, not list"),
     ({"env": {"A": 1}}, TypeError, "env has text only, not 'A': 1"),
+    ({"env": {"A=B": "1"}}, InvalidParams, "env has 'A=B', which is no name"),
+    ({"env": {"": "1"}}, InvalidParams, "env has '', which is no name"),
+    ({"limits": {"output": 5}}, TypeError, "limits is a `Limits`, not dict"),
     ({"unset": "PATH"}, TypeError, "unset is a list of names, not str"),
     ({"unset": 5}, TypeError, "unset is a list of names, not int"),
     ({"unset": [5]}, TypeError, "unset has names of variables only, not 5"),
@@ -46,6 +51,15 @@ async def test_a_run_that_makes_no_sense_is_refused(
     with pytest.raises(kind, match=text):
         await env.run("touch ran", **arguments)  # type: ignore[arg-type]
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("command", [None, 5, b"true"])
+async def test_a_command_is_a_text_or_a_list(env: Environment, command: object) -> None:
+    name = type(command).__name__
+    with pytest.raises(TypeError, match=f"a command is a text or a list of texts, not {name}"):
+        await env.run(command)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="an argument is text"):
+        await env.run(["echo", command])  # type: ignore[list-item]
 
 
 START: list[tuple[Mapping[str, object], type[Exception], str]] = [

@@ -5,6 +5,7 @@ import gc
 import os
 import resource
 from collections.abc import AsyncIterator, Iterator
+from errno import ENOENT, ENOTDIR
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,24 @@ async def test_an_environment_that_was_closed_by_hand_says_so_too() -> None:
     await env.aclose()
     with pytest.raises(EnvironmentClosed):
         await env.run("true")
+
+
+async def test_a_failed_start_names_its_program_and_its_folder(
+    env: Environment, tmp_path: Path
+) -> None:
+    with pytest.raises(SpawnFailed) as caught:
+        await env.run(["no-such-program"])
+    error = caught.value
+    assert (error.errno, error.path, error.program) == (ENOENT, None, "no-such-program")
+
+    (tmp_path / "file").touch()
+    for tty in [False, True]:
+        for cwd, errno in [("gone", ENOENT), ("file", ENOTDIR)]:
+            with pytest.raises(SpawnFailed) as caught:
+                await env.start(["/bin/true"], cwd=cwd, tty=tty)
+            error = caught.value
+            assert (error.errno, error.program) == (errno, "/bin/true")
+            assert error.path == str(tmp_path / cwd)
 
 
 async def test_what_makes_no_sense_is_refused(env: Environment) -> None:

@@ -10,7 +10,7 @@ from holdfast.environments.commands.running import Running
 from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.errors import ConnectionLost, InvalidRequest, PatternTimedOut
+from holdfast.errors import ConnectionLost, InvalidParams, InvalidRequest, PatternTimedOut
 from holdfast.protocol.envelope import Request
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from tests.e2e.wire import LIMIT
@@ -205,3 +205,23 @@ async def test_how_to_terminate_is_passed_on(env: Environment) -> None:
         process.process.terminate = terminate  # type: ignore[method-assign]
         await process.terminate(left=True, streams="keep")
     assert asked[0] == {"tree": True, "left": True, "streams": "keep"}
+
+
+async def test_output_that_a_wait_did_not_keep_is_told_as_missed(env: Environment) -> None:
+    async with env.start(f"head -c {FLOOD} /dev/zero") as process, asyncio.timeout(LIMIT):
+        assert (await process.wait()).ok
+        chunks = [chunk async for chunk in process.output()]
+    assert sum(len(chunk.data) for chunk in chunks) < FLOOD
+    assert process.missed > 0
+    assert sum(chunk.missed for chunk in chunks) == process.missed
+    first = chunks[0]
+    assert first.missed == first.seq - 1 == process.missed
+
+
+@pytest.mark.parametrize("which", ["SIGFOO", "TERM", 0, 4096])
+async def test_a_signal_that_is_none_is_named_in_the_error(
+    env: Environment, which: str | int
+) -> None:
+    async with env.start("sleep 600") as process:
+        with pytest.raises(InvalidParams, match=f"there is no signal {which!r}"):
+            await process.signal(which)
