@@ -7,9 +7,10 @@ which an object that is opened in one place and closed in another cannot promise
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 
-__all__ = ["OwnedTasks"]
+__all__ = ["OwnedTasks", "ignoring_stray_cancellation", "was_cancelled"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,3 +38,25 @@ class OwnedTasks:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def was_cancelled() -> bool:
+    """
+    Return True if somebody has cancelled the current task.
+
+    For a `CancelledError` that need not mean it. uvloop cancels its own wait for a connection
+    that is reset as it is made. And before Python 3.13, a timeout that expires in the moment
+    its block fails leaves a cancellation behind, which strikes at the next await.
+    """
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+@contextmanager
+def ignoring_stray_cancellation() -> Iterator[None]:
+    """Go on after the block if a `CancelledError` ends it that nobody has asked for."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        if was_cancelled():
+            raise

@@ -20,6 +20,7 @@ from holdfast.protocol.methods import (
     PROCESS_WRITE,
 )
 from holdfast.protocol.process import ReadParams, TerminateParams, WriteParams, WriteStatus
+from holdfast.tasks import ignoring_stray_cancellation
 
 if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient
@@ -50,12 +51,15 @@ async def recover(client: "ExecServerClient", session_id: str) -> "Link":
     try:
         async with asyncio.timeout(RECOVERY_LIMIT):
             while True:
-                try:
-                    return await _attempt(client, session_id)
-                except HoldfastError as error:
-                    if not worth_retrying(error):
-                        raise
-                await asyncio.sleep(max(RETRY_INTERVAL, client.target.retry_interval))
+                # One that strayed here would end the recovery, and nobody would be told.
+                with ignoring_stray_cancellation():
+                    try:
+                        return await _attempt(client, session_id)
+                    except HoldfastError as error:
+                        if not worth_retrying(error):
+                            raise
+                with ignoring_stray_cancellation():
+                    await asyncio.sleep(max(RETRY_INTERVAL, client.target.retry_interval))
     except TimeoutError:
         raise ConnectionLost(f"recovery timed out after {RECOVERY_LIMIT:g}s") from None
 

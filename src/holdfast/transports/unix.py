@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.errors import ConnectFailed
+from holdfast.tasks import was_cancelled
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.lines import LineTransport
 
@@ -72,6 +73,10 @@ async def connect_unix(
             _, lines = await loop.create_unix_connection(
                 lambda: LineTransport("unix", accept), path
             )
+    except asyncio.CancelledError:
+        if was_cancelled():
+            raise
+        raise ConnectFailed(f"failed to connect to unix socket `{path}`: it was closed") from None
     except TimeoutError:
         raise ConnectFailed(f"timed out connecting to unix socket `{path}`", path=path) from None
     except OSError as error:

@@ -29,6 +29,7 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its
 from holdfast.errors import ConnectFailed
 from holdfast.protocol import codes
 from holdfast.system_text import system_text
+from holdfast.tasks import was_cancelled
 from holdfast.transports.base import (
     HIGH_WATER,
     LOW_WATER,
@@ -489,6 +490,12 @@ async def connect_websocket(
                 # Its transports do not notice on uvloop that a connection was reset.
                 use_aiofastnet=False,
             )
+    except asyncio.CancelledError:
+        if was_cancelled():
+            raise
+        raise ConnectFailed(
+            f"failed to connect to exec-server websocket `{url}`: connection closed"
+        ) from None
     except TimeoutError:
         raise ConnectFailed(
             f"timed out connecting to exec-server websocket `{url}` after {codes.duration(timeout)}"

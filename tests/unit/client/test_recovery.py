@@ -1,6 +1,8 @@
 """After a lost connection the session is resumed; callers notice a delay, or hear the reason."""
 
+import asyncio
 import base64
+from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +14,7 @@ from holdfast.protocol.envelope import Request
 from holdfast.protocol.process import OutputChunk
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.testing.scripted import SESSION_ID
-from holdfast.transports.base import Transport
+from holdfast.transports.base import Receiver, Transport
 from tests.unit.client.script import (
     all_events,
     meanwhile,
@@ -568,3 +570,27 @@ async def works(client: ExecServerClient, peer: ScriptedPeer) -> None:
     async with meanwhile(client.list_processes()) as listing:
         peer.reply(await peer.take("process/list"), {"processes": []})
     assert await listing == []
+
+
+async def test_a_cancellation_that_nobody_asked_for_does_not_end_the_recovery(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    server.answers["process/read"] = nothing_missed
+    plain, strays = server.open, 2
+
+    async def open_badly(accept: Callable[[Transport], Receiver]) -> Transport:
+        nonlocal strays
+        if strays:
+            strays -= 1
+            raise asyncio.CancelledError
+        return await plain(accept)
+
+    server.open = open_badly  # type: ignore[method-assign]
+    peer.cut()
+    again = await server.peer(1)
+    await works(client, again)
+    again.exited("p1", 1)
+    again.closed("p1", 2)
+    assert (await process.wait()).ok
+    assert strays == 0
