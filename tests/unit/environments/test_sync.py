@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,40 @@ print("over")
         with open(os.open(tmp_path / "life", os.O_RDONLY | os.O_NONBLOCK)) as life:
             assert life.read() == ""
     assert (out, errors, program.returncode) == ("over\n", "", 0)
+
+
+def test_a_callback_that_calls_its_environment_is_refused(env: sync.Environment) -> None:
+    # It would wait for the thread that it is in.
+    with pytest.raises(RuntimeError, match="a callback cannot call its own environment"):
+        env.run("echo a", on_output=lambda _: env.run("echo b"))
+    assert env.run("echo c").stdout == "c\n"
+
+
+def test_what_was_asked_for_while_the_loop_ended_is_refused() -> None:
+    env = sync.connect()
+    thread = env._thread
+    loop = thread._loop
+    assert loop is not None
+    called: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            env.run("true")
+        except EnvironmentClosed as error:
+            called.append(error)
+
+    caller = threading.Thread(target=call, daemon=True)
+    taken = loop.call_soon_threadsafe
+
+    def take_no_more(*args: object) -> None:
+        """Stop before what is asked for has begun."""
+        loop.call_soon_threadsafe = taken  # type: ignore[method-assign]
+        thread.stop()
+
+    loop.call_soon_threadsafe = take_no_more  # type: ignore[method-assign, assignment]
+    caller.start()
+    caller.join(5)
+    assert not caller.is_alive()
+    assert len(called) == 1
+    with suppress(EnvironmentClosed):  # its loop has gone
+        env.close()
