@@ -10,10 +10,10 @@ import asyncio
 import atexit
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from functools import wraps
-from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from holdfast.environments import connect as places
 from holdfast.environments.commands.chunks import Chunk
@@ -51,14 +51,25 @@ class _LoopThread:
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
+        # What somebody waits for in another thread.
+        self._awaited: set[Future[object]] = set()
         # Not waited for when the interpreter ends: by then it was asked to end in order.
         self._thread = threading.Thread(target=self._run, name="holdfast", daemon=True)
         self._thread.start()
         self._ready.wait()
 
     def _run(self) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(self._serve())
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._serve())
+        finally:
+            # The loop takes nothing any more. What it took while it ended never began.
+            for outcome in list(self._awaited):
+                self._refuse(outcome)
+
+    def _refuse(self, outcome: "Future[object]") -> None:
+        with suppress(InvalidStateError):  # it is done, or was refused by the other side
+            outcome.set_exception(EnvironmentClosed(self.serves))
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -70,7 +81,8 @@ class _LoopThread:
         Run something there and wait for it; an interruption of the wait cancels it.
 
         Raises:
-            RuntimeError: This is the thread of the loop, which would wait for itself.
+            EnvironmentClosed: The loop has ended.
+            RuntimeError: The caller is in that thread, and would wait for itself.
         """
         loop = self._loop
         assert loop is not None  # known before anybody has this object
@@ -101,11 +113,13 @@ class _LoopThread:
             else:
                 task.cancel()
 
+        awaited = cast("Future[object]", outcome)
+        self._awaited.add(awaited)
         try:
             try:
                 loop.call_soon_threadsafe(begin)
             except RuntimeError:
-                outcome.set_exception(EnvironmentClosed(self.serves))
+                self._refuse(awaited)
             return _wait_for(outcome)
         except BaseException:
             if not outcome.done():  # it is the wait that was interrupted
@@ -114,6 +128,8 @@ class _LoopThread:
                 with suppress(CancelledError, TimeoutError, Exception):
                     outcome.result(END_LIMIT + 1)
             raise
+        finally:
+            self._awaited.discard(awaited)
 
     def stop(self) -> None:
         """End the loop and its thread; what still runs there is cancelled."""

@@ -605,6 +605,18 @@ async def test_the_end_of_the_input_can_be_told(env: Environment, place: Place) 
     assert sum(len(chunk.data) for chunk in chunks) == 200_000
 
 
+async def test_of_starts_by_one_name_at_once_one_succeeds(env: Environment) -> None:
+    started = await asyncio.gather(
+        *(env.start("read x", detach="job") for _ in range(3)), return_exceptions=True
+    )
+    running = [one for one in started if not isinstance(one, BaseException)]
+    assert [type(one) for one in started if isinstance(one, BaseException)] == (
+        [DuplicateProcess] * 2
+    )
+    assert env.attach("job") is running[0]
+    await running[0].aclose()
+
+
 async def test_a_detached_process_outlives_its_block_and_is_found_by_its_name(
     env: Environment, tmp_path: Path
 ) -> None:

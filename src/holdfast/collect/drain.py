@@ -117,7 +117,7 @@ class Drain:
                 event = await self._event_or_silence(quiet, end)
                 now = self._loop.time()
                 if event is None and quiet is not None and (end is None or now < end):
-                    wait = quiet if end is None else min(quiet, end - now)
+                    wait = max(0.0, quiet if end is None else min(quiet, end - now))
                     event = await self._event_or_answer(wait, final=False)
                     if event is None and self.last_seq >= self._promised:
                         self._silent_since = None
@@ -203,9 +203,11 @@ class Drain:
         task = self._question.task
         if not task.done():
             patience = asyncio.timeout(None)
+            waiting = True
 
             def answered(_: object) -> None:
-                patience.reschedule(0)
+                if waiting:  # an event may have come in the same turn of the loop
+                    patience.reschedule(0)
 
             try:
                 async with patience:
@@ -213,6 +215,7 @@ class Drain:
                     try:
                         return await self._take()
                     finally:
+                        waiting = False
                         task.remove_done_callback(answered)
             except TimeoutError:
                 pass

@@ -5,6 +5,7 @@ The seam below, `Environment.filesystem`, has the rest: blocks, watches, links.
 """
 
 import asyncio
+import errno
 import os
 import tempfile
 from collections.abc import Callable
@@ -280,7 +281,7 @@ class Files:
             return
         handle = await self._filesystem.open(uri, sandbox=sandbox)
         try:
-            arriving = await asyncio.to_thread(_Arriving, target)
+            arriving = await _begin_arriving(target)
 
             async def take(chunk: bytes) -> None:
                 await asyncio.to_thread(arriving.write, chunk)
@@ -321,7 +322,8 @@ class _Arriving:
     def __init__(self, target: LocalPath) -> None:
         self._target = os.path.abspath(target)
         if os.path.isdir(self._target):
-            raise IsADirectoryError(f"{os.fspath(target)} is a folder: give the name of a file")
+            text = "it is a folder: give the name of a file"
+            raise IsADirectoryError(errno.EISDIR, text, os.fspath(target))
         folder, name = os.path.split(self._target)
         fd, self._part = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
         self._file: BinaryIO = open(fd, "wb")  # noqa: SIM115 - closed at its end, whichever
@@ -338,6 +340,21 @@ class _Arriving:
         self._file.close()
         with suppress(FileNotFoundError):
             os.unlink(self._part)
+
+
+async def _begin_arriving(target: LocalPath) -> _Arriving:
+    """Make the file beside its place; if this is cancelled meanwhile, it is removed again."""
+    making = asyncio.get_running_loop().run_in_executor(None, _Arriving, target)
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+        making.add_done_callback(_give_up_unwanted)  # a thread cannot be cancelled
+        raise
+
+
+def _give_up_unwanted(making: asyncio.Future[_Arriving]) -> None:
+    if not making.cancelled() and making.exception() is None:
+        making.result().give_up()
 
 
 def _arrive(target: LocalPath, data: bytes) -> None:

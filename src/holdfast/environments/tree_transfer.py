@@ -279,7 +279,8 @@ def _naming(path: str) -> Iterator[None]:
     except ConnectionLost as error:
         raise ConnectionLost(f"{path}: {error}") from error
     except (Refused, RemoteError) as error:
-        raise OperationFailed(f"{path}: {error}", errno=error.errno, path=error.path) from error
+        about = error.path or path
+        raise OperationFailed(f"{path}: {error}", errno=error.errno, path=about) from error
     except OSError as error:
         if error.filename is None and error.errno is not None:
             error.filename = path

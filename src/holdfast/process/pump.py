@@ -8,6 +8,7 @@ its stream is noted in the log too.
 
 import asyncio
 import fcntl
+import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,8 @@ from holdfast.process.output import OutputLog
 from holdfast.protocol.process import OutputStream
 
 __all__ = ["CHUNK", "OutputPump"]
+
+logger = logging.getLogger(__name__)
 
 CHUNK = 64 << 10
 """
@@ -73,6 +76,7 @@ class OutputPump:
         self._deserted = False
         self._polled = False
         self._enlarged = False
+        self._log_failed = False
         self.open = True
         self.process_gone = False
         """Set by the owner: from then on a terminal may end."""
@@ -137,7 +141,7 @@ class OutputPump:
         if not data:
             self.close()
             return 0
-        self._log.append(self._stream, data)
+        self._append(data)
         if len(data) == CHUNK and not self._enlarged:
             # A pipe is 64 KiB until it shows that it matters: then the writer and
             # this reader no longer take turns for each piece. When the user's share
@@ -146,6 +150,15 @@ class OutputPump:
             with suppress(OSError):
                 fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _BULK_PIPE)
         return len(data)
+
+    def _append(self, data: bytes) -> None:
+        """Log output; a log that fails, as a full disk makes one, must not hide the exit."""
+        try:
+            self._log.append(self._stream, data)
+        except Exception:
+            if not self._log_failed:  # it would fail for every chunk
+                self._log_failed = True
+                logger.exception("the log of a process failed, and lost some of its output")
 
     def _take_from_terminal(self) -> int:
         """As from a pipe, but several reads make one entry."""
@@ -165,7 +178,7 @@ class OutputPump:
             pieces.append(piece)
             size += len(piece)
         if pieces:
-            self._log.append(self._stream, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            self._append(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         if ended and self.process_gone:
             self.close()
         elif ended and not self._deserted:

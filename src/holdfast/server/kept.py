@@ -207,6 +207,11 @@ class _Watched:
 
 
 def _release_stderr() -> None:
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 2)
-    os.close(null)
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+    except OSError:  # no descriptor is left, but for this one
+        os.close(2)
+        null = os.open(os.devnull, os.O_RDWR)
+    if null != 2:
+        os.dup2(null, 2)
+        os.close(null)

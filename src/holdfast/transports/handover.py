@@ -46,6 +46,9 @@ _ANSWER_LIMIT = 10.0
 
 _ACCEPTED = b"accepted"
 
+_NOT_NOW = b"not now"
+"""The answer to a peer that knows the token, if the system has no descriptors left."""
+
 
 class HandoverFailed(HoldfastError):
     """The streams were not taken; the text says why."""
@@ -105,7 +108,10 @@ def hand_over(path: str, token: str, streams: Sequence[int] = STREAMS) -> socket
         if not peer_is_own_user(control):
             raise HandoverFailed(f"the server in {path} runs as another user")
         socket.send_fds(control, [token.encode()], list(streams))
-        if control.recv(len(_ACCEPTED)) != _ACCEPTED:
+        answer = control.recv(len(_ACCEPTED))
+        if answer == _NOT_NOW:
+            raise HandoverFailed(f"the server in {path} has no descriptor left", final=False)
+        if answer != _ACCEPTED:
             raise HandoverFailed(f"the server in {path} refused, or has just ended")
     except (ConnectionRefusedError, FileNotFoundError) as error:
         control.close()
@@ -138,9 +144,12 @@ def take_over(control: socket.socket, token: str) -> list[int]:
         said, taken, _, _ = socket.recv_fds(
             control, TOKEN_SIZE + 1, len(STREAMS), socket.MSG_CMSG_CLOEXEC
         )
-        if len(taken) == len(STREAMS) and compare_digest(said, token.encode()):
-            control.send(_ACCEPTED)
-            return taken
+        if compare_digest(said, token.encode()):
+            # Those that find no number free are left out by the kernel.
+            taken_all = len(taken) == len(STREAMS)
+            control.send(_ACCEPTED if taken_all else _NOT_NOW)
+            if taken_all:
+                return taken
     except OSError:
         pass  # it has gone
     for descriptor in taken:

@@ -13,6 +13,7 @@ Three cases are not, and each has its part here:
 
 import asyncio
 import fcntl
+import logging
 import select
 import socket
 import struct
@@ -23,6 +24,8 @@ from contextlib import suppress
 import msgspec
 
 __all__ = ["HangUpWatch", "LifeWatch", "TcpState", "keep_alive"]
+
+logger = logging.getLogger(__name__)
 
 _TICKS = 4
 """Looks per interval. A lost peer is noticed after 2 intervals less one look, at the earliest."""
@@ -281,17 +284,24 @@ class HangUpWatch:
         self._ended = ended
         # A loop cannot wait for a hang-up alone, but it can wait for an epoll that does. Edges,
         # since an end whose bytes are left to read stays true for as long as they are.
-        self._epoll = select.epoll()
+        self._epoll: select.epoll | None = None
+        try:
+            self._epoll = select.epoll()
+        except OSError as error:
+            # Without a free descriptor an end is noticed when somebody reads again.
+            logger.warning("cannot watch a connection that is not read: %s", error)
+            return
         self._epoll.register(descriptor, select.EPOLLRDHUP | select.EPOLLET)
         loop.add_reader(self._epoll.fileno(), self._look)
 
     def stop(self) -> None:
         """Let go of the descriptor; harmless the second time."""
-        if not self._epoll.closed:
+        if self._epoll is not None and not self._epoll.closed:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
 
     def _look(self) -> None:
+        assert self._epoll is not None  # it is what became readable
         for _, events in self._epoll.poll(0):
             if events & select.EPOLLERR:
                 self.stop()

@@ -160,6 +160,7 @@ def _base() -> str:
                 stat.S_ISDIR(about.st_mode)
                 and about.st_uid == os.geteuid()
                 and not about.st_mode & 0o022
+                and os.access(runtime, os.W_OK | os.X_OK)
             ):
                 return runtime.rstrip("/") or "/"
     return _SHARED

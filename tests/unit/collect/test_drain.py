@@ -406,3 +406,39 @@ async def test_a_closed_drain_reads_no_more() -> None:
     reading.close()
     reading.close()
     assert await read_all(reading) == []
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_an_event_and_an_answer_that_come_at_once_do_not_get_in_each_others_way(
+    turns: int,
+) -> None:
+    faults: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, fault: faults.append(fault))
+    process = ScriptedProcess()
+    exited(process)
+    reading = drain(process)
+    await read_some(reading, 1)
+    task = asyncio.ensure_future(read_some(reading, 1))
+    await process.was_asked()
+    process.write(b"late")
+    if turns == 0:
+        loop.call_soon(process.deliver)
+        process.answer()
+    else:
+        process.answer()
+        for _ in range(turns - 1):
+            await asyncio.sleep(0)
+        loop.call_soon(process.deliver)
+    assert written(await task) == b"late"
+    await some_turns()
+    reading.close()
+    assert faults == []
+
+
+async def test_a_window_below_zero_is_one_of_zero() -> None:
+    process = ScriptedProcess()
+    process.answer()
+    exited(process, b"all")
+    assert written(await read_all(drain(process, quiet=-1.0))) == b"all"
+    assert [wait for _, wait in process.asked] == [0.0]

@@ -1,14 +1,17 @@
 """Files of a place that do not come, or not as a whole."""
 
 import asyncio
+import errno
 import os
 import stat
+import tempfile
+import threading
 from collections.abc import AsyncIterator
-from errno import EEXIST
 from pathlib import Path
 
 import pytest
 
+from holdfast.environments import files as files_module
 from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
@@ -21,6 +24,7 @@ from holdfast.protocol.fs import WalkEntry, WalkError, WalkResponse
 from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.paths import PathUri
 from holdfast.testing import ScriptedPeer, ScriptedServer
+from tests.e2e.wire import LIMIT
 
 
 @pytest.fixture
@@ -243,7 +247,57 @@ async def test_a_folder_that_cannot_be_sent_has_the_error_of_the_system(
     await env.files.write("taken", "")
     with pytest.raises(OperationFailed, match="File exists") as caught:
         await env.files.upload(source, "taken")
-    assert caught.value.errno == EEXIST
+    assert caught.value.errno == errno.EEXIST
     assert caught.value.path == (await env.uri("taken")).native
     with pytest.raises(TypeError, match="a path is text"):
         await env.files.exists(None)  # type: ignore[arg-type]
+
+
+async def test_a_download_that_is_cancelled_while_it_begins_leaves_nothing(
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").write_bytes(b"x")
+    begun, go_on = threading.Event(), threading.Event()
+    make = tempfile.mkstemp
+
+    def make_late(prefix: str, dir: str) -> tuple[int, str]:  # noqa: A002 - as it is called
+        begun.set()
+        go_on.wait(LIMIT)
+        return make(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(tempfile, "mkstemp", make_late)
+    removed = asyncio.Event()
+    give_up = files_module._Arriving.give_up
+
+    def note(self: files_module._Arriving) -> None:
+        give_up(self)
+        removed.set()
+
+    monkeypatch.setattr(files_module._Arriving, "give_up", note)
+    fetching = asyncio.create_task(env.files.download("there", tmp_path / "here"))
+    assert await asyncio.to_thread(begun.wait, LIMIT)
+    fetching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    go_on.set()
+    async with asyncio.timeout(LIMIT):
+        await removed.wait()
+    assert os.listdir(tmp_path) == ["there"]
+
+
+async def test_an_error_of_a_folder_has_its_number_and_its_path(
+    env: Environment, tmp_path: Path
+) -> None:
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "name").write_text("new")
+    (tmp_path / "to" / "name").mkdir(parents=True)
+    with pytest.raises(OperationFailed) as raised:
+        await env.files.upload(tmp_path / "from", "to")
+    assert raised.value.errno == errno.EISDIR
+    assert raised.value.path == str(tmp_path / "to" / "name")  # the one that is in the way
+    with pytest.raises(IsADirectoryError) as local:
+        await env.files.download("from", tmp_path / "to")
+    assert (local.value.errno, local.value.filename) == (
+        errno.EISDIR,
+        str(tmp_path / "to" / "name"),
+    )

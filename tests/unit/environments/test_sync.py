@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -210,3 +211,33 @@ def test_a_callback_that_uses_its_own_environment_is_refused(env: sync.Environme
     with pytest.raises(RuntimeError, match="cannot be used in its own callbacks"):
         env.run("echo hello; sleep 600", on_output=lambda chunk: env.run("true"))
     assert env.run("echo on", on_output=print).ok  # it goes on
+
+
+def test_what_was_asked_for_while_the_loop_ended_is_refused() -> None:
+    env = sync.connect()
+    thread = env._thread
+    loop = thread._loop
+    assert loop is not None
+    called: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            env.run("true")
+        except EnvironmentClosed as error:
+            called.append(error)
+
+    caller = threading.Thread(target=call, daemon=True)
+    taken = loop.call_soon_threadsafe
+
+    def take_no_more(*args: object) -> None:
+        """Stop before what is asked for has begun."""
+        loop.call_soon_threadsafe = taken  # type: ignore[method-assign]
+        thread.stop()
+
+    loop.call_soon_threadsafe = take_no_more  # type: ignore[method-assign, assignment]
+    caller.start()
+    caller.join(5)
+    assert not caller.is_alive()
+    assert len(called) == 1
+    with suppress(EnvironmentClosed):  # its loop has gone
+        env.close()

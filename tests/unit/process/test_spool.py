@@ -8,6 +8,7 @@ from typing import BinaryIO
 import pytest
 
 from holdfast.errors import SpawnFailed
+from holdfast.events import Reason, Verdict
 from holdfast.process.child import owned_pids
 from holdfast.process.output import OutputLog, Retention
 from holdfast.process.table import LocalProcesses
@@ -81,3 +82,20 @@ async def test_a_log_that_cannot_be_made_is_the_error_of_the_start(tmp_path: Pat
     assert len(processes) == 0
     assert owned_pids() == before
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_log_that_fails_does_not_hide_the_end(
+    held: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Full(OutputLog):
+        def append(self, stream: OutputStream, data: bytes) -> None:
+            raise OSError(errno.ENOSPC, "no room")
+
+    processes = LocalProcesses(make_log=lambda params: Full())
+    process = launch(processes, shell("echo a; echo b; exit 3"))
+    if held:
+        process.hold_output("a reader")  # what it wrote is taken at its exit
+    await closed(process)
+    assert process.log.verdict == Verdict(reason=Reason.EXITED, exit_code=3)
+    assert caplog.text.count("the log of a process failed") == 1

@@ -11,8 +11,9 @@ import pytest
 from holdfast.connection import MANY_CALLS, Connection
 from holdfast.protocol.base import Empty
 from holdfast.protocol.methods import ENVIRONMENT_STATUS
-from holdfast.transports.life import LifeWatch, TcpState, keep_alive
+from holdfast.transports.life import HangUpWatch, LifeWatch, TcpState, keep_alive
 from tests.unit.fakes import FakeTransport
+from tests.unit.transports.scarcity import no_descriptor_left
 
 INTERVAL = 8.0
 """Seconds; the clock is played, so nothing waits."""
@@ -257,3 +258,17 @@ async def test_a_peer_that_owes_many_answers_may_be_too_busy_for_a_ping() -> Non
         assert transport.silence_is_excused()
         for call_task in calls:
             call_task.cancel()
+
+
+async def test_a_connection_is_paused_also_without_a_free_descriptor() -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        with no_descriptor_left():
+            watch = HangUpWatch(
+                asyncio.get_running_loop(),
+                left.fileno(),
+                reset=lambda: None,
+                ended=lambda _: None,
+            )
+        watch.stop()
+        watch.stop()

@@ -3,8 +3,8 @@
 import asyncio
 import resource
 import secrets
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from errno import E2BIG, EACCES, ENOENT, ENOTDIR
 from typing import TYPE_CHECKING
@@ -86,6 +86,8 @@ class Commands:
         self._prefix = secrets.token_hex(4)
         self._count = 0
         self._detached: dict[str, Running] = {}
+        # Names whose processes are being started.
+        self._claims: set[str] = set()
         # Those that `start` made and that run, by their ids; ended ones are removed later.
         self._processes: dict[str, ExecProcess] = {}
         # What callers have of them. Who drops it does not hold the process up any more.
@@ -158,26 +160,27 @@ class Commands:
         if tty and cwd is not None and (fault := await self._folder_fault(folder)):
             # On a terminal the protocol would start it in the user's home instead.
             raise _cannot_run_in(folder, fault, argv[0])
-        if detach is not None:
-            await self._claim(detach)
-        params = await self._params(
-            argv,
-            folder,
-            variables,
-            names,
-            confined,
-            tty=tty,
-            size=terminal,
-            pipe_stdin=stdin,
-            name=detach or "",
-        )
-        process = await self._launch(params, argv)
-        self._forget_ended()
-        self._processes[process.process_id] = process
-        running = self._running(process, detach)
-        if detach is not None:
-            self._detached[detach] = running
-        return running
+        with nullcontext() if detach is None else self._claimed(detach):
+            if detach is not None:
+                await self._see_free(detach)
+            params = await self._params(
+                argv,
+                folder,
+                variables,
+                names,
+                confined,
+                tty=tty,
+                size=terminal,
+                pipe_stdin=stdin,
+                name=detach or "",
+            )
+            process = await self._launch(params, argv)
+            self._forget_ended()
+            self._processes[process.process_id] = process
+            running = self._running(process, detach)
+            if detach is not None:
+                self._detached[detach] = running
+            return running
 
     def processes(self) -> list[Running]:
         """As `Environment.processes`."""
@@ -217,12 +220,23 @@ class Commands:
         await asyncio.gather(*(one.aclose() for one in running), return_exceptions=True)
         await self._tasks.aclose()
 
-    async def _claim(self, name: str) -> None:
-        """See that a name is free, and that not too many are remembered."""
+    @contextmanager
+    def _claimed(self, name: str) -> Iterator[None]:
+        """Refuse a second start by the same name while one is under way."""
         if not isinstance(name, str):
             raise TypeError(f"the name to detach a process by is text, not {type(name).__name__}")
         if not name:
             raise InvalidParams("the name to detach a process by is empty")
+        if name in self._claims:
+            raise DuplicateProcess(name, f"a process detached as `{name}` is being started")
+        self._claims.add(name)
+        try:
+            yield
+        finally:
+            self._claims.discard(name)
+
+    async def _see_free(self, name: str) -> None:
+        """See that no process has a name, and that not too many names are remembered."""
         known = self._detached.get(name)
         if known is not None and not await _is_over(known.process):
             raise DuplicateProcess(

@@ -177,9 +177,13 @@ class _Follower:
                 await self.follow(END_LIMIT)
         verdict = self._drain.verdict
         if verdict is None:
-            # The line is broken, or the system did not let us.
-            text = "took too long, and its end could not be seen"
-            self._timed_out = Verdict(reason=Reason.TIMED_OUT, detail=text)
+            verdict = self._process.verdict or Verdict(reason=Reason.TIMED_OUT)
+            if self._process.verdict is None:
+                # The line is broken, or the system did not let us.
+                text = "took too long, and its end could not be seen"
+            else:
+                text = "took too long, and its last output was not taken in time"
+            self._timed_out = msgspec.structs.replace(verdict, reason=Reason.TIMED_OUT, detail=text)
         elif running:
             self._timed_out = msgspec.structs.replace(verdict, reason=Reason.TIMED_OUT)
         # Otherwise it ended by itself in the last moment.

@@ -219,8 +219,7 @@ class Running:
         while self.process.verdict is None and not self._closed:
             if self._pending_size > _KEPT:
                 if self._readers and not self._ending:
-                    self._room.clear()
-                    await self._room.wait()
+                    await self._room_or_exit()
                     continue
                 self._drop_oldest()
             else:
@@ -290,6 +289,28 @@ class Running:
             return event is not None
         finally:
             self._turn.release()
+
+    async def _room_or_exit(self) -> None:
+        """
+        Wait until a reader has taken something, or until the process has exited.
+
+        A reader may stand for ever, while the process is ended by others.
+        """
+        self._room.clear()
+
+        def done(task: asyncio.Task[Verdict]) -> None:
+            self._room.set()
+            if not task.cancelled():
+                task.exception()  # raised below, if somebody still waits
+
+        exited = asyncio.create_task(self.process.exited())
+        exited.add_done_callback(done)
+        try:
+            await self._room.wait()
+            if exited.done():
+                exited.result()
+        finally:
+            exited.cancel()
 
     @property
     def _last_seq(self) -> int:

@@ -290,3 +290,17 @@ async def test_a_server_that_refuses_a_start_is_quoted() -> None:
         with pytest.raises(SpawnFailed, match="cannot run `x`: no more of these") as caught:
             await env.run(["x"])
     assert caught.value.errno == 11
+
+
+async def test_an_end_that_a_slow_callback_did_not_get_to_is_known(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "END_LIMIT", 0.2)
+
+    async def stand(chunk: object) -> None:
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(LIMIT):
+        done = await env.run("cat /dev/zero", timeout=0.05, on_output=stand)
+    assert (done.reason, done.exit_code) == (Reason.TIMED_OUT, 137)
+    assert "its last output was not taken in time" in str(done)

@@ -11,6 +11,7 @@ from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import ConnectionLost, InvalidParams, InvalidRequest, PatternTimedOut
+from holdfast.events import Reason
 from holdfast.protocol.envelope import Request
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from tests.e2e.wire import LIMIT
@@ -225,3 +226,21 @@ async def test_a_signal_that_is_none_is_named_in_the_error(
     async with env.start("sleep 600") as process:
         with pytest.raises(InvalidParams, match=f"there is no signal {which!r}"):
             await process.signal(which)
+
+
+async def until_full(process: Running) -> None:
+    """Wait until somebody who waits has as much as is kept for the reader."""
+    while process._pending_size <= 1 << 20:  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0)
+
+
+async def test_who_waits_sees_the_end_of_a_process_whose_reader_stands(env: Environment) -> None:
+    async with env.start("cat /dev/zero") as process:
+        output = process.output()
+        await anext(output)  # and never again
+        waiting = asyncio.create_task(process.wait())
+        async with asyncio.timeout(LIMIT):
+            await until_full(process)
+            await process.terminate()
+            assert (await waiting).reason is Reason.TERMINATED
+        output.close()
