@@ -91,7 +91,7 @@ class ExecProcess(Protocol):
 
     @property
     def verdict(self) -> Verdict | None:
-        """How it ended, if that is known here by now; however far readers of events are."""
+        """The end as it is known here by now, however far readers are; None while it runs."""
 
     async def exited(self) -> Verdict:
         """

@@ -58,7 +58,7 @@ class HoldfastError(Exception):
     path: str | None
     """The file or folder that the error is about, native to the machine it is on."""
     program: str | None
-    """What should have been executed."""
+    """The program that should have been executed."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class PatternNotFound(HoldfastError):
 
 
 class PatternTimedOut(PatternNotFound, TimeoutError):
-    """What was expected did not come in time; it may still come, and nothing was consumed."""
+    """The pattern did not come in time; it may still come, and nothing was consumed."""
 
     _WHAT = "the time is over without"
 

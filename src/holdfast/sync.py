@@ -222,7 +222,7 @@ class Running(_Twin[AsyncRunning]):
 
     @property
     def verdict(self) -> Verdict | None:
-        """How it ended, as soon as that is known here; `None` while it runs."""
+        """The end, as soon as it is known here; `None` while it runs."""
         return self._other.verdict
 
     @property
@@ -242,7 +242,7 @@ class Running(_Twin[AsyncRunning]):
 
     @property
     def enforcement(self) -> Enforcement | None:
-        """What its sandbox enforces, and what that does not stop; `None` without one."""
+        """The layers its sandbox applied, and their gaps; `None` without one."""
         return self._other.enforcement
 
     def output(self, *, drain: float | None = DRAIN) -> Iterator[Chunk]:

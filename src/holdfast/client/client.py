@@ -261,7 +261,7 @@ class ExecServerClient:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the server can do beyond the base."""
+        """The extensions that the server has announced."""
         return Capabilities() if self.environment is None else self.environment.capabilities
 
     @property

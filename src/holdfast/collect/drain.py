@@ -67,9 +67,9 @@ class Drain:
         self.quiet = quiet
         self.limit = limit
         self.verdict: Verdict | None = None
-        """How it ended, once its exit was handed out."""
+        """The end of the process, once its exit was handed out."""
         self.exit_time = 0.0
-        """When that was, by the clock of the event loop."""
+        """The time of that by the clock of the event loop."""
         self.closed = False
         """True after the end of the output. False at the end: somebody still holds it."""
         self.last_seq = after_seq

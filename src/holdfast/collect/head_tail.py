@@ -203,5 +203,5 @@ class HeadTail:
 
     @property
     def text(self) -> str:
-        """What is kept, as text; see `Captured.text`."""
+        """The kept bytes as text; see `Captured.text`."""
         return self.captured().text

@@ -17,7 +17,7 @@ from holdfast.environments.commands.arguments import as_bytes
 from holdfast.environments.folder import AnyPath
 from holdfast.environments.tree_transfer import (
     OnProgress,
-    Progress,
+    TransferCount,
     Transferred,
     download_tree,
     upload_tree,
@@ -200,7 +200,7 @@ class Files:
             )
         with await asyncio.to_thread(open, local, "rb") as file:
             name = os.path.basename(local)
-            progress = Progress(on_progress, 1, os.fstat(file.fileno()).st_size)
+            progress = TransferCount(on_progress, 1, os.fstat(file.fileno()).st_size)
             await send_file(
                 self._filesystem,
                 file,
@@ -236,7 +236,7 @@ class Files:
         uri = await self._uri(path)
         sandbox = await self._sandbox()
         in_blocks = await self._streams(sandbox)
-        progress = Progress(on_progress, 1, None)
+        progress = TransferCount(on_progress, 1, None)
         name = os.path.basename(target)
         try:
             await self._fetch(

@@ -13,7 +13,7 @@ _USUAL = {
     "zsh": ("/bin/zsh", "/usr/bin/zsh"),
     "sh": ("/bin/sh",),
 }
-"""Where each kind is if neither the user database nor `PATH` names it."""
+"""Paths of each kind, for when neither the user database nor `PATH` names one."""
 
 
 def shell_kind(name: str) -> str:

@@ -28,7 +28,7 @@ from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = [
     "OnProgress",
-    "Progress",
+    "TransferCount",
     "TransferProgress",
     "Transferred",
     "download_tree",
@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TransferProgress:
-    """How far an upload or a download is."""
+    """The state of an upload or a download."""
 
     path: str
     """The file that just advanced, relative to the folder that is transferred."""
@@ -58,7 +58,7 @@ OnProgress = Callable[[TransferProgress], object]
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """What an upload or a download has done."""
+    """The result of an upload or a download."""
 
     files: int
     size: int
@@ -70,7 +70,7 @@ class Transferred:
     """
 
 
-class Progress:
+class TransferCount:
     """Counts what has arrived, and tells the caller."""
 
     def __init__(self, on_progress: OnProgress | None, files: int, size: int | None) -> None:
@@ -106,16 +106,16 @@ class Progress:
 # -- upload
 
 
-class _Source(NamedTuple):
+class _LocalFile(NamedTuple):
     parts: tuple[str, ...]
     path: str
     """Of this machine, without links in its last part."""
     size: int
 
 
-class _Plan(NamedTuple):
+class _TransferPlan(NamedTuple):
     folders: list[tuple[str, ...]]
-    files: list[_Source]
+    files: list[_LocalFile]
     skipped: list[str]
 
 
@@ -137,7 +137,7 @@ async def upload_tree(
         ConnectionLost: Likewise.
     """
     plan = await asyncio.to_thread(_plan, source)
-    progress = Progress(on_progress, len(plan.files), sum(file.size for file in plan.files))
+    progress = TransferCount(on_progress, len(plan.files), sum(file.size for file in plan.files))
     folders: dict[tuple[str, ...], PathUri] = {(): target}
     with _naming(source):
         await filesystem.create_directory(target, sandbox=sandbox)
@@ -152,7 +152,7 @@ async def upload_tree(
 
         await run_together(make(parts) for parts in parts_here)
 
-    async def send(file: _Source) -> None:
+    async def send(file: _LocalFile) -> None:
         name = "/".join(file.parts)
         path = os.path.join(source, *file.parts)
         with _naming(path), await asyncio.to_thread(open_regular, file.path) as opened:
@@ -173,8 +173,8 @@ async def upload_tree(
     return Transferred(progress.files, progress.size, tuple(plan.skipped))
 
 
-def _plan(source: str) -> _Plan:
-    plan = _Plan([], [], [])
+def _plan(source: str) -> _TransferPlan:
+    plan = _TransferPlan([], [], [])
     root = os.path.realpath(source)
     for folder in local_folders(source):
         plan.folders.append(folder.parts)
@@ -188,7 +188,7 @@ def _plan(source: str) -> _Plan:
             if found is None:
                 plan.skipped.append("/".join(parts))
             else:
-                plan.files.append(_Source(parts, path, found.st_size))
+                plan.files.append(_LocalFile(parts, path, found.st_size))
         plan.skipped.extend("/".join((*folder.parts, name)) for name in folder.others)
     return plan
 
@@ -251,7 +251,7 @@ async def download_tree(
     tree = await walk_tree(filesystem, root, sandbox=sandbox)
     for path, message in tree.errors:
         raise OperationFailed(f"{path.native}: {message}")
-    progress = Progress(on_progress, len(tree.files), None)
+    progress = TransferCount(on_progress, len(tree.files), None)
     folders = [target, *(os.path.join(target, *parts) for _, parts in tree.folders)]
     await asyncio.to_thread(_make_folders, folders)
 

@@ -21,8 +21,8 @@ from holdfast.protocol.sandbox import SandboxContext
 __all__ = [
     "EVERYTHING",
     "FILES_AT_ONCE",
+    "ListedTree",
     "LocalFolder",
-    "Tree",
     "local_folders",
     "run_together",
     "send_file",
@@ -78,18 +78,18 @@ def local_folders(root: str) -> Iterator[LocalFolder]:
         yield found
 
 
-class Tree(NamedTuple):
+class ListedTree(NamedTuple):
     """Folders and files below a folder of a place, each with its parts below that."""
 
     folders: list[tuple[PathUri, tuple[str, ...]]]
     files: list[tuple[PathUri, tuple[str, ...]]]
     errors: list[tuple[PathUri, str]]
-    """What could not be read, and why."""
+    """Paths that could not be read, each with the reason."""
 
 
 async def walk_tree(
     filesystem: FileSystem, root: PathUri, *, sandbox: SandboxContext | None = None
-) -> Tree:
+) -> ListedTree:
     """
     List what is below a folder, folders before what is in them; links are left out.
 
@@ -98,7 +98,7 @@ async def walk_tree(
         ForeignPathUri: Paths of that machine cannot be spelled on this one.
     """
     found = await filesystem.walk(root, EVERYTHING, sandbox=sandbox)
-    tree = Tree([], [], [(error.path, error.message) for error in found.errors])
+    tree = ListedTree([], [], [(error.path, error.message) for error in found.errors])
     if found.truncated:
         raise OperationFailed(f"there is more below `{root.native}` than can be fetched")
     prefix = root.native.rstrip("/") + "/"

@@ -59,7 +59,7 @@ _TERMINAL_DEFAULTS = (
 _FOLDER_FAULTS = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG}
 )
-"""What the kernel says to a working folder that cannot be entered."""
+"""Errors of the kernel for a working folder that cannot be entered."""
 
 _own_limit: tuple[int, int] | None = None
 """The limit on descriptors as it was before `raise_descriptor_limit`, for children."""

@@ -47,7 +47,7 @@ __all__ = [
 
 OutputStream = Literal["stdout", "stderr", "pty"]
 StreamsAtEnd = Literal["close", "keep"]
-"""What `terminate` does with the output streams; see `TerminateParams.streams`."""
+"""The ways `terminate` treats the output streams; see `TerminateParams.streams`."""
 EnvInherit = Literal["core", "all", "none"]
 
 _MAX_LIMIT = (1 << 63) - 1
@@ -310,7 +310,7 @@ class ExitedEvent(Wire, frozen=True, kw_only=True):
     limit: str | UnsetType = UNSET
     """The kind of limit that ended it, if one did. An extension of Holdfast."""
     detail: str | UnsetType = UNSET
-    """What there is to say beyond the reason, for a person. An extension of Holdfast."""
+    """A text for a person beyond the reason. An extension of Holdfast."""
     reason: str | UnsetType = UNSET
     """Why it ended, in a word. Only between Holdfast and Holdfast."""
     signal: int | UnsetType = UNSET

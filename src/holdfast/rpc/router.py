@@ -96,7 +96,7 @@ _CODES: tuple[tuple[type[HoldfastError], int], ...] = (
 
 
 class ErrorAnswer(NamedTuple):
-    """What a caller gets for what a handler raised."""
+    """The answer to a caller whose handler raised."""
 
     code: int
     text: str

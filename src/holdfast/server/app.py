@@ -165,7 +165,7 @@ class Server:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is neither a connection nor a session that could be resumed."""
+        """True without a connection and without a session that could be resumed."""
         return not self.state.connections and not len(self.state.sessions)
 
     def _make_processes(self) -> LocalProcesses:

@@ -28,7 +28,7 @@ __all__ = ["DETACHED", "UNDER_WAY", "Delivery", "DeliveryLimit", "Owner", "exite
 
 
 class DeliveryLimit:
-    """How much may wait for its acknowledgement before the process is held."""
+    """The amount that may wait for its acknowledgement before the process is held."""
 
     __slots__ = ("max_bytes", "max_events")
 

@@ -80,7 +80,7 @@ class Dispatcher(Generic[C]):
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
         self.wants_error_data = False
-        """Whether errors are sent with `data`: only to a client that is Holdfast."""
+        """True if errors are sent with `data`: only to a client that is Holdfast."""
 
     def request(self, request: Request) -> None:
         """Run a request now, or when its turn comes."""

@@ -34,7 +34,7 @@ _ACCEPT_PAUSE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Where streams are handed over, and by whom."""
+    """The folder in which streams are handed over, and the token for it."""
 
     folder: PrivateFolder
     token: str
@@ -152,7 +152,7 @@ class _Streams:
         """Serve a connection on the streams; returns once it is made."""
         try:
             self._transport = await serve_descriptors(
-                self._incoming, self._outgoing, lambda it: _Watched(accept(it), self)
+                self._incoming, self._outgoing, lambda it: _EndsWithStreams(accept(it), self)
             )
         except OSError as error:
             logger.warning("cannot use the streams that were handed over: %s", error)
@@ -186,7 +186,7 @@ class _Streams:
         self._end()
 
 
-class _Watched:
+class _EndsWithStreams:
     """Passes everything on, but the line that ends the server."""
 
     def __init__(self, inner: Receiver, streams: _Streams) -> None:

@@ -63,7 +63,7 @@ class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     idle_exit: float | None = None
     """Seconds without a connection and a session after which the server ends; None: never."""
     keeping: "Keeping | None" = None
-    """Where streams are handed over; only for `stdio`, whose own streams are then not used."""
+    """The folder to take streams from; only for `stdio`, whose own are then not used."""
 
 
 def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]) -> int:

@@ -32,6 +32,7 @@ from holdfast.protocol.process import (
     TerminalSize,
     WriteStatus,
 )
+from holdfast.server.info import CAPABILITIES
 from holdfast.testing.line import FakeLine
 
 __all__ = [
@@ -45,18 +46,8 @@ __all__ = [
     "as_refused",
 ]
 
-HOLDFAST = Capabilities(
-    process_resize=True,
-    process_close_stdin=True,
-    process_list=True,
-    process_signal_names=True,
-    process_limits=True,
-    process_hold=True,
-    process_ack=True,
-    process_terminate_left=True,
-    process_unset=True,
-)
-"""A process, or a server, that has all of Holdfast's extensions."""
+HOLDFAST = CAPABILITIES
+"""The extensions of a Holdfast server."""
 
 CODEX = Capabilities()
 """A server that has none of them."""
@@ -171,7 +162,7 @@ class FakeProcess:
         self.input_limit: int | None = None
         """Bytes of unread input at which `write` waits; `None` means never."""
         self.write_status: WriteStatus | None = None
-        """What every `write` answers, instead of taking the bytes."""
+        """The answer of every `write`, instead of taking the bytes."""
 
         self.asked: list[Asked] = []
         """Every call of the seam in order, also those that are refused or wait."""

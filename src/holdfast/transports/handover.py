@@ -56,7 +56,7 @@ class HandoverFailed(HoldfastError):
     def __init__(self, message: str, *, final: bool = True) -> None:
         super().__init__(message)
         self.final = final
-        """Whether another attempt is of no use."""
+        """True if another attempt is of no use."""
 
 
 def new_token() -> str:

@@ -22,7 +22,7 @@ SOCKET = "socket"
 """The name of the socket in its folder."""
 
 _SHARED = "/tmp"  # noqa: S108 - the folder made in it has a random name and the mode 0700
-"""Where the folder is made for a user without a runtime directory."""
+"""The parent of the folder for a user without a runtime directory."""
 
 _ATTEMPTS = 10
 

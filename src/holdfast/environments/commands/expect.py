@@ -52,7 +52,7 @@ class PatternSearch:
 
     @property
     def seen(self) -> str:
-        """What was added and not skipped, as text."""
+        """Everything that was added and not skipped, as text."""
         return self._data.decode(errors="replace")
 
     @property

@@ -96,7 +96,7 @@ class Running:
 
     @property
     def verdict(self) -> Verdict | None:
-        """How it ended, as soon as that is known here; `None` while it runs."""
+        """The end, as soon as it is known here; `None` while it runs."""
         return self.process.verdict
 
     @property

@@ -97,7 +97,7 @@ class SshCommand:
 
     @property
     def can_keep(self) -> bool:
-        """Whether it serves on its streams, so that its server can be had to outlive them."""
+        """True if it serves on its streams, so that its server can be made to outlive them."""
         if self.arguments[:1] not in (("serve",), ("exec-server",)):
             return False
         options = " ".join(self.arguments[1:]).replace("=", " ").split()

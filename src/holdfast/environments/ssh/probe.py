@@ -87,9 +87,9 @@ class Kept:
     """Its server outlives the connection."""
 
     folder: str
-    """Where the next connection finds the server."""
+    """The folder in which the next connection finds the server."""
     token: str
-    """What the next connection has to say first."""
+    """The token that the next connection has to send first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Missing:
 
 
 Report: TypeAlias = Ready | Missing | Kept | Once | Gone
-"""What a host says in one line."""
+"""One line of a host about the server there."""
 
 
 def launch_line(version: str, arguments: Sequence[str], *, keep: bool = False) -> str:

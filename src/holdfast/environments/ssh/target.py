@@ -136,7 +136,7 @@ class SshTarget(Target):
         self.installed = False
         """Whether it had to be installed for that."""
         self.can_reconnect = False
-        """Whether the host has a server that can be reached again; known after `open`."""
+        """True if the host has a server that can be reached again; known after `open`."""
         self._arguments = command.arguments or SERVE
         self._keep = SshCommand(self.address, self._arguments).can_keep
         self._install = install
