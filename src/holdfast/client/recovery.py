@@ -1,6 +1,7 @@
 """After a lost connection: connect, resume, fetch what was missed (exec-server spec 16.3)."""
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.client.process import RemoteProcess
@@ -137,4 +138,5 @@ async def _catch_up(client: "ExecServerClient", link: "Link", process: RemotePro
         )
         client.forget(process)
         ending = TerminateParams(process_id=process.process_id)
-        await link.call(PROCESS_TERMINATE, ending, cleanup=True)
+        with suppress(RemoteError):  # it may not be the server's to end any more
+            await link.call(PROCESS_TERMINATE, ending, cleanup=True)

@@ -114,6 +114,11 @@ class EventReaders:
         self._handed_over = True
         self._start_claim_timer()
 
+    def give_up(self) -> None:
+        """Note that nobody will ever ask for a stream; the writer waits for none."""
+        self._stop_claim_timer()
+        self._drop_unclaimed()
+
     @property
     def lossless(self) -> bool:
         """True if a reader, or the first stream that waits for one, takes no gap."""

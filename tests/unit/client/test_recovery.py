@@ -568,3 +568,17 @@ async def works(client: ExecServerClient, peer: ScriptedPeer) -> None:
     async with meanwhile(client.list_processes()) as listing:
         peer.reply(await peer.take("process/list"), {"processes": []})
     assert await listing == []
+
+
+async def test_a_process_that_cannot_be_followed_nor_ended_takes_no_other_with_it(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    peer.cut()
+    again = await server.peer(1)
+    again.fail(await again.take("process/read"), -32600, "unknown process id p1")
+    refusal = "failed to signal process: Operation not permitted (os error 1)"
+    again.fail(await again.take("process/terminate"), -32603, refusal)
+    with pytest.raises(HoldfastError, match="failed to recover process p1"):
+        await process.wait()
+    await works(client, again)
