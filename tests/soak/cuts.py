@@ -142,13 +142,20 @@ async def cut_randomly(
 
 
 async def soak(
-    url: str, *, cuts: int, processes: int, seed: int, kinds: list[str], pause: float = 0.2
+    url: str,
+    *,
+    cuts: int,
+    processes: int,
+    seed: int,
+    kinds: list[str],
+    pause: float = 0.2,
+    sign_interval: float = 1.0,
 ) -> dict[str, object]:
     """Cut the connection under load; raises at the first difference."""
     chance = random.Random(seed)
     began = time.monotonic()
     async with cut_proxy(url, chance) as proxy:
-        client = await ExecServerClient.connect(proxy.url)
+        client = await ExecServerClient.connect(proxy.url, sign_interval=sign_interval)
         async with client:
             load = Load(client, seed)
             async with asyncio.TaskGroup() as tasks:
