@@ -155,7 +155,13 @@ async def soak(
     chance = random.Random(seed)
     began = time.monotonic()
     async with cut_proxy(url, chance) as proxy:
-        client = await ExecServerClient.connect(proxy.url, sign_interval=sign_interval)
+        client = await ExecServerClient.connect(
+            # Three cuts in a row may leave a handshake unanswered, within 25 s in all.
+            proxy.url,
+            sign_interval=sign_interval,
+            connect_timeout=3.0,
+            initialize_timeout=3.0,
+        )
         async with client:
             load = Load(client, seed)
             async with asyncio.TaskGroup() as tasks:

@@ -478,6 +478,12 @@ class ExecServerClient:
             self._give_up(lost)
             recovering.set_exception(lost)
             return
+        except asyncio.CancelledError:
+            if not self._closing:  # whoever did that, nobody may wait for ever
+                lost = ConnectionLost(f"{text}; the recovery was cancelled")
+                self._give_up(lost)
+                recovering.set_exception(lost)
+            raise
         recovering.set_result(None)
         self._install(link)
 

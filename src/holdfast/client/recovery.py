@@ -76,18 +76,37 @@ async def _attempt(client: "ExecServerClient", session_id: str) -> "Link":
             raise RemoteProtocolError(
                 "exec-server protocol error: exec-server initialized an unexpected session ID"
             )
-        async with asyncio.TaskGroup() as tasks:
-            at_once = asyncio.Semaphore(_CALLS_AT_ONCE)
-            for process in client.open_processes:
-                tasks.create_task(_recover_process(client, link, process, at_once))
-    except BaseExceptionGroup as group:
-        link.connection.transport.abort()
-        # All of them have the same cause: the connection.
-        raise group.exceptions[0] from None
+        await _recover_processes(client, link)
     except BaseException:
         link.connection.transport.abort()
         raise
     return link
+
+
+async def _recover_processes(client: "ExecServerClient", link: "Link") -> None:
+    """
+    Bring all processes up to date, side by side.
+
+    Raises:
+        HoldfastError: That of the first that failed; all have the same cause, the connection.
+    """
+    # Not a `TaskGroup`: before Python 3.13 one whose task fails leaves its parent marked as
+    # cancelled, and the time limit of the recovery would be taken for a cancellation.
+    at_once = asyncio.Semaphore(_CALLS_AT_ONCE)
+    tasks = [
+        asyncio.ensure_future(_recover_process(client, link, process, at_once))
+        for process in client.open_processes
+    ]
+    if not tasks:
+        return
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _recover_process(

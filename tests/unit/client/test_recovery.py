@@ -1,5 +1,6 @@
 """After a lost connection the session is resumed; callers notice a delay, or hear the reason."""
 
+import asyncio
 import base64
 
 import pytest
@@ -241,6 +242,25 @@ async def test_recovery_has_an_end(
     assert str(caught.value) == (
         f"{LOST}; failed to resume exec-server session: recovery timed out after 0.01s"
     )
+
+
+@pytest.mark.requirement("client.recovery.gives-up")
+async def test_recovery_has_an_end_also_after_an_attempt_that_broke_in_the_middle(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "RECOVERY_LIMIT", 0.1)
+    process = await started(client, peer)
+    peer.cut()
+    second = await server.peer(1)
+    await second.take("process/read")
+    del server.answers["initialize"]
+    second.cut()
+    async with asyncio.timeout(5):
+        with pytest.raises(ConnectionLost, match=r"recovery timed out after 0\.1s"):
+            await process.wait()
 
 
 async def test_a_target_that_serves_once_is_not_connected_again(

@@ -366,11 +366,14 @@ async def test_nothing_is_kept_of_a_process_that_is_forgotten() -> None:
     sessions = Sessions(lambda: LocalProcesses(retention=0.0))
     session = sessions.open(Owner(acknowledges=True))
     logs = []
-    for number in range(3):
-        process = launch(session.processes, shell("echo hi", process_id=str(number)))
+
+    async def run(process_id: str) -> None:
+        process = launch(session.processes, shell("echo hi", process_id=process_id))
         logs.append(weakref.ref(process.log))
         await closed(process)
-    del process
+
+    for number in range(3):
+        await run(str(number))
     await eventually(lambda: len(session.processes) == 0)
     gc.collect()
     assert [log() for log in logs] == [None, None, None]
