@@ -202,6 +202,7 @@ class ExecServerClient:
             SpawnFailed: The system said no there.
             Unsupported: The server lacks an extension that was asked for.
             TooManyCalls: It waits for too many answers already.
+            RemoteProtocolError: It was cut off, and the server cannot say what came of it.
             ConnectionLost: The server, or the session on it, is lost for good.
         """
         await self.connected()
@@ -242,6 +243,8 @@ class ExecServerClient:
             link = await self.connected()
             if process.is_started:
                 return  # by an earlier round, as the recovery has found out
+            if process.failure is not None:
+                raise process.failure
             try:
                 answer = await link.call(PROCESS_START, params)
             except ConnectionLost:

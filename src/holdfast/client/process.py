@@ -105,6 +105,8 @@ class RemoteProcess:
         self._ack_bytes = 0
         self._ack_events = 0
         self._terminated = False
+        # When the server first said, after a cut, that the start is still under way.
+        self._starting_since: float | None = None
         self._failure: HoldfastError | None = None
         self._exited: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
@@ -214,6 +216,18 @@ class RemoteProcess:
         self.sandbox_type = answer.sandbox_type
         self.enforcement = answer.enforcement or None
         self.pid = None if answer.pid is UNSET else answer.pid
+
+    def has_been_starting(self, limit: float) -> bool:
+        """Return True if the first call of this was so many seconds ago, or more."""
+        now = asyncio.get_running_loop().time()
+        if self._starting_since is None:
+            self._starting_since = now
+        return now - self._starting_since >= limit
+
+    @property
+    def failure(self) -> HoldfastError | None:
+        """Why it cannot be followed any more, if that is so."""
+        return self._failure
 
     def hand_over(self) -> None:
         """Note that the caller of the start has it."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient
     from holdfast.client.link import Link
 
-__all__ = ["RECOVERY_LIMIT", "RETRY_INTERVAL", "recover", "worth_retrying"]
+__all__ = ["RECOVERY_LIMIT", "RETRY_INTERVAL", "STARTING_LIMIT", "recover", "worth_retrying"]
 
 RECOVERY_LIMIT = 25.0
 """Seconds from the loss of a connection; a server keeps a session for 30."""
@@ -36,6 +36,14 @@ RETRY_INTERVAL = 0.1
 
 _PROBE = "holdfast-start"
 """The id of the empty write that asks whether a process is there."""
+
+STARTING_LIMIT = 3.0
+"""
+Seconds for which a start that was cut may still be under way on the server.
+
+A Codex server that loses a connection at the wrong moment calls the id "starting" for ever.
+Everything else of the client waits meanwhile.
+"""
 
 _CALLS_AT_ONCE = 256
 """A connection has places for so many calls, and a client may have more processes than that."""
@@ -123,6 +131,7 @@ async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteP
     Find out whether a start ran whose answer was lost with the connection.
 
     An empty write changes nothing, and every server says in a word what it knows of its id.
+    A start that stays under way for too long has failed.
     """
     params = WriteParams(process_id=process.process_id, chunk=Base64(b""), write_id=_PROBE)
     while True:
@@ -134,6 +143,14 @@ async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteP
             return False
         if status is not WriteStatus.STARTING:
             break
+        if process.has_been_starting(STARTING_LIMIT):
+            await _end_process(
+                client,
+                link,
+                process,
+                f"its start was cut off and did not end on the server in {STARTING_LIMIT:g}s",
+            )
+            return False
         await asyncio.sleep(RETRY_INTERVAL)
     process.is_started = True
     if client.capabilities.process_list:
@@ -152,10 +169,15 @@ async def _catch_up(client: "ExecServerClient", link: "Link", process: RemotePro
         process.catch_up(await link.call(PROCESS_READ, params))
     except (RemoteError, RemoteProtocolError) as error:
         cause = error if isinstance(error, RemoteError) else f"exec-server protocol error: {error}"
-        process.fail(
-            RemoteProtocolError(f"failed to recover process {process.process_id}: {cause}")
-        )
-        client.forget(process)
-        ending = TerminateParams(process_id=process.process_id)
-        with suppress(RemoteError):  # it may not be the server's to end any more
-            await link.call(PROCESS_TERMINATE, ending, cleanup=True)
+        await _end_process(client, link, process, cause)
+
+
+async def _end_process(
+    client: "ExecServerClient", link: "Link", process: RemoteProcess, cause: object
+) -> None:
+    """Fail a process that cannot be followed, and end it on the server."""
+    process.fail(RemoteProtocolError(f"failed to recover process {process.process_id}: {cause}"))
+    client.forget(process)
+    ending = TerminateParams(process_id=process.process_id)
+    with suppress(RemoteError):  # it may not be the server's to end any more
+        await link.call(PROCESS_TERMINATE, ending, cleanup=True)

@@ -602,3 +602,27 @@ async def test_a_process_that_cannot_be_followed_nor_ended_takes_no_other_with_i
     with pytest.raises(HoldfastError, match="failed to recover process p1"):
         await process.wait()
     await works(client, again)
+
+
+@pytest.mark.requirement("client.start.abandoned")
+async def test_a_start_that_the_server_never_ends_fails_alone(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "STARTING_LIMIT", 0.05)
+    monkeypatch.setattr(recovery, "RETRY_INTERVAL", 0.01)
+    server.answers["process/write"] = lambda peer, request: peer.reply(
+        request, {"status": "starting"}
+    )
+    async with meanwhile(client.start(start_params())) as starting:
+        await peer.take("process/start")
+        peer.cut()
+        again = await server.peer(1)
+        ending = await again.take("process/terminate")
+        assert ending.params == {"processId": "p1"}
+        again.reply(ending, {"running": True})
+        with pytest.raises(HoldfastError, match="p1: its start was cut off and did not end"):
+            await starting
+    await works(client, again)
