@@ -37,12 +37,12 @@ RETRY_INTERVAL = 0.1
 _PROBE = "holdfast-start"
 """The id of the empty write that asks whether a process is there."""
 
-STARTING_LIMIT = 3.0
+STARTING_LIMIT = 2.0
 """
 Seconds for which a start that was cut may still be under way on the server.
 
-A Codex server that loses a connection at the wrong moment calls the id "starting" for ever.
-Everything else of the client waits meanwhile.
+A Codex server that loses a connection at the wrong moment calls the id "starting" for ever,
+or until it is terminated. Everything else of the client waits meanwhile.
 """
 
 _CALLS_AT_ONCE = 256
@@ -131,7 +131,8 @@ async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteP
     Find out whether a start ran whose answer was lost with the connection.
 
     An empty write changes nothing, and every server says in a word what it knows of its id.
-    A start that stays under way for too long has failed.
+    A start that stays under way for too long is called off, and then not there; if the server
+    does not even do that, it has failed.
     """
     params = WriteParams(process_id=process.process_id, chunk=Base64(b""), write_id=_PROBE)
     while True:
@@ -143,14 +144,14 @@ async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteP
             return False
         if status is not WriteStatus.STARTING:
             break
-        if process.has_been_starting(STARTING_LIMIT):
-            await _end_process(
-                client,
-                link,
-                process,
-                f"its start was cut off and did not end on the server in {STARTING_LIMIT:g}s",
-            )
+        if process.has_been_starting(2 * STARTING_LIMIT):
+            cause = "its start was cut off and cannot be ended on the server"
+            await _end_process(client, link, process, cause)
             return False
+        if process.has_been_starting(STARTING_LIMIT):
+            ending = TerminateParams(process_id=process.process_id)
+            with suppress(RemoteError):
+                await link.call(PROCESS_TERMINATE, ending, cleanup=True)
         await asyncio.sleep(RETRY_INTERVAL)
     process.is_started = True
     if client.capabilities.process_list:

@@ -12,7 +12,7 @@ from holdfast.events import Closed, Exited, Gap, LimitKind, Reason, Verdict
 from holdfast.protocol.envelope import Request
 from holdfast.protocol.process import OutputChunk
 from holdfast.testing import ScriptedPeer, ScriptedServer
-from holdfast.testing.scripted import SESSION_ID
+from holdfast.testing.scripted import SESSION_ID, Answer
 from holdfast.transports.base import Transport
 from tests.unit.client.script import (
     all_events,
@@ -613,16 +613,38 @@ async def test_a_start_that_the_server_never_ends_fails_alone(
 ) -> None:
     monkeypatch.setattr(recovery, "STARTING_LIMIT", 0.05)
     monkeypatch.setattr(recovery, "RETRY_INTERVAL", 0.01)
-    server.answers["process/write"] = lambda peer, request: peer.reply(
-        request, {"status": "starting"}
-    )
+    server.answers["process/write"] = replies({"status": "starting"})
+    server.answers["process/terminate"] = replies({"running": True})
+    async with meanwhile(client.start(start_params())) as starting:
+        await peer.take("process/start")
+        peer.cut()
+        with pytest.raises(HoldfastError, match="p1: its start was cut off and cannot be ended"):
+            await starting
+    await works(client, await server.peer(1))
+
+
+@pytest.mark.requirement("client.start.abandoned")
+async def test_a_start_that_hangs_on_the_server_is_called_off_and_made_again(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "STARTING_LIMIT", 0.05)
+    monkeypatch.setattr(recovery, "RETRY_INTERVAL", 0.01)
+    server.answers["process/write"] = replies({"status": "starting"})
     async with meanwhile(client.start(start_params())) as starting:
         await peer.take("process/start")
         peer.cut()
         again = await server.peer(1)
         ending = await again.take("process/terminate")
         assert ending.params == {"processId": "p1"}
+        server.answers["process/write"] = replies({"status": "unknownProcess"})
         again.reply(ending, {"running": True})
-        with pytest.raises(HoldfastError, match="p1: its start was cut off and did not end"):
-            await starting
-    await works(client, again)
+        again.reply(await again.take("process/start"), {"processId": "p1"})
+    assert (await starting).process_id == "p1"
+
+
+def replies(result: object) -> Answer:
+    """Return a standing answer."""
+    return lambda peer, request: peer.reply(request, result)
