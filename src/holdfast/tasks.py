@@ -21,11 +21,12 @@ class OwnedTasks:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, work: Coroutine[object, object, None]) -> None:
-        """Run something in the background."""
+    def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run something in the background; the task is for those who wait for its end."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -186,9 +186,12 @@ async def test_output_that_is_gone_is_a_gap_for_who_takes_one(place: Place) -> N
     gap, *rest = events
     assert isinstance(gap, Gap)
     assert gap.first_seq == 1
-    assert [event.seq for event in rest] == list(
-        range(gap.last_seq + 1, gap.last_seq + 1 + len(rest))
-    )
+    last = gap.last_seq
+    for event in rest:
+        # A Codex server may tell the exit before output that is gone: a second gap follows it.
+        assert (event.first_seq if isinstance(event, Gap) else event.seq) == last + 1
+        last = event.seq
+    assert sum(isinstance(event, Gap) for event in rest) <= 1
     assert 0 < len(output_of(rest)) <= HIGH_WATER
     assert isinstance(rest[-1], Closed)
     assert (caught.value.first_seq, caught.value.last_seq) == (gap.first_seq, gap.last_seq)

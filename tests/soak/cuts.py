@@ -149,14 +149,24 @@ async def cut_randomly(
 
 
 async def soak(
-    url: str, *, cuts: int, processes: int, seed: int, kinds: list[str], pause: float = 0.2
+    url: str,
+    *,
+    cuts: int,
+    processes: int,
+    seed: int,
+    kinds: list[str],
+    pause: float = 0.2,
+    sign_interval: float = SIGN_INTERVAL,
 ) -> dict[str, object]:
     """Cut the connection under load; raises at the first difference."""
     chance = random.Random(seed)
     began = time.monotonic()
     async with cut_proxy(url, chance) as proxy:
         client = await ExecServerClient.connect(
-            proxy.url, sign_interval=SIGN_INTERVAL, connect_timeout=CONNECT_TIMEOUT
+            proxy.url,
+            sign_interval=sign_interval,
+            connect_timeout=CONNECT_TIMEOUT,
+            initialize_timeout=CONNECT_TIMEOUT,
         )
         async with client:
             load = Load(client, seed)

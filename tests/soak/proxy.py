@@ -33,6 +33,8 @@ class _Pair:
         self.budget: int | None = None
         """Bytes that still pass, if it is about to be cut in the middle of a frame."""
         self.cut = asyncio.Event()
+        self.idle = asyncio.Event()
+        """Set when the event loop watches neither end any more."""
 
     async def copy(self, source: socket.socket, target: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -79,6 +81,10 @@ class CutProxy:
             await asyncio.sleep(self._chance.uniform(0.02, 0.3))
         for pair in pairs:
             pair.cut.set()
+        for pair in pairs:
+            # A descriptor that is closed while it is watched, and then used again by another
+            # connection of this loop, would take the watch of that one with it.
+            await pair.idle.wait()
             if how == "half-open-server":
                 self._end(pair.client, reset=True)
                 self._left.append(pair.server)
@@ -106,8 +112,7 @@ class CutProxy:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             else:
                 end.shutdown(socket.SHUT_RDWR)
-        # After the loop has let go of it.
-        asyncio.get_running_loop().call_soon(end.close)
+        end.close()
 
     async def serve(self, client: socket.socket) -> None:
         """Pass on what one connection carries until it ends or is cut."""
@@ -135,6 +140,7 @@ class CutProxy:
             for task in copying:
                 task.cancel()
             await asyncio.gather(*copying, return_exceptions=True)
+            pair.idle.set()
             if pair in self._pairs:  # an end of its own
                 self._pairs.discard(pair)
                 client.close()

@@ -103,6 +103,8 @@ class ExecServerClient:
         self._telemetry = telemetry
         self._tasks = OwnedTasks()
         self._processes: dict[str, RemoteProcess] = {}
+        # Starts that were given up, by id, until the server has ended what may have come of them.
+        self._called_off: dict[str, asyncio.Task[None]] = {}
         # The connection in use. While it is lost, the future that tells how recovery ended.
         self._link: Link | None = None
         self._recovering: asyncio.Future[None] | None = None
@@ -179,15 +181,17 @@ class ExecServerClient:
         if self._closing:
             return
         self._closing = True
-        await self._tasks.aclose()
-        if self._link is not None:
-            self._link.connection.close()
-        # What was lost before stays lost for its own reason.
-        error = self._failure or ConnectionLost("exec-server transport closed")
-        self._give_up(error)
-        if self._recovering is not None and not self._recovering.done():
-            self._recovering.set_exception(error)  # the task that would have is cancelled
-        await self.target.aclose()
+        try:
+            await self._tasks.aclose()
+        finally:  # also if the caller is cancelled: there is no second attempt
+            if self._link is not None:
+                self._link.connection.close()
+            # What was lost before stays lost for its own reason.
+            error = self._failure or ConnectionLost("exec-server transport closed")
+            self._give_up(error)
+            if self._recovering is not None and not self._recovering.done():
+                self._recovering.set_exception(error)  # the task that would have is cancelled
+            await self.target.aclose()
 
     # -- what callers want
 
@@ -204,10 +208,14 @@ class ExecServerClient:
             SpawnFailed: The system said no there.
             Unsupported: The server lacks an extension that was asked for.
             TooManyCalls: It waits for too many answers already.
+            RemoteProtocolError: It was cut off, and the server cannot say what came of it.
             ConnectionLost: The server, or the session on it, is lost for good.
         """
         await self.connected()
         process_id = params.process_id
+        while (ending := self._called_off.get(process_id)) is not None:
+            # What ends a start that was given up must not end its successor.
+            await asyncio.wait([ending])
         if process_id in self._processes:
             raise DuplicateProcess(
                 process_id,
@@ -219,23 +227,30 @@ class ExecServerClient:
         try:
             with start_refusals(process_id, params.argv[0] if params.argv else ""):
                 await self._start(process, params)
-        except asyncio.CancelledError:
+        except BaseException as error:
             self.forget(process)
-            if not self._closing:
+            process.give_up()
+            if isinstance(error, asyncio.CancelledError) and not self._closing:
                 # Also if it never ran: whether it did can only be known on the other side.
-                self._tasks.start(self.terminate_quietly(TerminateParams(process_id=process_id)))
-            raise
-        except BaseException:
-            self.forget(process)
+                self._call_off(process_id)
             raise
         process.hand_over()
         return process
+
+    def _call_off(self, process_id: str) -> None:
+        """End what may have come of a start that nobody waits for any more."""
+        params = TerminateParams(process_id=process_id)
+        ending = self._tasks.start(self.terminate_quietly(params))
+        self._called_off[process_id] = ending
+        ending.add_done_callback(lambda task: self._called_off.pop(process_id))
 
     async def _start(self, process: RemoteProcess, params: StartParams) -> None:
         while True:
             link = await self.connected()
             if process.is_started:
                 return  # by an earlier round, as the recovery has found out
+            if process.failure is not None:
+                raise process.failure
             try:
                 answer = await link.call(PROCESS_START, params)
             except ConnectionLost:
@@ -479,6 +494,12 @@ class ExecServerClient:
             self._give_up(lost)
             recovering.set_exception(lost)
             return
+        except asyncio.CancelledError:
+            if not self._closing:  # whoever did that, nobody may wait for ever
+                lost = ConnectionLost(f"{text}; the recovery was cancelled")
+                self._give_up(lost)
+                recovering.set_exception(lost)
+            raise
         recovering.set_result(None)
         self._install(link)
 

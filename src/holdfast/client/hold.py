@@ -7,7 +7,8 @@ connection is not read until the readers have caught up, and everything on it wa
 
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ConnectionLost, RemoteError
+from holdfast.errors import ConnectionLost, RemoteError, RemoteProtocolError
+from holdfast.protocol import codes
 from holdfast.protocol.methods import PROCESS_HOLD
 from holdfast.protocol.process import HoldParams
 
@@ -27,12 +28,18 @@ class RemoteHold:
         # What the server was told last, if that is certain; it remembers it over a resume.
         self._server_holds = False
         self._telling = False
+        self._refused = False
         self._ended = False
+
+    @property
+    def holds_alone(self) -> bool:
+        """True if the process can be held without the others of its connection."""
+        return self._client.can_hold and not self._refused
 
     def hold(self, reader: object) -> None:
         """Let the process wait for a reader."""
         self._readers.add(reader)
-        if self._client.can_hold:
+        if self.holds_alone:
             self._tell()
         else:
             self._client.hold_receiving(reader)
@@ -40,7 +47,7 @@ class RemoteHold:
     def release(self, reader: object) -> None:
         """Take that back; harmless if it was never held for that reader."""
         self._readers.discard(reader)
-        if self._client.can_hold:
+        if self.holds_alone:
             self._tell()
         else:
             self._client.release_receiving(reader)
@@ -61,8 +68,15 @@ class RemoteHold:
                 params = HoldParams(process_id=self._process_id, held=held)
                 await self._client.call_again(PROCESS_HOLD, params, cleanup=True)
                 self._server_holds = held
-        except (ConnectionLost, RemoteError):
-            # The server is lost, or has forgotten the process: nothing is left to hold.
-            self._ended = True
+        except ConnectionLost:
+            self._ended = True  # nothing is left to hold
+        except (RemoteError, RemoteProtocolError) as error:
+            if isinstance(error, RemoteError) and error.code == codes.INVALID_REQUEST:
+                self._ended = True  # the server has forgotten the process
+            else:
+                # Memory is bounded all the same.
+                self._refused = True
+                for reader in self._readers:
+                    self._client.hold_receiving(reader)
         finally:
             self._telling = False

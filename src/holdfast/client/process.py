@@ -12,7 +12,14 @@ from holdfast.client.hold import RemoteHold
 from holdfast.client.refusal import refusals
 from holdfast.client.reorder import Reorder
 from holdfast.client.stdin import RemoteStdin
-from holdfast.errors import ConnectionLost, HoldfastError, InvalidParams, RemoteError, Unsupported
+from holdfast.errors import (
+    ConnectionLost,
+    HoldfastError,
+    InvalidParams,
+    RemoteError,
+    RemoteProtocolError,
+    Unsupported,
+)
 from holdfast.events import (
     UNKNOWN_DENIAL,
     Closed,
@@ -88,7 +95,7 @@ class RemoteProcess:
             self._log,
             self._hold.hold,
             self._hold.release,
-            can_hold=lambda: client.can_hold,
+            can_hold=lambda: self._hold.holds_alone,
             handed_over=False,
         )
         self._stdin = RemoteStdin(client, process_id)
@@ -98,6 +105,8 @@ class RemoteProcess:
         self._ack_bytes = 0
         self._ack_events = 0
         self._terminated = False
+        # When the server first said, after a cut, that the start is still under way.
+        self._starting_since: float | None = None
         self._failure: HoldfastError | None = None
         self._exited: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
@@ -208,9 +217,26 @@ class RemoteProcess:
         self.enforcement = answer.enforcement or None
         self.pid = None if answer.pid is UNSET else answer.pid
 
+    def has_been_starting(self, limit: float) -> bool:
+        """Return True if the first call of this was so many seconds ago, or more."""
+        now = asyncio.get_running_loop().time()
+        if self._starting_since is None:
+            self._starting_since = now
+        return now - self._starting_since >= limit
+
+    @property
+    def failure(self) -> HoldfastError | None:
+        """Why it cannot be followed any more, if that is so."""
+        return self._failure
+
     def hand_over(self) -> None:
         """Note that the caller of the start has it."""
         self._readers.hand_over()
+
+    def give_up(self) -> None:
+        """Note that nobody will ever have it, so that nothing waits for a reader."""
+        self._readers.give_up()
+        self._hold.end()
 
     def deliver(self, event: LogEntry) -> None:
         """
@@ -302,6 +328,12 @@ class RemoteProcess:
         return Reason.TERMINATED if self._terminated else Reason.EXITED
 
     def _publish(self, events: list[LogEntry] | list[LogEntry | Gap]) -> None:
+        """
+        Log events whose turn it is.
+
+        Raises:
+            RemoteProtocolError: They cannot be those of one process.
+        """
         log = self._log
         for event in events:
             self._ack_events += 1
@@ -310,17 +342,22 @@ class RemoteProcess:
                 self._ack_bytes += len(event.chunk)
                 log.append(event.stream, event.chunk)
             elif type(event) is Exited:
+                if log.verdict is not None:
+                    raise RemoteProtocolError("process exited twice")
                 log.exit(self._explained(event.verdict))
                 _settle(self._exited)
             elif type(event) is Gap:
                 log.skip_to(event.last_seq + 1)
             else:
                 assert type(event) is Closed  # the only other kind
+                if log.verdict is None:
+                    raise RemoteProtocolError("process was closed before it exited")
                 self._stream_ends.clear()
                 log.close()
                 assert event.seq == log.next_seq - 1  # likewise, at the end of all
                 self._client.forget(self)
                 self._end()
+                return  # whatever a server says after the end
         if self._stream_ends:
             self._publish_stream_ends()
 

@@ -1,6 +1,7 @@
 """After a lost connection: connect, resume, fetch what was missed (exec-server spec 16.3)."""
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.client.process import RemoteProcess
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient
     from holdfast.client.link import Link
 
-__all__ = ["RECOVERY_LIMIT", "RETRY_INTERVAL", "recover", "worth_retrying"]
+__all__ = ["RECOVERY_LIMIT", "RETRY_INTERVAL", "STARTING_LIMIT", "recover", "worth_retrying"]
 
 RECOVERY_LIMIT = 25.0
 """Seconds from the loss of a connection; a server keeps a session for 30."""
@@ -36,6 +37,14 @@ RETRY_INTERVAL = 0.1
 
 _PROBE = "holdfast-start"
 """The id of the empty write that asks whether a process is there."""
+
+STARTING_LIMIT = 2.0
+"""
+Seconds for which a start that was cut may still be under way on the server.
+
+A Codex server that loses a connection at the wrong moment calls the id "starting" for ever,
+or until it is terminated. Everything else of the client waits meanwhile.
+"""
 
 _CALLS_AT_ONCE = 256
 """A connection has places for so many calls, and a client may have more processes than that."""
@@ -79,18 +88,37 @@ async def _attempt(client: "ExecServerClient", session_id: str) -> "Link":
             raise RemoteProtocolError(
                 "exec-server protocol error: exec-server initialized an unexpected session ID"
             )
-        async with asyncio.TaskGroup() as tasks:
-            at_once = asyncio.Semaphore(_CALLS_AT_ONCE)
-            for process in client.open_processes:
-                tasks.create_task(_recover_process(client, link, process, at_once))
-    except BaseExceptionGroup as group:
-        link.connection.transport.abort()
-        # All of them have the same cause: the connection.
-        raise group.exceptions[0] from None
+        await _recover_processes(client, link)
     except BaseException:
         link.connection.transport.abort()
         raise
     return link
+
+
+async def _recover_processes(client: "ExecServerClient", link: "Link") -> None:
+    """
+    Bring all processes up to date, side by side.
+
+    Raises:
+        HoldfastError: That of the first that failed; all have the same cause, the connection.
+    """
+    # Not a `TaskGroup`: before Python 3.13 one whose task fails leaves its parent marked as
+    # cancelled, and the time limit of the recovery would be taken for a cancellation.
+    at_once = asyncio.Semaphore(_CALLS_AT_ONCE)
+    tasks = [
+        asyncio.ensure_future(_recover_process(client, link, process, at_once))
+        for process in client.open_processes
+    ]
+    if not tasks:
+        return
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _recover_process(
@@ -107,6 +135,8 @@ async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteP
     Find out whether a start ran whose answer was lost with the connection.
 
     An empty write changes nothing, and every server says in a word what it knows of its id.
+    A start that stays under way for too long is called off, and then not there; if the server
+    does not even do that, it has failed.
     """
     params = WriteParams(process_id=process.process_id, chunk=Base64(b""), write_id=_PROBE)
     while True:
@@ -118,6 +148,14 @@ async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteP
             return False
         if status is not WriteStatus.STARTING:
             break
+        if process.has_been_starting(2 * STARTING_LIMIT):
+            cause = "its start was cut off and cannot be ended on the server"
+            await _end_process(client, link, process, cause)
+            return False
+        if process.has_been_starting(STARTING_LIMIT):
+            ending = TerminateParams(process_id=process.process_id)
+            with suppress(RemoteError):
+                await link.call(PROCESS_TERMINATE, ending, cleanup=True)
         await asyncio.sleep(RETRY_INTERVAL)
     process.is_started = True
     if client.capabilities.process_list:
@@ -136,9 +174,15 @@ async def _catch_up(client: "ExecServerClient", link: "Link", process: RemotePro
         process.catch_up(await link.call(PROCESS_READ, params))
     except (RemoteError, RemoteProtocolError) as error:
         cause = error if isinstance(error, RemoteError) else f"exec-server protocol error: {error}"
-        process.fail(
-            RemoteProtocolError(f"failed to recover process {process.process_id}: {cause}")
-        )
-        client.forget(process)
-        ending = TerminateParams(process_id=process.process_id)
+        await _end_process(client, link, process, cause)
+
+
+async def _end_process(
+    client: "ExecServerClient", link: "Link", process: RemoteProcess, cause: object
+) -> None:
+    """Fail a process that cannot be followed, and end it on the server."""
+    process.fail(RemoteProtocolError(f"failed to recover process {process.process_id}: {cause}"))
+    client.forget(process)
+    ending = TerminateParams(process_id=process.process_id)
+    with suppress(RemoteError):  # it may not be the server's to end any more
         await link.call(PROCESS_TERMINATE, ending, cleanup=True)

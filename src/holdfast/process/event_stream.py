@@ -8,6 +8,7 @@ the first stream of a process exists before anybody asks for it.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Self
 
 from holdfast.errors import HoldfastError, OutputLost
@@ -85,6 +86,7 @@ class EventReaders:
         self._release = release
         self._can_hold = can_hold
         self._handed_over = handed_over
+        self._loop = asyncio.get_running_loop()
         self._claim_timer: asyncio.TimerHandle | None = None
         self._failure: HoldfastError | None = None
         self._open: set[_Queue] = set()
@@ -101,12 +103,21 @@ class EventReaders:
         else:
             queue.gaps = gaps
             queue.skip_through(after_seq)
-        return LogEventStream(queue, self._close, after_seq, stream_ends=stream_ends)
+            if gaps and queue.holding and not self._can_hold():
+                queue.drop_instead_of_holding()
+        return LogEventStream(
+            queue, self._close, self._close_soon, after_seq, stream_ends=stream_ends
+        )
 
     def hand_over(self) -> None:
         """Note that the caller has the process and can ask for a stream from now on."""
         self._handed_over = True
         self._start_claim_timer()
+
+    def give_up(self) -> None:
+        """Note that nobody will ever ask for a stream; the writer waits for none."""
+        self._stop_claim_timer()
+        self._drop_unclaimed()
 
     @property
     def lossless(self) -> bool:
@@ -136,6 +147,11 @@ class EventReaders:
             self._log.unsubscribe(queue)
             self._release(queue)
 
+    def _close_soon(self, queue: "_Queue") -> None:
+        """Close a queue from any thread, and from within any of the methods here."""
+        with suppress(RuntimeError):  # the loop is over, and nothing waits any more
+            self._loop.call_soon_threadsafe(self._close, queue)
+
     def _behind(self, queue: "_Queue") -> bool:
         """Make the writer wait for a queue; False if the queue is to drop events instead."""
         if queue.gaps and not self._can_hold():
@@ -148,8 +164,7 @@ class EventReaders:
         unclaimed = self._unclaimed
         if unclaimed is not None and unclaimed.holding and self._handed_over:
             self._stop_claim_timer()
-            loop = asyncio.get_running_loop()
-            self._claim_timer = loop.call_later(CLAIM_TIME, self._drop_unclaimed)
+            self._claim_timer = self._loop.call_later(CLAIM_TIME, self._drop_unclaimed)
 
     def _stop_claim_timer(self) -> None:
         if self._claim_timer is not None:
@@ -198,14 +213,27 @@ class _Queue(LogListener):
         event = self._entries.popleft()
         if type(event) is OutputChunk:
             self._size -= len(event.chunk)
-        if self.holding and self._size <= LOW_WATER and len(self._entries) <= LOW_EVENTS:
-            self.holding = False
-            self._caught_up(self)
+        self._release_if_low()
         return event
 
     def fail(self, error: HoldfastError) -> None:
         self._failure = error
         self._woken.set()
+        self._release()  # nothing comes any more that could wait
+
+    def drop_instead_of_holding(self) -> None:
+        """Turn the oldest output into gaps, so that the writer need not wait."""
+        self._drop_oldest()
+        self._release()
+
+    def _release_if_low(self) -> None:
+        if self.holding and self._size <= LOW_WATER and len(self._entries) <= LOW_EVENTS:
+            self._release()
+
+    def _release(self) -> None:
+        if self.holding:
+            self.holding = False
+            self._caught_up(self)
 
     def skip_through(self, seq: int) -> None:
         """Drop the events up to a number, which the reader has already."""
@@ -216,6 +244,8 @@ class _Queue(LogListener):
             elif type(event) is Closed:
                 self._entries.append(event)  # how a stream knows that it is over
                 break
+        # A writer that waits on would never bring what the reader waits for.
+        self._release_if_low()
 
     # -- LogListener
 
@@ -237,6 +267,7 @@ class _Queue(LogListener):
 
     def closed(self, seq: int) -> None:
         self._add(Closed(seq))
+        self._release()  # nothing comes any more that could wait
 
     def gap(self, gap: Gap) -> None:
         self._add(gap)
@@ -274,12 +305,14 @@ class LogEventStream:
         self,
         queue: _Queue,
         close: Callable[[_Queue], None],
+        close_soon: Callable[[_Queue], None],
         after_seq: int,
         *,
         stream_ends: bool,
     ) -> None:
         self._queue = queue
         self._close = close
+        self._close_soon = close_soon
         self._after_seq = after_seq
         self._stream_ends = stream_ends
         self._ended = False
@@ -330,4 +363,6 @@ class LogEventStream:
         self._close(self._queue)
 
     def __del__(self) -> None:
-        self._close(self._queue)
+        # The garbage collector may run in any thread, and in the middle of anything.
+        if not self._ended:
+            self._close_soon(self._queue)

@@ -94,6 +94,9 @@ class ProcessObserver:
     def closed(self, process: "LocalProcess") -> None:
         """Take the close of a process, after which nothing is logged for it."""
 
+    def forgotten(self, process: "LocalProcess") -> None:
+        """Take note that a closed process cannot be found any more, and let go of it."""
+
 
 class Observers(ProcessObserver):
     """Any number of observers, as one; called in the order in which they were added."""
@@ -147,5 +150,12 @@ class Observers(ProcessObserver):
         for observer in self._observers:
             try:
                 observer.closed(process)
+            except Exception:
+                logger.exception(_FAILED, observer)
+
+    def forgotten(self, process: "LocalProcess") -> None:
+        for observer in self._observers:
+            try:
+                observer.forgotten(process)
             except Exception:
                 logger.exception(_FAILED, observer)

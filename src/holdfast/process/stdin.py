@@ -39,7 +39,8 @@ class StdinQueue:
         self._shared = shared
         self._queue: deque[bytes] = deque()
         self._accepted: dict[str, None] = {}
-        # Writes that found the queue full, by id, in the order they came.
+        # Writes that found the queue full, by id, in the order they came. Once the input is to
+        # end these are part of it, and are written also if their callers are cut off.
         self._waiting: dict[str, tuple[asyncio.Future[None], bytes]] = {}
         self._polled = False
         self._ending = False
@@ -75,6 +76,8 @@ class StdinQueue:
 
     def end(self) -> None:
         """Close the descriptor once everything queued so far is written."""
+        if not self._ending:
+            self._waiting = {key: wait for key, wait in self._waiting.items() if not wait[0].done()}
         self._ending = True
         if not self._queue and not self._waiting:
             self._close()
@@ -143,8 +146,9 @@ class StdinQueue:
             write_id = next(iter(self._waiting))
             future, data = self._waiting.pop(write_id)
             # A caller that went away before its write was accepted has not written.
-            if not future.done():
+            if self._ending or not future.done():
                 self._accept(write_id, data)
+            if not future.done():
                 future.set_result(None)
 
     def _close(self) -> None:

@@ -460,6 +460,7 @@ class LocalProcesses:
             _, process = self._closed.popleft()
             if self._processes.get(process.process_id) is process:
                 del self._processes[process.process_id]
+                self._observers.forgotten(process)
         if self._closed:
             self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
 

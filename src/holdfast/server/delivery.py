@@ -95,6 +95,10 @@ class Delivery(LogListener):
             self.owner_paused(owner.paused)
         process.log.subscribe(self)
 
+    def end(self) -> None:
+        """Let go of a process that is forgotten."""
+        self._process.log.unsubscribe(self)
+
     # -- connections
 
     def attach(self, owner: Owner) -> None:

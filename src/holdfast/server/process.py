@@ -90,18 +90,29 @@ def _read(client: ServerConnection, params: ReadParams) -> ReadResponse | Awaita
     if not client.acknowledges:
         return found
     if isinstance(found, ReadResponse):
-        if params.max_bytes is None:
-            client.session.caught_up(params.process_id, after_seq)
-        return _with_exit(process, found)
-    return _read_later(process, found)
+        return _complete(client, process, after_seq, found)
+    return _read_later(client, process, after_seq, found)
 
 
-async def _read_later(process: LocalProcess, reading: Awaitable[ReadResponse]) -> ReadResponse:
-    return _with_exit(process, await reading)
+async def _read_later(
+    client: ServerConnection,
+    process: LocalProcess,
+    after_seq: int,
+    reading: Awaitable[ReadResponse],
+) -> ReadResponse:
+    return _complete(client, process, after_seq, await reading)
 
 
-def _with_exit(process: LocalProcess, found: ReadResponse) -> ReadResponse:
-    """Add what the plain answer has no field for: how it ended, and the number of that."""
+def _complete(
+    client: ServerConnection, process: LocalProcess, after_seq: int, found: ReadResponse
+) -> ReadResponse:
+    """
+    Add what the plain answer has no field for: how it ended, and the number of that.
+
+    Events that follow are sent from here on, if nothing is left to be read before them.
+    """
+    if found.next_seq == process.log.next_seq:
+        client.session.caught_up(process.process_id, after_seq)
     verdict = process.log.verdict
     if verdict is None:
         return found

@@ -38,7 +38,7 @@ class Session(ProcessObserver):
         self.id = session_id
         self.processes = processes
         self.owner: Owner | None = None
-        # By process id. Those of processes that are forgotten are dropped now and then.
+        # By process id, of the processes that are not forgotten.
         self._deliveries: dict[str, Delivery] = {}
 
     def attach(self, owner: Owner) -> None:
@@ -63,13 +63,11 @@ class Session(ProcessObserver):
 
     def started(self, start: ProcessStart, process: LocalProcess) -> None:
         """Notify the client of everything that happens to a process."""
-        if len(self._deliveries) > 2 * len(self.processes) + _SPARE_DELIVERIES:
-            self._deliveries = {
-                process_id: delivery
-                for process_id, delivery in self._deliveries.items()
-                if self.processes.find(process_id) is not None
-            }
         self._deliveries[process.process_id] = Delivery(process, self.owner)
+
+    def forgotten(self, process: LocalProcess) -> None:
+        """Keep nothing of a process that can be neither read nor acknowledged any more."""
+        self._deliveries.pop(process.process_id).end()
 
     def acknowledge(self, process_id: str, seq: int) -> None:
         """Note what the client has; a process that is forgotten by now is ignored."""
@@ -93,10 +91,6 @@ class Session(ProcessObserver):
         """
         self.processes.get(process_id)
         self._deliveries[process_id].hold(held)
-
-
-_SPARE_DELIVERIES = 64
-"""Deliveries of forgotten processes that are not worth a clean-up."""
 
 
 class Sessions:

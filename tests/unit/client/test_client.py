@@ -296,3 +296,83 @@ async def test_limits_are_not_sent_to_a_server_that_would_ignore_them(
     with pytest.raises(Unsupported, match="cannot limit"):
         await client.start(start_params(limits=limits))
     await started(client, peer)  # the id is free
+
+
+@pytest.mark.requirement("client.start.abandoned")
+async def test_an_id_whose_start_was_given_up_can_be_used_again_at_once(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    async with meanwhile(client.start(start_params())) as starting:
+        await peer.take("process/start")
+        del server.answers["initialize"]
+        peer.cut()
+        again = await server.peer(1)
+        shaking = await again.take("initialize")
+        starting.cancel()
+        await settled()
+    async with meanwhile(client.start(start_params())) as starting:
+        again.reply(shaking, {"sessionId": SESSION_ID})
+        ending = await again.take("process/terminate")
+        assert again.requests("process/start") == []  # else it would be the one to be ended
+        again.reply(ending, {"running": False})
+        again.reply(await again.take("process/start"), {"processId": "p1"})
+    assert (await starting).process_id == "p1"
+
+
+@pytest.mark.requirement("client.start.abandoned")
+async def test_a_start_that_was_never_sent_is_not_terminated(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    del server.answers["initialize"]
+    peer.cut()
+    again = await server.peer(1)
+    shaking = await again.take("initialize")
+    async with meanwhile(client.start(start_params())) as starting:
+        await settled()
+        starting.cancel()
+    again.reply(shaking, {"sessionId": SESSION_ID})
+    await started(client, again)
+    assert again.requests("process/terminate") == []
+
+
+@pytest.mark.requirement("client.start.abandoned")
+async def test_output_of_a_start_that_was_given_up_does_not_hold_the_connection(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    other = await started(client, peer, "p2")
+    async with meanwhile(client.start(start_params())) as starting:
+        await peer.take("process/start")
+        for seq in range(1, 19):
+            peer.output("p1", seq, bytes(64 << 10))
+        await settled()
+        starting.cancel()
+        peer.reply(await peer.take("process/terminate"), {"running": True})
+        await settled()
+        peer.exited("p2", 1)
+        peer.closed("p2", 2)
+        assert (await other.wait()).ok
+
+
+async def test_a_close_that_is_cancelled_closes_all_the_same(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    going_on = asyncio.Event()
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await going_on.wait()
+
+    client.start_task(stubborn())
+    await settled()
+    async with meanwhile(process.wait()) as waiting:
+        async with meanwhile(client.aclose()) as closing:
+            await settled()
+            closing.cancel()
+        with pytest.raises(ConnectionLost, match="exec-server transport closed"):
+            await waiting
+    await peer.until(lambda: peer.lost_reason is not None)
+    going_on.set()
+    await settled()

@@ -12,6 +12,7 @@ from holdfast.errors import (
     HoldfastError,
     InvalidParams,
     RemoteError,
+    RemoteProtocolError,
     Unsupported,
 )
 from holdfast.events import (
@@ -449,3 +450,45 @@ async def test_an_exit_by_a_limit_names_it(client: ExecServerClient, peer: Scrip
     assert (verdict.reason, verdict.limit) == (Reason.LIMIT, LimitKind.OUTPUT)
     assert str(verdict) == "wrote too much"
     assert verdict.exit_code == 137
+
+
+@pytest.mark.parametrize("again", ["exit", "end"])
+async def test_a_process_that_ends_twice_fails_and_harms_no_other(
+    client: ExecServerClient, peer: ScriptedPeer, again: str
+) -> None:
+    process, other = await started(client, peer), await started(client, peer, "p2")
+    if again == "exit":
+        peer.exited("p1", 1)
+        peer.exited("p1", 2)
+    else:
+        peer.output("p1", 3, b"after the end")
+        peer.closed("p1", 2)
+        peer.output("p1", 1, b"no exit came")
+    peer.reply(await peer.take("process/terminate"), {"running": False})
+    with pytest.raises(RemoteProtocolError):
+        await process.wait()
+    peer.exited("p2", 1)
+    peer.closed("p2", 2)
+    assert (await other.wait()).ok
+
+
+@pytest.mark.requirement("extension.hold")
+async def test_a_hold_that_is_refused_holds_the_connection_instead(
+    server: ScriptedServer, capable_client: ExecServerClient
+) -> None:
+    peer = server.peers[-1]
+    process = await started(capable_client, peer)
+    stream = process.events()
+    for seq in range(1, 19):
+        peer.output("p1", seq, bytes(64 << 10))
+    peer.fail(await peer.take("process/hold"), -32603, "not today")
+    await settled()
+    seq = 19
+    while not peer.sending_paused:  # else it would go on for ever
+        peer.output("p1", seq, bytes(64 << 10))
+        seq += 1
+        await settled(1)
+        assert seq < 1000
+    for _ in range(1, seq):
+        await anext(stream)
+    await peer.until(lambda: not peer.sending_paused)

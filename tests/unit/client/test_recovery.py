@@ -13,7 +13,7 @@ from holdfast.events import Closed, Exited, Gap, LimitKind, Reason, Verdict
 from holdfast.protocol.envelope import Request
 from holdfast.protocol.process import OutputChunk
 from holdfast.testing import ScriptedPeer, ScriptedServer
-from holdfast.testing.scripted import SESSION_ID
+from holdfast.testing.scripted import SESSION_ID, Answer
 from holdfast.transports.base import Receiver, Transport
 from tests.unit.client.script import (
     all_events,
@@ -243,6 +243,25 @@ async def test_recovery_has_an_end(
     assert str(caught.value) == (
         f"{LOST}; failed to resume exec-server session: recovery timed out after 0.01s"
     )
+
+
+@pytest.mark.requirement("client.recovery.gives-up")
+async def test_recovery_has_an_end_also_after_an_attempt_that_broke_in_the_middle(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "RECOVERY_LIMIT", 0.1)
+    process = await started(client, peer)
+    peer.cut()
+    second = await server.peer(1)
+    await second.take("process/read")
+    del server.answers["initialize"]
+    second.cut()
+    async with asyncio.timeout(5):
+        with pytest.raises(ConnectionLost, match=r"recovery timed out after 0\.1s"):
+            await process.wait()
 
 
 async def test_a_target_that_serves_once_is_not_connected_again(
@@ -594,3 +613,63 @@ async def test_a_cancellation_that_nobody_asked_for_does_not_end_the_recovery(
     again.closed("p1", 2)
     assert (await process.wait()).ok
     assert strays == 0
+
+
+async def test_a_process_that_cannot_be_followed_nor_ended_takes_no_other_with_it(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process = await started(client, peer)
+    peer.cut()
+    again = await server.peer(1)
+    again.fail(await again.take("process/read"), -32600, "unknown process id p1")
+    refusal = "failed to signal process: Operation not permitted (os error 1)"
+    again.fail(await again.take("process/terminate"), -32603, refusal)
+    with pytest.raises(HoldfastError, match="failed to recover process p1"):
+        await process.wait()
+    await works(client, again)
+
+
+@pytest.mark.requirement("client.start.abandoned")
+async def test_a_start_that_the_server_never_ends_fails_alone(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "STARTING_LIMIT", 0.05)
+    monkeypatch.setattr(recovery, "RETRY_INTERVAL", 0.01)
+    server.answers["process/write"] = replies({"status": "starting"})
+    server.answers["process/terminate"] = replies({"running": True})
+    async with meanwhile(client.start(start_params())) as starting:
+        await peer.take("process/start")
+        peer.cut()
+        with pytest.raises(HoldfastError, match="p1: its start was cut off and cannot be ended"):
+            await starting
+    await works(client, await server.peer(1))
+
+
+@pytest.mark.requirement("client.start.abandoned")
+async def test_a_start_that_hangs_on_the_server_is_called_off_and_made_again(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "STARTING_LIMIT", 0.05)
+    monkeypatch.setattr(recovery, "RETRY_INTERVAL", 0.01)
+    server.answers["process/write"] = replies({"status": "starting"})
+    async with meanwhile(client.start(start_params())) as starting:
+        await peer.take("process/start")
+        peer.cut()
+        again = await server.peer(1)
+        ending = await again.take("process/terminate")
+        assert ending.params == {"processId": "p1"}
+        server.answers["process/write"] = replies({"status": "unknownProcess"})
+        again.reply(ending, {"running": True})
+        again.reply(await again.take("process/start"), {"processId": "p1"})
+    assert (await starting).process_id == "p1"
+
+
+def replies(result: object) -> Answer:
+    """Return a standing answer."""
+    return lambda peer, request: peer.reply(request, result)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 
 import pytest
 
@@ -23,11 +24,13 @@ PIECE = 64 << 10
 class Writer:
     """A log, its readers, and who holds it up at the moment."""
 
-    def __init__(self, log: OutputLog | None = None) -> None:
+    def __init__(self, log: OutputLog | None = None, *, can_hold: bool = True) -> None:
         self.log = log or OutputLog()
         self.holders: set[object] = set()
         self.released = asyncio.Event()
-        self.readers = EventReaders(self.log, self.holders.add, self._release)
+        self.readers = EventReaders(
+            self.log, self.holders.add, self._release, can_hold=lambda: can_hold
+        )
 
     def _release(self, holder: object) -> None:
         self.holders.discard(holder)
@@ -145,6 +148,8 @@ async def test_a_reader_that_is_dropped_holds_nobody_up() -> None:
     writer.write_until_held()
     del stream
     gc.collect()
+    async with asyncio.timeout(5):
+        await writer.released.wait()
     assert not writer.holders
 
 
@@ -189,3 +194,55 @@ async def test_a_failure_wakes_a_reader_that_waits_and_is_told_to_those_that_com
         await reading
     with pytest.raises(ConnectionLost):
         await take(writer.readers.stream(), 1)
+
+
+async def test_a_reader_that_has_what_held_the_writer_lets_it_go_on() -> None:
+    writer = Writer()
+    writer.write_until_held()
+    stream = writer.readers.stream(after_seq=writer.log.next_seq - 1)
+    assert not writer.holders  # else nothing would come, and the reader would wait for ever
+    writer.write(b"new")
+    assert (await take(stream, 1))[0].seq == writer.log.next_seq - 1
+
+
+async def test_a_first_reader_that_takes_gaps_holds_nobody_where_others_would_wait_too() -> None:
+    writer = Writer(can_hold=False)
+    writer.write_until_held()
+    stream = writer.readers.stream(gaps=True)
+    assert not writer.holders
+    first = (await take(stream, 1))[0]
+    assert isinstance(first, Gap)
+    assert first.first_seq == 1
+    second = (await take(stream, 1))[0]
+    assert (type(second), second.seq) == (OutputChunk, first.last_seq + 1)
+
+
+@pytest.mark.parametrize("end", ["closed", "failed"])
+async def test_nobody_is_held_for_a_reader_after_the_end(end: str) -> None:
+    writer = Writer()
+    stream = writer.readers.stream()
+    count = writer.write_until_held()
+    if end == "closed":
+        writer.end()
+    else:
+        writer.readers.fail(ConnectionLost("gone"))
+    assert not writer.holders
+    assert len(await take(stream, count)) == count
+
+
+async def test_a_reader_that_is_collected_by_another_thread_leaves_in_that_of_its_loop() -> None:
+    threads: list[int] = []
+    released = asyncio.Event()
+
+    def release(holder: object) -> None:
+        threads.append(threading.get_ident())
+        released.set()
+
+    readers = EventReaders(OutputLog(), lambda holder: None, release)
+    cycle: list[object] = [readers.stream()]
+    cycle.append(cycle)
+    del cycle
+    async with asyncio.timeout(5):
+        await asyncio.to_thread(gc.collect)
+        await released.wait()
+    assert threads == [threading.get_ident()]

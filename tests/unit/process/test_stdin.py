@@ -209,6 +209,19 @@ async def test_the_end_comes_after_what_was_written_before(pipe: Pipe) -> None:
     assert held.done()
 
 
+async def test_what_waited_at_the_end_is_written_also_if_its_caller_is_cut_off(pipe: Pipe) -> None:
+    accepted = pipe.fill()
+    gone = waiting(pipe.queue.write(b"gone", "gone"))
+    gone.cancel()
+    held = waiting(pipe.queue.write(b"held", "held"))
+    pipe.queue.end()
+    held.cancel()
+    data = await pipe.read_to_end()
+    assert data == bytes((accepted + 1) * PAGE) + b"held"
+    assert pipe.queue.write(b"held", "held") is ACCEPTED
+    assert pipe.queue.write(b"gone", "gone") is WriteStatus.STDIN_CLOSED
+
+
 async def test_the_end_of_an_idle_queue_comes_at_once(pipe: Pipe) -> None:
     pipe.queue.end()
     assert pipe.read() == b""

@@ -355,3 +355,33 @@ async def test_the_input_of_a_process_nobody_knows_cannot_be_closed(client: Clie
         -32600,
         "unknown process id p",
     )
+
+
+# After a resume.
+
+
+@pytest.mark.requirement("extension.ack")
+@pytest.mark.parametrize("read", ["in pages", "with a wait"])
+async def test_events_are_sent_again_once_all_that_was_missed_is_read(
+    server: Server, read: str
+) -> None:
+    first = Client(server)
+    session_id = await first.initialize(acknowledges=True)
+    script = "echo one; read x; echo two; read x; echo three; read x"
+    await first.start("/bin/sh", "-c", script, pipeStdin=True)
+    await first.sees(b"one\n")
+    first.hang_up()
+    second = Client(server)
+    await second.initialize(acknowledges=True, resumeSessionId=session_id)
+    if read == "in pages":
+        page = await second.call("process/read", processId="p", afterSeq=0, maxBytes=1)
+        assert page["nextSeq"] == 2
+        await second.write(b"\n", "1")
+        await second.sees(b"two\n")
+    else:
+        waiting = second.ask("process/read", processId="p", afterSeq=1, waitMs=60_000)
+        await second.write(b"\n", "1")
+        assert len((await second.transport.answer(waiting))["chunks"]) == 1  # type: ignore[index]
+    await second.write(b"\n", "2")
+    await second.sees(b"three\n")
+    assert second.output() == (b"two\nthree\n" if read == "in pages" else b"three\n")

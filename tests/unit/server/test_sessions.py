@@ -1,8 +1,10 @@
 """Sessions: what they push, and how they outlive a connection."""
 
 import asyncio
+import gc
 import json
 import re
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -358,3 +360,22 @@ async def test_a_connection_that_ends_after_its_session_changes_nothing(
     assert session.owner is None
     assert len(sessions) == 0
     assert sessions._timers == {}
+
+
+async def test_nothing_is_kept_of_a_process_that_is_forgotten() -> None:
+    sessions = Sessions(lambda: LocalProcesses(retention=0.0))
+    session = sessions.open(Owner(acknowledges=True))
+    logs = []
+
+    async def run(process_id: str) -> None:
+        process = launch(session.processes, shell("echo hi", process_id=process_id))
+        logs.append(weakref.ref(process.log))
+        await closed(process)
+
+    for number in range(3):
+        await run(str(number))
+    await eventually(lambda: len(session.processes) == 0)
+    gc.collect()
+    assert [log() for log in logs] == [None, None, None]
+    session.acknowledge("0", 1)  # late, and harmless
+    await sessions.end_all(Reason.SERVER_STOPPING, grace=LIMIT)
