@@ -53,7 +53,7 @@ from holdfast.protocol.process import (
     StreamEndedEvent,
     TerminateParams,
 )
-from holdfast.tasks import OwnedTasks, was_cancelled
+from holdfast.tasks import OwnedTasks
 from holdfast.telemetry import ClientTelemetry
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
 
@@ -479,13 +479,6 @@ class ExecServerClient:
         except ConnectionLost as error:
             self._give_up(error)
             recovering.set_exception(error)
-            return
-        except asyncio.CancelledError:
-            if was_cancelled():
-                raise  # by `aclose`, which tells those who wait
-            lost = ConnectionLost(f"{text}; failed to resume exec-server session: cancelled")
-            self._give_up(lost)
-            recovering.set_exception(lost)
             return
         except Exception as error:
             # A fault of ours; nobody may wait for ever because of it.
