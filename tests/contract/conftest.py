@@ -45,8 +45,8 @@ PLACES = [
 FAKES = ["fake", "fake-remote", "fake-codex"]
 """Those of `holdfast.testing`: as on this machine, as on a Holdfast server, as on a Codex one."""
 
-ONE_LOOP = frozenset({"ssh", "real-websocket", "real-stdio"})
-"""Places that are slow to reach, and so are tried on asyncio only."""
+ONE_LOOP = frozenset({"real-websocket", "real-stdio"})
+"""Places that are slow to start on, and so are tried on asyncio only."""
 
 
 def pytest_asyncio_loop_factories(

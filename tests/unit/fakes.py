@@ -53,6 +53,9 @@ class FakeTransport:
     def abort(self) -> None:
         self.calls.append("abort")
 
+    async def wait_closed(self) -> None:
+        self.calls.append("wait_closed")
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until what was sent is enough."""
         async with asyncio.timeout(LIMIT):

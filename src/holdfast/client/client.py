@@ -68,6 +68,9 @@ _INFO_TIMEOUT = 30.0
 _STATUS_TIMEOUT = 10.0
 """Seconds; other calls have no deadline of their own."""
 
+_CLOSE_LIMIT = 1.0
+"""Seconds a server may take to read what was sent before the end, which is then cut short."""
+
 
 class ExecServerClient:
     """
@@ -184,6 +187,7 @@ class ExecServerClient:
         try:
             await self._tasks.aclose()
         finally:  # also if the caller is cancelled: there is no second attempt
+            transport = None if self._link is None else self._link.connection.transport
             if self._link is not None:
                 self._link.connection.close()
             # What was lost before stays lost for its own reason.
@@ -191,7 +195,11 @@ class ExecServerClient:
             self._give_up(error)
             if self._recovering is not None and not self._recovering.done():
                 self._recovering.set_exception(error)  # the task that would have is cancelled
-            await self.target.aclose()
+            try:
+                if transport is not None:
+                    await _wait_closed(transport)
+            finally:
+                await self.target.aclose()
 
     # -- what callers want
 
@@ -529,6 +537,18 @@ class ExecServerClient:
         for process in self.open_processes:
             process.fail(error)
         self._processes.clear()
+
+
+async def _wait_closed(transport: Transport) -> None:
+    """Wait until a transport that was closed is, and do not wait for a server that hangs."""
+    try:
+        async with asyncio.timeout(_CLOSE_LIMIT):
+            await transport.wait_closed()
+    except TimeoutError:
+        transport.abort()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_LIMIT):
+                await transport.wait_closed()
 
 
 def _nothing() -> None:

@@ -87,3 +87,10 @@ class Transport(Protocol):
 
     def abort(self) -> None:
         """End at once."""
+
+    async def wait_closed(self) -> None:
+        """
+        Wait until nothing of it is open any more, after `close` or `abort`.
+
+        After `close` that may take as long as the other side does not read.
+        """

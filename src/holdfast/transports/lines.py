@@ -46,6 +46,13 @@ class LineTransport(asyncio.Protocol):
         self._life: LifeWatch | None = None
         # Only while receiving is paused.
         self._hang_up: HangUpWatch | None = None
+        # A socket, or two pipes, of which the event loop still has to report the end.
+        self._open_ends = 0
+        self._closed = asyncio.Event()
+
+    def end_opened(self) -> None:
+        """Note that the event loop has one more end to report."""
+        self._open_ends += 1
 
     def write_to(self, writer: asyncio.WriteTransport) -> None:
         """Say where messages go; before anything is received."""
@@ -121,9 +128,13 @@ class LineTransport(asyncio.Protocol):
         if writer is not None and (not writer.is_closing() or writer.get_write_buffer_size()):
             writer.abort()
 
+    async def wait_closed(self) -> None:
+        await self._closed.wait()
+
     # -- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.end_opened()
         # uvloop's transports do not derive from asyncio's.
         self._reader = cast(asyncio.ReadTransport, transport)
         if self._writer is None:  # a socket, which is both
@@ -165,6 +176,9 @@ class LineTransport(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._open_ends -= 1
+        if self._open_ends == 0:
+            self._closed.set()
         self._end("end of input" if exc is None else str(exc))
         if self._writer is not None:
             self._writer.close()
@@ -253,6 +267,9 @@ class WriteSide(asyncio.BaseProtocol):
 
     def __init__(self, lines: LineTransport) -> None:
         self._lines = lines
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._lines.end_opened()
 
     def pause_writing(self) -> None:
         self._lines.pause_writing()

@@ -28,6 +28,7 @@ class MemoryTransport:
         # The other side has said its last; it ends once that was taken.
         self._ending = False
         self._ended = False
+        self._closed = asyncio.Event()
 
     def send(self, message: bytes) -> None:
         other = self._other
@@ -65,6 +66,9 @@ class MemoryTransport:
         self._loop.call_soon(self._end)
         self._loop.call_soon(self._other._end)
 
+    async def wait_closed(self) -> None:
+        await self._closed.wait()
+
     def _schedule(self) -> None:
         if not self._scheduled and not self._paused and (self._inbox or self._ending):
             self._scheduled = True
@@ -89,6 +93,7 @@ class MemoryTransport:
     def _end(self) -> None:
         if not self._ended:
             self._ended = True
+            self._closed.set()
             self._receiver.lost("connection closed")
 
 

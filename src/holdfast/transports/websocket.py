@@ -107,6 +107,7 @@ class WebSocketTransport(WSListener):
         # Why it ended, as far as that is known here.
         self._reason = "connection closed"
         self._open = False
+        self._closed = asyncio.Event()
         self._lost = False
         # Ended from here: what the other side said after that is not heard.
         self._aborted = False
@@ -179,6 +180,9 @@ class WebSocketTransport(WSListener):
         self._stop_hang_up()
         self._ws.disconnect(False)
 
+    async def wait_closed(self) -> None:
+        await self._closed.wait()
+
     # -- picows
 
     def on_ws_connected(self, transport: WSTransport) -> None:
@@ -213,6 +217,7 @@ class WebSocketTransport(WSListener):
                     self._quick_ack.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._closed.set()
         self._lost = True
         self._life.stop()
         self._stop_hang_up()

@@ -1,6 +1,8 @@
 """The client as a whole: opening and closing a session, and starting processes."""
 
 import asyncio
+import json
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.events import Exited, Reason
 from holdfast.protocol.envelope import Request
+from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.testing.scripted import SESSION_ID
@@ -376,3 +379,33 @@ async def test_a_close_that_is_cancelled_closes_all_the_same(
     await peer.until(lambda: peer.lost_reason is not None)
     going_on.set()
     await settled()
+
+
+@pytest.mark.both_loops
+async def test_a_client_that_is_closed_has_let_go_of_its_connection(tmp_path: Path) -> None:
+    """Also if a server does not read: nothing is left for the end of the loop to complain of."""
+    path = str(tmp_path / "s")
+    served: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(writer)
+        request = json.loads(await reader.readline())
+        shell = {"name": "sh", "path": "/bin/sh"}
+        result = {"sessionId": "s", "environmentInfo": {"shell": shell}}
+        writer.write(json.dumps({"id": request["id"], "result": result}).encode() + b"\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    async with await asyncio.start_unix_server(serve, path):
+        client = await ExecServerClient.connect(f"unix://{path}")
+        writing = asyncio.create_task(client.files.write_file(PathUri.parse("file:///x"), BIG))
+        await settled()
+        async with asyncio.timeout(10):
+            await client.aclose()
+        with pytest.raises(ConnectionLost):
+            await writing
+        for writer in served:
+            writer.transport.abort()
+
+
+BIG = bytes(4 << 20)
+"""More than a socket takes from one side that the other does not read."""

@@ -269,6 +269,7 @@ class _Farewell:
         self.expect_life = inner.expect_life
         self.excuse_silence = inner.excuse_silence
         self.abort = inner.abort
+        self.wait_closed = inner.wait_closed
         self.said = False
         self._inner = inner
 
