@@ -127,6 +127,7 @@ async def test_input_arrives_once(ready: Host) -> None:
         for number in range(60):
             await running.write(f"{number}\n")
             if number % 20 == 10:
+                await place.wait_ready()  # a write does not wait for the line
                 cut()
         await running.close_stdin()
         text = "".join([str(chunk) async for chunk in running.output()])

@@ -1,6 +1,7 @@
 """After a lost connection: connect, resume, fetch what was missed (exec-server spec 16.3)."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,25 @@ if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient
     from holdfast.client.link import Link
 
-__all__ = ["RECOVERY_LIMIT", "RETRY_INTERVAL", "STARTING_LIMIT", "recover", "worth_retrying"]
+__all__ = [
+    "RECOVERY_LIMIT",
+    "RECOVERY_TOTAL",
+    "RETRY_INTERVAL",
+    "STARTING_LIMIT",
+    "recover",
+    "worth_retrying",
+]
 
 RECOVERY_LIMIT = 25.0
-"""Seconds from the loss of a connection; a server keeps a session for 30."""
+"""
+Seconds from the loss of a connection; a server keeps a session for 30.
+
+A connection on which something of the session was brought up to date, and which broke then,
+is a new loss.
+"""
+
+RECOVERY_TOTAL = 300.0
+"""Seconds for all of that: a server that breaks each new connection is given up."""
 
 RETRY_INTERVAL = 0.1
 """Seconds between two attempts, unless the target wants more."""
@@ -57,13 +73,20 @@ async def recover(client: "ExecServerClient", session_id: str) -> "Link":
     Raises:
         HoldfastError: It cannot be done, or took too long.
     """
+    loop = asyncio.get_running_loop()
+    last = loop.time() + RECOVERY_TOTAL
+    limit = asyncio.timeout(RECOVERY_LIMIT)
+
+    def progress() -> None:
+        limit.reschedule(min(loop.time() + RECOVERY_LIMIT, last))
+
     try:
-        async with asyncio.timeout(RECOVERY_LIMIT):
+        async with limit:
             while True:
                 # One that strayed here would end the recovery, and nobody would be told.
                 with ignoring_stray_cancellation():
                     try:
-                        return await _attempt(client, session_id)
+                        return await _attempt(client, session_id, progress)
                     except HoldfastError as error:
                         if not worth_retrying(error):
                             raise
@@ -81,21 +104,25 @@ def worth_retrying(error: HoldfastError) -> bool:
     return isinstance(error, ConnectionLost) and not isinstance(error, ServerGone)
 
 
-async def _attempt(client: "ExecServerClient", session_id: str) -> "Link":
+async def _attempt(
+    client: "ExecServerClient", session_id: str, progress: Callable[[], None]
+) -> "Link":
     link, answer = await client.open_link(session_id)
     try:
         if answer.session_id != session_id:
             raise RemoteProtocolError(
                 "exec-server protocol error: exec-server initialized an unexpected session ID"
             )
-        await _recover_processes(client, link)
+        await _recover_processes(client, link, progress)
     except BaseException:
         link.connection.transport.abort()
         raise
     return link
 
 
-async def _recover_processes(client: "ExecServerClient", link: "Link") -> None:
+async def _recover_processes(
+    client: "ExecServerClient", link: "Link", progress: Callable[[], None]
+) -> None:
     """
     Bring all processes up to date, side by side.
 
@@ -106,7 +133,7 @@ async def _recover_processes(client: "ExecServerClient", link: "Link") -> None:
     # cancelled, and the time limit of the recovery would be taken for a cancellation.
     at_once = asyncio.Semaphore(_CALLS_AT_ONCE)
     tasks = [
-        asyncio.ensure_future(_recover_process(client, link, process, at_once))
+        asyncio.ensure_future(_recover_process(client, link, process, at_once, progress))
         for process in client.open_processes
     ]
     if not tasks:
@@ -122,12 +149,17 @@ async def _recover_processes(client: "ExecServerClient", link: "Link") -> None:
 
 
 async def _recover_process(
-    client: "ExecServerClient", link: "Link", process: RemoteProcess, at_once: asyncio.Semaphore
+    client: "ExecServerClient",
+    link: "Link",
+    process: RemoteProcess,
+    at_once: asyncio.Semaphore,
+    progress: Callable[[], None],
 ) -> None:
     async with at_once:
         if not process.is_started and not await _find_start(client, link, process):
             return  # whoever starts it does so again
         await _catch_up(client, link, process)
+        progress()
 
 
 async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteProcess) -> bool:

@@ -673,3 +673,29 @@ async def test_a_start_that_hangs_on_the_server_is_called_off_and_made_again(
 def replies(result: object) -> Answer:
     """Return a standing answer."""
     return lambda peer, request: peer.reply(request, result)
+
+
+async def test_a_connection_that_brought_something_and_broke_is_a_new_loss(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "RECOVERY_LIMIT", 0.3)
+    monkeypatch.setattr(recovery, "RETRY_INTERVAL", 0.01)
+    processes = [await started(client, peer, name) for name in ("p1", "p2")]
+    peer.cut()
+    for number in range(1, 8):  # longer than the limit of one loss, in all
+        again = await server.peer(number)
+        request = await again.take("process/read")
+        await asyncio.sleep(0.1)
+        nothing_missed(again, request)
+        await settled()
+        again.cut()
+    server.answers["process/read"] = nothing_missed
+    again = await server.peer(8)
+    await works(client, again)
+    for process in processes:
+        again.exited(process.process_id, 1)
+        again.closed(process.process_id, 2)
+        assert (await process.wait()).ok

@@ -273,6 +273,6 @@ async def test_a_test_that_waits_in_vain_is_told_for_what(
         await backend.until(lambda: False)
 
 
-def test_output_is_bytes() -> None:
+async def test_output_is_bytes() -> None:
     with pytest.raises(TypeError, match="output is bytes, not str"):
         FakeProcess().output("text")  # type: ignore[arg-type]
