@@ -16,6 +16,7 @@ from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
     InvalidParams,
+    Refused,
     RemoteError,
     RemoteProtocolError,
     Unsupported,
@@ -150,6 +151,8 @@ class RemoteProcess:
             return await self._client.call_again(PROCESS_READ, params, patience=wait)
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
+        if self._terminated:
+            return WriteStatus.STDIN_CLOSED  # a Codex server may still say that it accepts it
         try:
             return await self._stdin.write(data, write_id)
         except RemoteError as error:
@@ -199,6 +202,9 @@ class RemoteProcess:
             except ConnectionLost:
                 if self._client.lost_for_good:
                     raise
+            except Refused:
+                self._terminated = False  # it goes on
+                raise
         # The line is down, and nobody has to wait for it.
         self._client.start_task(self._client.terminate_quietly(params))
         return self._log.verdict is None
