@@ -675,25 +675,21 @@ def replies(result: object) -> Answer:
     return lambda peer, request: peer.reply(request, result)
 
 
+@pytest.mark.virtual_time
 async def test_a_connection_that_brought_something_and_broke_is_a_new_loss(
-    client: ExecServerClient,
-    peer: ScriptedPeer,
-    server: ScriptedServer,
-    monkeypatch: pytest.MonkeyPatch,
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
-    monkeypatch.setattr(recovery, "RECOVERY_LIMIT", 0.3)
-    monkeypatch.setattr(recovery, "RETRY_INTERVAL", 0.01)
     processes = [await started(client, peer, name) for name in ("p1", "p2")]
     peer.cut()
-    for number in range(1, 8):  # longer than the limit of one loss, in all
+    for number in range(1, 5):  # longer than the limit of one loss, in all
         again = await server.peer(number)
         request = await again.take("process/read")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5 * recovery.RECOVERY_LIMIT)
         nothing_missed(again, request)
         await settled()
         again.cut()
     server.answers["process/read"] = nothing_missed
-    again = await server.peer(8)
+    again = await server.peer(5)
     await works(client, again)
     for process in processes:
         again.exited(process.process_id, 1)
