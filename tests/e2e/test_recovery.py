@@ -21,6 +21,9 @@ from tests.real.codex import codex_serving
 STREAMS, ECHOES = 4, 4
 """Processes that write by themselves, and processes that repeat what is written to them."""
 
+LINES_AHEAD = 4_000
+"""How many lines a stream writes before one of them is read: about 500 kB of the longest."""
+
 
 def params(process_id: str, script: str, **options: Any) -> StartParams:
     return StartParams(
@@ -38,6 +41,7 @@ class Load:
 
     def __init__(self, client: ExecServerClient, folder: Path) -> None:
         self._client = client
+        self._folder = folder
         self._stop = folder / "stop"
         self._writing = True
         self.done = 0
@@ -50,17 +54,26 @@ class Load:
         async with asyncio.timeout(2 * LIMIT):
             await self._moved.wait()
 
+    def _seen(self, number: int) -> Path:
+        """Where the reader of a stream tells it how many lines have come."""
+        return self._folder / f"seen-{number}"
+
     def stop(self) -> None:
         self._writing = False
         self._stop.touch()
 
     async def start_stream(self, number: int) -> RemoteProcess:
-        """Numbered lines at a pace: what a server retains has to outlast a cut."""
+        """Numbered lines, never further ahead of their reader than what a server retains.
+
+        A Codex server forgets what is older than 1 MiB, however long a recovery takes.
+        """
         script = (
             f"n=0; while [ ! -e {self._stop} ]; do"
+            f" read seen < {self._seen(number)}; [ $((n - seen)) -gt {LINES_AHEAD} ] ||"
             f" for i in {{1..50}}; do echo $n {'x' * (40 * number + 1)}; n=$((n+1)); done;"
             " sleep 0.01; done; exit 9"
         )
+        self._seen(number).write_text("0\n")
         return await self._client.start(params(f"stream-{number}", script))
 
     async def start_echo(self, number: int) -> RemoteProcess:
@@ -76,6 +89,7 @@ class Load:
                 for line in lines:
                     assert line == b"%d %s" % (expected, b"x" * (40 * number + 1))
                     expected += 1
+                self._seen(number).write_text(f"{expected}\n")
                 self._moves(len(lines))
             elif isinstance(event, Exited):
                 code = event.verdict.exit_code

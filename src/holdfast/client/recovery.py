@@ -107,6 +107,9 @@ def worth_retrying(error: HoldfastError) -> bool:
 async def _attempt(
     client: "ExecServerClient", session_id: str, progress: Callable[[], None]
 ) -> "Link":
+    for process in client.open_processes:
+        # An attempt that broke may have brought it up to date, and what came since is lost.
+        process.line_lost()
     link, answer = await client.open_link(session_id)
     try:
         if answer.session_id != session_id:

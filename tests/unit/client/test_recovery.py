@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.client import recovery
 from holdfast.client.client import ExecServerClient
+from holdfast.client.reorder import MAX_EVENTS
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, ServerGone
 from holdfast.events import Closed, Exited, Gap, LimitKind, Reason, Verdict
 from holdfast.protocol.envelope import Request
@@ -695,3 +696,28 @@ async def test_a_connection_that_brought_something_and_broke_is_a_new_loss(
         again.exited(process.process_id, 1)
         again.closed(process.process_id, 2)
         assert (await process.wait()).ok
+
+
+async def test_events_overtake_the_answer_also_after_an_attempt_that_broke_in_the_middle(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    process, _ = await started(client, peer), await started(client, peer, "p2")
+    peer.cut()
+    again = await server.peer(1)
+    request = await again.take("process/read")
+    assert param(request, "processId") == "p1"
+    nothing_missed(again, request)  # p1 is up to date, and p2 is not
+    await settled()
+    again.cut()
+    again = await server.peer(2)
+    requests = [await again.take("process/read") for _ in range(2)]
+    many = 2 * MAX_EVENTS
+    for seq in range(2, many):
+        again.output("p1", seq, b"x")
+    for request in requests:
+        missed = [chunk(1, b"x")] if param(request, "processId") == "p1" else []
+        again.reply(request, read_result(next_seq=1 + len(missed), chunks=missed))
+    again.exited("p1", many)
+    again.closed("p1", many + 1)
+    events = await all_events(process)
+    assert [event.seq for event in events] == list(range(1, many + 2))
