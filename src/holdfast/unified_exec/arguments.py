@@ -26,6 +26,7 @@ __all__ = [
     "ArgumentError",
     "Arguments",
     "ExecArguments",
+    "ReadArguments",
     "SandboxPermissions",
     "WaitForArguments",
     "WriteArguments",
@@ -107,6 +108,25 @@ class WriteArguments:
     head: int | None = None
     tail: int | None = None
     grep: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadArguments:
+    """The arguments of `read_output`. Exactly one of the first two is set."""
+
+    call_id: str | None = None
+    session_id: int | None = None
+    from_seq: int | None = None
+    lines: tuple[int, int | None] | None = None
+    """First and last line, from 1; negative numbers count from the end."""
+    pattern: str | None = None
+
+    @property
+    def id(self) -> str | int:
+        """Which of the two it is."""
+        found = self.call_id if self.session_id is None else self.session_id
+        assert found is not None  # one of them was given
+        return found
 
 
 class Arguments:
@@ -202,6 +222,27 @@ class Arguments:
         found = _document(reader, "struct WriteStdinArgs", fields, required=1, needs="session_id")
         return WriteArguments(**found)  # type: ignore[arg-type]  # each was read with its type
 
+    # -- read_output
+
+    def read_output(self) -> ReadArguments:
+        """Return the arguments of `read_output`, a tool that the original does not have."""
+        reader = JsonReader(self._data)
+        read: dict[str, Read] = {
+            "call_id": reader.string,
+            "session_id": lambda: reader.integer("i32", *_I32),
+            "from_seq": lambda: reader.integer("a sequence number from 1", 1, _U64[1]),
+            "lines": lambda: _line_range(reader),
+            "pattern": reader.string,
+        }
+        fields = {name: reader.optional(_named(name, one)) for name, one in read.items()}
+        found = _document(reader, "an object", fields, required=len(fields))
+        wanted = ReadArguments(**found)  # type: ignore[arg-type]  # each was read with its type
+        if (wanted.call_id is None) == (wanted.session_id is None):
+            raise ArgumentError("give either `call_id` or `session_id`")
+        if wanted.from_seq is not None and wanted.lines is not None:
+            raise ArgumentError("give either `from_seq` or `lines`")
+        return wanted
+
 
 def _document(
     reader: JsonReader,
@@ -255,6 +296,13 @@ def _wait_for(reader: JsonReader) -> WaitForArguments:
     if wanted == WaitForArguments():
         raise Unplaced("`wait_for`: needs one of `pattern`, `quiet_ms`, `port`, `input`")
     return wanted
+
+
+def _line_range(reader: JsonReader) -> tuple[int, int | None]:
+    found = reader.integers("a line number", *_I32)
+    if not 1 <= len(found) <= 2:
+        raise Unplaced("`lines`: needs the first line, or the first and the last")
+    return found[0], found[1] if len(found) == 2 else None
 
 
 def _named(name: str, read: Read) -> Read:

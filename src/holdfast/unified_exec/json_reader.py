@@ -8,7 +8,7 @@ the original's decoder. Members that nobody asked for are passed over, at any de
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, TypeVar
 
 from holdfast.unified_exec.json_scanner import (
     CLOSE_LIST,
@@ -25,6 +25,8 @@ from holdfast.unified_exec.json_scanner import (
 from holdfast.unified_exec.rust_text import debug_text, float_text
 
 __all__ = ["JsonReader", "Number", "Read", "Unplaced"]
+
+T = TypeVar("T")
 
 _MAX_DEPTH = 128
 """Levels of nesting from which a value that is kept as it is gets refused."""
@@ -128,12 +130,19 @@ class JsonReader(JsonScanner):
         return number
 
     def strings(self) -> tuple[str, ...]:
+        return self._elements(self.string)
+
+    def integers(self, expected: str, low: int, high: int) -> tuple[int, ...]:
+        """Read a list of whole numbers; see `integer`."""
+        return self._elements(lambda: self.integer(expected, low, high))
+
+    def _elements(self, read: Callable[[], T]) -> tuple[T, ...]:
         if self._value_start() != OPEN_LIST:
             self.wrong("a sequence")
         self._at += 1
-        found: list[str] = []
+        found: list[T] = []
         while self._has_element(first=not found):
-            found.append(self.string())
+            found.append(read())
         self._at += 1
         return tuple(found)
 

@@ -9,7 +9,7 @@ from holdfast.collect.head_tail import Captured
 from holdfast.unified_exec.truncate import (
     DEFAULT_MODEL_POLICY,
     DENIAL_TOKENS,
-    Policy,
+    TruncationPolicy,
     cut_text,
     decode,
     fit_output,
@@ -73,7 +73,7 @@ def answer_text(
     exit_code: int | None = None,
     session_id: int | None = None,
     max_output_tokens: int | None = None,
-    model: Policy = DEFAULT_MODEL_POLICY,
+    model: TruncationPolicy = DEFAULT_MODEL_POLICY,
     notes: tuple[str, ...] = (),
 ) -> str:
     """
@@ -100,7 +100,7 @@ def answer_text(
         header = "\n".join((*notes, header))
     shown = fit_output(output, used_policy(max_output_tokens, model), model=model, header=header)
     # A model with a tiny budget: whatever it is given, the header too, is cut once more.
-    whole = Policy("tokens", token_count(model.with_allowance().budget))
+    whole = TruncationPolicy("tokens", token_count(model.with_allowance().budget))
     return cut_text(f"{header}\n{shown}", whole)
 
 
@@ -112,7 +112,7 @@ def answer_object(
     exit_code: int | None = None,
     session_id: int | None = None,
     max_output_tokens: int | None = None,
-    model: Policy = DEFAULT_MODEL_POLICY,
+    model: TruncationPolicy = DEFAULT_MODEL_POLICY,
 ) -> dict[str, object]:
     """Return what a program of the model reads; the output is cut only if the call said so."""
     found: dict[str, object] = {"chunk_id": chunk_id} if chunk_id else {}
@@ -133,7 +133,7 @@ def denial_message(output: Captured, exit_code: int | None) -> str:
     """Return what a sandbox denial says: the output, or how the command ended."""
     if not output.size:
         return f"Process exited with code {-1 if exit_code is None else exit_code}"
-    return format_output(output, Policy("tokens", DENIAL_TOKENS))
+    return format_output(output, TruncationPolicy("tokens", DENIAL_TOKENS))
 
 
 def aborted_exec_text(wall_time: float) -> str:

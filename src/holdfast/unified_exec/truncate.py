@@ -18,7 +18,7 @@ __all__ = [
     "DEFAULT_MODEL_POLICY",
     "DEFAULT_OUTPUT_TOKENS",
     "DENIAL_TOKENS",
-    "Policy",
+    "TruncationPolicy",
     "cut_text",
     "decode",
     "fit_output",
@@ -46,7 +46,7 @@ _ALLOWANCE = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class TruncationPolicy:
     """How much is shown: a number of tokens, or of bytes."""
 
     unit: Literal["tokens", "bytes"]
@@ -57,17 +57,17 @@ class Policy:
         """The bytes that may be shown."""
         return self.number * BYTES_PER_TOKEN if self.unit == "tokens" else self.number
 
-    def lowered(self, excess: int) -> "Policy":
+    def lowered(self, excess: int) -> "TruncationPolicy":
         """Return the policy that shows `excess` bytes less, at least nothing."""
         less = token_count(excess) if self.unit == "tokens" else excess
-        return Policy(self.unit, max(0, self.number - less))
+        return TruncationPolicy(self.unit, max(0, self.number - less))
 
-    def with_allowance(self) -> "Policy":
+    def with_allowance(self) -> "TruncationPolicy":
         """Return the policy for a whole answer, which has a header too."""
-        return Policy(self.unit, ceil(self.number * _ALLOWANCE))
+        return TruncationPolicy(self.unit, ceil(self.number * _ALLOWANCE))
 
 
-DEFAULT_MODEL_POLICY = Policy("tokens", DEFAULT_OUTPUT_TOKENS)
+DEFAULT_MODEL_POLICY = TruncationPolicy("tokens", DEFAULT_OUTPUT_TOKENS)
 """The policy of models that the original knows; unknown ones have 10,000 bytes."""
 
 
@@ -76,10 +76,10 @@ def token_count(size: int) -> int:
     return -(-size // BYTES_PER_TOKEN)
 
 
-def used_policy(max_output_tokens: int | None, model: Policy) -> Policy:
+def used_policy(max_output_tokens: int | None, model: TruncationPolicy) -> TruncationPolicy:
     """Return the smaller one of what a call asks for and what the model allows."""
     tokens = DEFAULT_OUTPUT_TOKENS if max_output_tokens is None else max_output_tokens
-    requested = Policy("tokens", tokens)
+    requested = TruncationPolicy("tokens", tokens)
     return requested if requested.budget < model.budget else model
 
 
@@ -88,7 +88,7 @@ def decode(captured: Captured) -> str:
     return _Source(captured).whole()
 
 
-def format_output(captured: Captured, policy: Policy) -> str:
+def format_output(captured: Captured, policy: TruncationPolicy) -> str:
     """
     Return the output as a model is shown it, cut if it is longer than the policy allows.
 
@@ -97,7 +97,9 @@ def format_output(captured: Captured, policy: Policy) -> str:
     return _format(_Source(captured), captured, policy)
 
 
-def fit_output(captured: Captured, policy: Policy, *, model: Policy, header: str) -> str:
+def fit_output(
+    captured: Captured, policy: TruncationPolicy, *, model: TruncationPolicy, header: str
+) -> str:
     """
     Return the output, cut so far that the whole answer is within the model's allowance.
 
@@ -117,14 +119,14 @@ def fit_output(captured: Captured, policy: Policy, *, model: Policy, header: str
         policy = policy.lowered(excess)
 
 
-def cut_text(text: str, policy: Policy) -> str:
+def cut_text(text: str, policy: TruncationPolicy) -> str:
     """Return a text without its middle if it is longer than the policy allows."""
     if len(text) * _LONGEST <= policy.budget:
         return text
     return _cut(_Source(Captured(text.encode())), policy)
 
 
-def _format(source: "_Source", captured: Captured, policy: Policy) -> str:
+def _format(source: "_Source", captured: Captured, policy: TruncationPolicy) -> str:
     # Decoding never makes bytes fewer, so most output needs no measuring.
     if source.raw_size * 3 <= policy.budget or source.size <= policy.budget:
         return source.whole()
@@ -139,7 +141,7 @@ def _format(source: "_Source", captured: Captured, policy: Policy) -> str:
     return f"{head}{missing}\n\n{shown}"
 
 
-def _cut(source: "_Source", policy: Policy) -> str:
+def _cut(source: "_Source", policy: TruncationPolicy) -> str:
     budget = policy.budget
     if source.size <= budget:
         return source.whole()
