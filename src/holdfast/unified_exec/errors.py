@@ -10,6 +10,7 @@ from holdfast.unified_exec.rust_text import debug_text
 __all__ = [
     "LOGIN_DISABLED",
     "NO_ENVIRONMENT",
+    "CallRefused",
     "CreateProcess",
     "ForeignPath",
     "MissingCommandLine",
@@ -43,6 +44,10 @@ class UnifiedExecError(HoldfastError):
     def debug(self) -> str:
         """The form that `exec_command` shows."""
         return type(self).__name__
+
+
+class CallRefused(HoldfastError):
+    """A call is refused before anything is started; the model reads the text as it is."""
 
 
 class _WithMessage(UnifiedExecError):

@@ -93,10 +93,9 @@ async def test_a_cancelled_wait_loses_no_event() -> None:
 
 async def test_deltas_are_wanted_only_by_those_who_say_so() -> None:
     listeners = Listeners()
-    assert not listeners.want_deltas
-    with_deltas = listeners.add(deltas=True)
     listeners.add(deltas=False)
-    assert listeners.want_deltas
+    assert (listeners.any, listeners.want_deltas) == (True, False)
+    with_deltas = listeners.add(deltas=True)
+    assert (listeners.any, listeners.want_deltas) == (True, True)
     with_deltas.close()
-    assert not listeners.want_deltas
-    assert listeners.any
+    assert (listeners.any, listeners.want_deltas) == (True, False)
