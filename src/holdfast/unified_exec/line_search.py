@@ -29,7 +29,7 @@ class LineRun(NamedTuple):
 
     first: int
     """The index of the first one, from 0."""
-    count: int
+    lines: int
     start: int
     """Where the first one begins, in bytes."""
     end: int
@@ -81,7 +81,7 @@ class LineSearch:
         lengths = (len(line) + 1 for line in block.split(b"\n"))
         starts = list(accumulate(lengths, initial=0))
         return [
-            LineRun(run.first, run.count, starts[run.first], starts[run.first + run.count])
+            LineRun(run.first, run.lines, starts[run.first], starts[run.first + run.lines])
             for run in found
         ]
 
@@ -101,9 +101,9 @@ class LineSearch:
                 break
             start, at = span
             line += text.count(b"\n", counted, start)
-            count = text.count(b"\n", start, at)
-            found.append(LineRun(line, count, start, at))
-            line += count
+            lines = text.count(b"\n", start, at)
+            found.append(LineRun(line, lines, start, at))
+            line += lines
             counted = at
         return found
 

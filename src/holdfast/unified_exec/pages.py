@@ -354,7 +354,7 @@ class _Reader:
             step = data.rfind(b"\n", at, at + _STEP) + 1 or data.find(b"\n", at) + 1
             block = data[at:step]
             for run in search.runs(block):
-                matching += run.count
+                matching += run.lines
                 if next_line is not None:
                     continue
                 lines = block[run.start : run.end].split(b"\n")
@@ -371,12 +371,12 @@ class _Reader:
             line += block.count(b"\n")
             at = step
             yield
-        text = "".join(shown)
+        page = "".join(shown)
         if open_line and numbers and numbers[-1] == last:
-            text = text[:-1]
+            page = page[:-1]
         note = self._matches_note(matching, len(shown), first, last)
         return self._page(
-            text,
+            page,
             note + self._dropped_before(wanted),
             numbers[0] if numbers else None,
             numbers[-1] if numbers else None,

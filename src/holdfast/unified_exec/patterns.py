@@ -78,7 +78,7 @@ def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") 
         InvalidParams: The text is no pattern, or too large a one, or RE2 is not installed.
     """
     try:
-        import re2
+        import re2  # type: ignore[import-untyped]
     except ImportError as missing:
         raise InvalidParams(
             "patterns need the package google-re2, the extra `patterns` of Holdfast:"

@@ -36,6 +36,9 @@ _SHARE = 4 << 10
 _JOIN = 4 << 10
 """Bytes below which kept lines are joined with those that follow."""
 
+_LONG = 256
+"""Mean length from which lines are looked at whether they are too long."""
+
 _UNLIMITED = 1 << 62
 
 
@@ -195,7 +198,7 @@ class Selector:
         runs = self._search.runs(block)
         if runs:
             matching = b"".join([block[run.start : run.end] for run in runs])
-            self._kept.add(matching, sum(run.count for run in runs))
+            self._kept.add(matching, sum(run.lines for run in runs))
 
     def _end_long_line(self, *, newline: bytes) -> None:
         line, self._long = self._long, None
@@ -281,20 +284,33 @@ class _Kept:
     def add(self, lines: bytes, count: int) -> None:
         """Add whole lines; only the last one of all may be without a newline."""
         self.lines += count
+        if len(lines) > count * _LONG:
+            lines = _cut_lines(lines, self.line_limit)  # here, so that they fill no memory
         if not self._head_full:
-            room = self._head_wanted - self._head_lines
-            if count < room:
-                self._head += lines
-                self._head_lines += count
-                self._head_full = len(self._head) >= self._max_bytes
-                return
-            end = _end_of_line(lines, room)
-            self._head += lines[:end]
-            self._head_lines += room
-            self._head_full = True
-            lines, count = lines[end:], count - room
-        if count and self._tail_wanted:
+            end = self._take_head(lines, count)
+            lines = lines[end:]
+            count = self.lines - self._head_lines
+        if lines and self._tail_wanted:
             self._add_to_tail(lines, count)
+
+    def _take_head(self, lines: bytes, count: int) -> int:
+        """Fill the head; return how many bytes it took, up to the end of a line."""
+        end = len(lines)
+        wanted = self._head_wanted - self._head_lines
+        if count >= wanted:
+            end, count = _end_of_line(lines, wanted), wanted
+            self._head_full = True
+        room = self._max_bytes - len(self._head)
+        if end > room:
+            # At least one line, which is within its limit or is cut to that in the end.
+            end = lines.rfind(b"\n", 0, room) + 1
+            if not end and not self._head:
+                end = _end_of_line(lines, 1)
+            count = lines.count(b"\n", 0, end) + (end == len(lines) and lines[-1:] != b"\n")
+            self._head_full = True
+        self._head += lines[:end]
+        self._head_lines += count
+        return end
 
     def _add_to_tail(self, lines: bytes, count: int) -> None:
         tail = self._tail
@@ -351,7 +367,7 @@ def _end_of_line(lines: bytes, number: int) -> int:
 
 
 def _cut_lines(lines: bytes, limit: int) -> bytes:
-    if len(lines) <= limit:
+    if len(lines) <= limit or max(map(len, lines.split(b"\n"))) < limit:
         return lines
     return b"".join([cut_line(line, limit) for line in _split_lines(lines)])
 
