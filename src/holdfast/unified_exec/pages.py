@@ -12,7 +12,6 @@ from holdfast.unified_exec.line_text import (
     LEAST_BUDGET,
     count_of,
     cut_line,
-    letter_border,
     with_note,
 )
 
@@ -293,7 +292,7 @@ class _Reader:
                 next_line = window.line_at(end)
             else:
                 # Neither a line nor a chunk ends here: only the next chunk can be named.
-                end = start + letter_border(data, len(data))
+                end = window.after_letter(end)
                 after = window.border_after(end)
                 next_seq = None if after is None else after[1]
                 skipped = (total if after is None else after[0]) - end
@@ -321,7 +320,8 @@ class _Reader:
         room = self._max_bytes - len(begin)
         fitting = len(data) if len(data) <= room else data.rfind(b"\n", 0, room) + 1
         page = data[:fitting]
-        if page and (len(page) <= limit or max(map(len, page.split(b"\n"))) < limit):
+        following = (data.find(b"\n", fitting) + 1 or len(data)) - fitting
+        if page and following <= limit and max(map(len, page.split(b"\n"))) < limit:
             shown = page.count(b"\n") + (not page.endswith(b"\n"))
         else:
             page, shown, fitting = _fit_lines(data, limit, room)

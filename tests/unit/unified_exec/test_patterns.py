@@ -88,9 +88,7 @@ def test_neighbouring_lines_are_one_run() -> None:
         ("a|b", b"xa\nxb\nc\n", [b"xa\nxb\n"]),
     ],
 )
-def test_a_pattern_sees_one_line_at_a_time(
-    pattern: str, block: bytes, lines: list[bytes]
-) -> None:
+def test_a_pattern_sees_one_line_at_a_time(pattern: str, block: bytes, lines: list[bytes]) -> None:
     assert matching(pattern, block) == lines
 
 

@@ -289,7 +289,12 @@ def test_it_agrees_with_a_naive_selection(
     grep=st.sampled_from([None, "x", "a$"]),
 )
 def test_whatever_is_too_long_is_cut_and_counted(
-    sizes: list[int], chunk: int, head: int | None, tail: int | None, newline: bytes, grep: str | None
+    sizes: list[int],
+    chunk: int,
+    head: int | None,
+    tail: int | None,
+    newline: bytes,
+    grep: str | None,
 ) -> None:
     data = newline.join([b"x" * size + b"a" for size in sizes])
     chunks = [data[at : at + chunk] for at in range(0, len(data), chunk)]
