@@ -5,6 +5,7 @@ The engine is RE2: its time is linear in the text, whatever the pattern is. It c
 the extra `patterns` and is imported with the first pattern.
 """
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from holdfast.errors import InvalidParams
@@ -43,6 +44,8 @@ class Engine(Protocol):
         self, text: bytes, pos: int | None = None, endpos: int | None = None, /
     ) -> Match | None: ...
 
+    def finditer(self, text: bytes, pos: int | None = None, /) -> Iterator[Match]: ...
+
 
 class Pattern:
     """A regular expression that is searched in bytes of UTF-8, with time linear in them."""
@@ -63,6 +66,10 @@ class Pattern:
         """
         found = self._engine.search(data, start, end)
         return None if found is None else found.span()
+
+    def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Return where all matches from `start` on begin and end; they do not overlap."""
+        return (found.span() for found in self._engine.finditer(data, start))
 
 
 def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") -> Pattern:

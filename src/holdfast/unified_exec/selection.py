@@ -195,10 +195,9 @@ class Selector:
         if self._search is None:
             self._kept.add(block, count)
             return
-        runs = self._search.runs(block)
-        if runs:
-            matching = b"".join([block[run.start : run.end] for run in runs])
-            self._kept.add(matching, sum(run.lines for run in runs))
+        matching, count = self._search.matching(block)
+        if count:
+            self._kept.add(matching, count)
 
     def _end_long_line(self, *, newline: bytes) -> None:
         line, self._long = self._long, None

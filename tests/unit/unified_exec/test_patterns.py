@@ -111,9 +111,28 @@ def test_blocks_and_single_lines_agree(pattern: str, block: list[str]) -> None:
     runs = search.runs(data)
     assert [n for run in runs for n in range(run.first, run.first + run.lines)] == expected
     lines = data.split(b"\n")
+    joined = b"".join(data[run.start : run.end] for run in runs)
+    assert search.matching(data) == (joined, len(expected))
     for run in runs:
         whole = b"".join(line + b"\n" for line in lines[run.first : run.first + run.lines])
         assert data[run.start : run.end] == whole
+
+
+@given(st.lists(st.text("ab\r", max_size=2), max_size=8), st.sampled_from(["a", "^b$", "", "x"]))
+def test_equal_short_lines_are_looked_for_once(lines: list[str], pattern: str) -> None:
+    """The same result as for each line by itself, however it was found."""
+    data = "".join(f"{line}\n" for line in lines * 300).encode()
+    single = compile_pattern(pattern)
+    expected = [
+        number
+        for number, line in enumerate(lines * 300)
+        if single.search(line.removesuffix("\r").encode()) is not None
+    ]
+    search = LineSearch(pattern)
+    runs = search.runs(data)
+    assert [n for run in runs for n in range(run.first, run.first + run.lines)] == expected
+    joined = b"".join(data[run.start : run.end] for run in runs)
+    assert search.matching(data) == (joined, len(expected))
 
 
 @given(data=st.binary(max_size=60), letter=st.sampled_from("abé\ufffd"))
