@@ -99,8 +99,7 @@ def look(master: int, pid: int, *, proc: str = "/proc") -> WaitingFor | Polling:
     try:
         group = os.tcgetpgrp(master)
         terminal = _Terminal(master)
-        mode = _mode(master)
-    except (OSError, termios.error):
+    except OSError:
         return WaitingFor.UNKNOWN  # nobody has it open
     if group <= 0:
         return WaitingFor.UNKNOWN  # it is nobody's controlling terminal, so nobody's foreground
@@ -112,19 +111,26 @@ def look(master: int, pid: int, *, proc: str = "/proc") -> WaitingFor | Polling:
             continue
         found = thread.wait_for(terminal)
         if found is _Found.READS:
-            return mode
+            return _mode(master)
         if found is _Found.UNREADABLE:
             unknown = True
         elif found is not None:
             polling.add((thread.path, found))
     if polling:
-        return Polling(mode, frozenset(polling))
+        return Polling(_mode(master), frozenset(polling))
     return WaitingFor.UNKNOWN if unknown else WaitingFor.NONE
 
 
 def _mode(master: int) -> WaitingFor:
-    """Return what a program that reads the terminal gets from it."""
-    flags = termios.tcgetattr(master)[3]
+    """
+    Return what a program gets that reads the terminal.
+
+    Call it after the program was found to read: it may set the mode just before.
+    """
+    try:
+        flags = termios.tcgetattr(master)[3]
+    except termios.error:
+        return WaitingFor.UNKNOWN  # nobody has it open any more
     if not flags & termios.ICANON:
         return WaitingFor.KEY
     return WaitingFor.LINE if flags & termios.ECHO else WaitingFor.PASSWORD
