@@ -9,7 +9,7 @@ cannot be looked at.
 import re
 
 from holdfast.backends import FileSystem
-from holdfast.errors import HoldfastError, InvalidParams, NotFound, Refused
+from holdfast.errors import InvalidParams, NotFound, Refused
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import DisabledProfile, SandboxContext
 
@@ -26,6 +26,8 @@ class ListeningPort:
 
     def __init__(self, port: int, files: FileSystem) -> None:
         """Make one with `open`."""
+        self.was_open = False
+        """True if something listened on it when this was made."""
         self._files = files
         self._tables = _TABLES
         # An address and a port, those of the peer, and the state: 0A is LISTEN.
@@ -52,7 +54,7 @@ class ListeningPort:
             )
         found = cls(port, files)
         try:
-            await files.read_file(_TABLES[0])
+            found.was_open = await found.is_open()
         except Refused as error:
             raise InvalidParams(
                 f"wait_for: port {port} cannot be looked up, because the environment does not"
@@ -65,19 +67,20 @@ class ListeningPort:
         Return True if something listens on the port.
 
         Raises:
-            HoldfastError: The environment does not answer any more.
+            Refused: The environment does not show its sockets.
+            ConnectionLost: It is lost for good.
         """
         for table in self._tables:
             try:
                 text = await self._files.read_file(table)
             except NotFound:
-                # A kernel without IPv6.
+                if len(self._tables) == 1:
+                    raise
+                # A kernel without IPv6, most likely.
                 self._tables = tuple(other for other in self._tables if other != table)
                 continue
             if self._row.search(text, 0, _MOST_BYTES):
                 return True
-        if not self._tables:
-            raise HoldfastError("the environment does not show its sockets any more")
         return False
 
 

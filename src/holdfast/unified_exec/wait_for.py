@@ -6,7 +6,6 @@ output, a time without output, a port that is listened on, or a program that wai
 """
 
 import asyncio
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -19,9 +18,12 @@ from holdfast.unified_exec.listening_port import ListeningPort
 from holdfast.unified_exec.patterns import compile_pattern
 from holdfast.unified_exec.stream_search import StreamSearch
 
-__all__ = ["PORT_INTERVAL", "Condition", "WaitFor", "Watch"]
+__all__ = ["LONGEST_QUIET", "PORT_INTERVAL", "Condition", "WaitFor", "Watch"]
 
 Condition = Literal["pattern", "quiet", "port", "input"]
+
+LONGEST_QUIET = 86_400
+"""Seconds that `quiet` may be, which is longer than any call waits."""
 
 PORT_INTERVAL = 0.2
 """Seconds between two looks for a port."""
@@ -52,27 +54,33 @@ class WaitFor:
     """The program waits for input on its terminal."""
 
     def __post_init__(self) -> None:
-        if self.pattern is not None and not (isinstance(self.pattern, str) and self.pattern):
+        if self.pattern is not None and not _is_text(self.pattern):
             raise InvalidParams(f"wait_for: pattern is {self.pattern!r}, it must be a text")
         if self.quiet is not None and not _is_time(self.quiet):
             raise InvalidParams(
-                f"wait_for: quiet is {self.quiet!r}, it must be a number of seconds above 0"
+                f"wait_for: quiet is {self.quiet!r}, it must be a number of seconds above 0,"
+                f" at most {LONGEST_QUIET:,}"
             )
         if self.port is not None and not _is_port(self.port):
             raise InvalidParams(f"wait_for: port is {self.port!r}, it must be from 1 to 65535")
-        if not isinstance(self.input, bool):
+        if not _is_flag(self.input):
             raise InvalidParams(f"wait_for: input is {self.input!r}, it must be true or false")
         if self.pattern is None and self.quiet is None and self.port is None and not self.input:
             raise InvalidParams("wait_for: give a pattern, quiet, a port or input")
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_time(value: object) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and value > 0
-    )
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 < value <= LONGEST_QUIET
 
 
 def _is_port(value: object) -> bool:
@@ -183,7 +191,8 @@ class Watch:
             begun = self._loop.time()
             try:
                 if await port.is_open():
-                    self._meet("port", str(self._wait_for.port))
+                    before = ", open before this call" if port.was_open else ""
+                    self._meet("port", f"{self._wait_for.port}{before}")
                     return
             except HoldfastError:
                 return
