@@ -294,15 +294,17 @@ def test_a_search_leaves_turns_to_others_and_is_of_one_moment() -> None:
     log = logged(b"a\n" * 100_000)
     steps = log.read_in_steps(pattern="a")
     turns = 0
-    while True:
+    page: Page | None = None
+    while page is None:
         try:
             next(steps)
         except StopIteration as end:
-            page: Page = end.value
+            page = end.value
             break
         turns += 1
         log.append(1 + turns, b"a\n" * 60_000)
     assert turns == 200_000 // (16 << 10) + 1
+    assert page is not None
     assert page.matching_lines == page.total_lines == 100_000
 
 
