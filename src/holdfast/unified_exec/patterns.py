@@ -15,7 +15,7 @@ __all__ = ["PATTERN_CHARACTERS", "PATTERN_INSTRUCTIONS", "Engine", "Pattern", "c
 PATTERN_CHARACTERS = 2000
 """Characters that a pattern may have."""
 
-PATTERN_INSTRUCTIONS = 4000
+PATTERN_INSTRUCTIONS = 1500
 """
 Instructions that a pattern may be compiled to.
 

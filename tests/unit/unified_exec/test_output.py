@@ -302,7 +302,7 @@ def test_a_search_leaves_turns_to_others_and_is_of_one_moment() -> None:
             break
         turns += 1
         log.append(1 + turns, b"a\n" * 60_000)
-    assert turns == 200_000 // (16 << 10) + 1
+    assert turns == 200_000 // (8 << 10) + 1
     assert page.matching_lines == page.total_lines == 100_000
 
 
