@@ -12,7 +12,7 @@ from holdfast.errors import InvalidParams
 
 __all__ = ["PATTERN_CHARACTERS", "PATTERN_INSTRUCTIONS", "Engine", "Pattern", "compile_pattern"]
 
-PATTERN_CHARACTERS = 2000
+PATTERN_CHARACTERS = 1000
 """Characters that a pattern may have."""
 
 PATTERN_INSTRUCTIONS = 1500
