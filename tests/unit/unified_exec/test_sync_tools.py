@@ -34,6 +34,9 @@ SERVER = [sys.executable, "-m", "holdfast.cli", "serve", "--listen", "stdio"]
 
 LONG = 30_000
 
+PLAIN = Options(allow_login_shell=False)
+"""Without the start files of a user, which may do anything and take any time."""
+
 
 @pytest.fixture(params=["local", "server"])
 def env(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sync.Environment]:
@@ -44,12 +47,12 @@ def env(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sync.Environ
 
 @pytest.fixture
 def tools(env: sync.Environment) -> Iterator[sync.UnifiedExec]:
-    with sync.UnifiedExec(env, options=Options(extras=True)) as tools:
+    with sync.UnifiedExec(env, options=Options(extras=True, allow_login_shell=False)) as tools:
         yield tools
 
 
 def run(tools: sync.UnifiedExec, cmd: str, **arguments: object) -> ExecResult:
-    given = {"cmd": cmd, "login": False, "yield_time_ms": LONG, **arguments}
+    given = {"cmd": cmd, "yield_time_ms": LONG, **arguments}
     result = tools.call("exec_command", given)
     assert isinstance(result, ExecResult), result.text()
     return result
@@ -191,7 +194,7 @@ def test_closing_kills_all_commands_and_can_be_done_twice(
     env: sync.Environment, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "life")
-    tools = sync.UnifiedExec(env)
+    tools = sync.UnifiedExec(env, options=PLAIN)
     assert tools.call("exec_command", {"cmd": "exec 9<>life; sleep 600", "yield_time_ms": 250})
     [info] = tools.sessions()
     assert info.command.endswith("sleep 600")
@@ -205,7 +208,7 @@ def test_closing_kills_all_commands_and_can_be_done_twice(
 
 def test_tools_of_a_closed_environment_say_so(tmp_path: Path) -> None:
     env = sync.connect(cwd=tmp_path)
-    tools = sync.UnifiedExec(env)
+    tools = sync.UnifiedExec(env, options=PLAIN)
     listener = tools.listen()
     tools.call("exec_command", {"cmd": "sleep 600", "yield_time_ms": 250})
     env.close()
@@ -230,11 +233,11 @@ def test_hooks_decide_in_the_thread_of_the_environment(env: sync.Environment) ->
             env.run("true")
             return request
 
-    with sync.UnifiedExec(env, hooks=Careful()) as tools:
+    with sync.UnifiedExec(env, options=PLAIN, hooks=Careful()) as tools:
         assert "not here" in tools.call("exec_command", {"cmd": "rm x"}).text()
         assert "exited with code 0" in tools.call("exec_command", {"cmd": "true"}).text()
     with (
-        sync.UnifiedExec(env, hooks=Confused()) as tools,
+        sync.UnifiedExec(env, options=PLAIN, hooks=Confused()) as tools,
         pytest.raises(RuntimeError, match="its own callbacks"),
     ):
         tools.call("exec_command", {"cmd": "true"})
