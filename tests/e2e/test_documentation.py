@@ -89,7 +89,7 @@ def test_no_python_of_a_document_is_left_out(document: str) -> None:
 
 
 def test_the_program_of_the_readme_is_the_first_example() -> None:
-    assert _blocks("README.md", "program") == [(ROOT / "examples/hello/main.py").read_text()]
+    assert _blocks("README.md", "program")[0] == (ROOT / "examples/hello/main.py").read_text()
 
 
 def test_every_link_of_the_readme_leads_somewhere() -> None:
