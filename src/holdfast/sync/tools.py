@@ -106,6 +106,11 @@ class UnifiedExec(Twin[AsyncUnifiedExec]):
             hooks: Decide over commands; everything is allowed without. They are called in
                 the thread of the environment, and cannot use what is in this module.
         """
+        if not isinstance(environment, Environment):
+            raise TypeError(
+                "holdfast.sync.UnifiedExec needs an environment of holdfast.sync.connect,"
+                f" not {environment!r}"
+            )
         place, thread = sides(environment)
 
         async def made() -> AsyncUnifiedExec:

@@ -9,14 +9,15 @@ from holdfast.sync.loop_thread import LoopThread
 __all__ = ["Twin", "sides", "twin", "twin_of_plain"]
 
 A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Twin(Generic[A]):
-    """The synchronous side of an asynchronous object."""
+class Twin(Generic[A_co]):
+    """The synchronous side of an asynchronous object; also a twin of its base classes."""
 
-    def __init__(self, other: A, thread: LoopThread) -> None:
+    def __init__(self, other: A_co, thread: LoopThread) -> None:
         self._other = other
         self._thread = thread
 
@@ -24,7 +25,7 @@ class Twin(Generic[A]):
 def twin(
     method: Callable[Concatenate[A, P], Coroutine[object, object, R]],
 ) -> Callable[Concatenate[Twin[A], P], R]:
-    """The same method, waited for."""
+    """Return the same method, waited for."""
 
     @wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -113,6 +113,11 @@ class SessionManager:
             options: Choices of the owner.
             hooks: Decide over commands; everything is allowed without.
         """
+        if not isinstance(environment, Environment | EnvironmentManager):
+            raise TypeError(
+                f"{type(self).__name__} needs an Environment or an EnvironmentManager,"
+                f" not {environment!r}"
+            )
         self.options = Options() if options is None else options
         self._environments = environment
         self._hooks = Hooks() if hooks is None else hooks

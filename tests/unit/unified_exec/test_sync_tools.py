@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import sync
+from holdfast.environments.local import LocalEnvironment
 from holdfast.errors import EnvironmentClosed
 from holdfast.unified_exec import (
     CommandBegan,
@@ -192,7 +193,7 @@ def test_a_pause_in_one_thread_holds_a_call_of_another(tools: sync.UnifiedExec) 
 @pytest.mark.requirement("tools.sync.close")
 def test_closing_kills_all_commands_and_can_be_done_twice(env: sync.Environment) -> None:
     tools = sync.UnifiedExec(env, options=PLAIN)
-    assert tools.call("exec_command", {"cmd": "sleep 600", "yield_time_ms": 250})
+    tools.call("exec_command", {"cmd": "sleep 600", "yield_time_ms": 250})
     [info] = tools.sessions()
     assert info.pid is not None
     os.kill(info.pid, 0)
@@ -217,6 +218,13 @@ def test_tools_of_a_closed_environment_say_so(tmp_path: Path) -> None:
         pass
     with pytest.raises(EnvironmentClosed):
         sync.UnifiedExec(env)
+
+
+def test_an_environment_of_the_other_kind_is_refused(env: sync.Environment) -> None:
+    with pytest.raises(TypeError, match=r"needs an environment of holdfast\.sync\.connect, not"):
+        sync.UnifiedExec(LocalEnvironment())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"needs an Environment or an EnvironmentManager, not"):
+        UnifiedExec(env)  # type: ignore[arg-type]
 
 
 def test_hooks_decide_in_the_thread_of_the_environment(env: sync.Environment) -> None:
