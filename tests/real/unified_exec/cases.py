@@ -76,6 +76,7 @@ _TOOLS = [
         together(*(run(f"c{n}", f"sleep 1; echo {n}; exit {n}") for n in range(61))),
         timed=False,
         modes=EVERYWHERE,
+        busy=True,
     ),
 ]
 
@@ -333,6 +334,12 @@ _ENVIRONMENT = [
         loose=True,
     ),
     case(
+        "environment.network-mark",
+        run("c1", 'echo "${CODEX_SANDBOX_NETWORK_DISABLED-unset}"'),
+        sandbox="workspace-write",
+        loose=True,
+    ),
+    case(
         "environment.own-session",
         run(
             "c1",
@@ -352,6 +359,22 @@ _ENVIRONMENT = [
 ]
 
 _STARTS = [
+    case(
+        "exec.denied-early",
+        run("c1", "echo hi > /usr/denied"),
+        run("c2", "echo fine"),
+        sandbox="workspace-write",
+        events=True,
+        loose=True,
+    ),
+    case(
+        "exec.denied-late",
+        run("c1", "sleep 1; echo hi > /usr/denied"),
+        run("c2", "sleep 1; echo Permission denied; exit 1"),
+        run("c3", "sleep 1; echo plain; exit 1"),
+        sandbox="workspace-write",
+        events=True,
+    ),
     case("exec.grace", run("c1", "echo hi"), run("c2", "exit 3"), events=True),
     case(
         "exec.codes",
@@ -390,7 +413,6 @@ _STARTS = [
         "exec.too-long",
         run("c1", "echo " + "a" * 140_000 + " | wc -c"),
         modes=EVERYWHERE,
-        events=False,
     ),
 ]
 
@@ -606,6 +628,7 @@ _TEXT = [
         run("c7", "true", max_output_tokens=0),
         modes=EVERYWHERE,
         loose=True,
+        busy=True,
     ),
     case(
         "text.known-model",
@@ -614,6 +637,7 @@ _TEXT = [
         run("c3", "head -c 40000 /dev/zero | tr '\\0' x"),
         run("c4", "head -c 40001 /dev/zero | tr '\\0' x"),
         loose=True,
+        busy=True,
     ),
     case(
         "text.unknown-model",
@@ -627,6 +651,7 @@ _TEXT = [
         run("c8", "head -c 10001 /dev/zero | tr '\\0' x"),
         settings={"model": "nobody-knows-this-model"},
         loose=True,
+        busy=True,
     ),
     case(
         "text.configured-limit",
@@ -635,6 +660,7 @@ _TEXT = [
         run("c3", "seq 1 12000", max_output_tokens=5000),
         settings={"tool_output_token_limit": 100},
         loose=True,
+        busy=True,
     ),
     case(
         "text.configured-limit-unknown-model",
@@ -644,6 +670,7 @@ _TEXT = [
         run("c4", "printf 'é%.0s' $(seq 1 600)"),
         settings={"model": "nobody-knows-this-model", "tool_output_token_limit": 100},
         loose=True,
+        busy=True,
     ),
     case(
         "text.configured-limit-large",
@@ -651,6 +678,7 @@ _TEXT = [
         run("c2", "seq 1 40000", max_output_tokens=20_000),
         settings={"tool_output_token_limit": 30_000},
         loose=True,
+        busy=True,
     ),
     case(
         "buffers.one-mebibyte",
@@ -658,6 +686,7 @@ _TEXT = [
         run("c2", _LONG_LINES),
         loose=True,
         modes=EVERYWHERE,
+        busy=True,
     ),
     case(
         "buffers.lines",
@@ -665,12 +694,14 @@ _TEXT = [
         run("c2", "seq 1 410000"),
         loose=True,
         modes=EVERYWHERE,
+        busy=True,
     ),
     case(
         "buffers.terminal",
         run("c1", "seq 1 200000", tty=True, max_output_tokens=200, yield_time_ms=20_000),
         loose=True,
         modes=EVERYWHERE,
+        busy=True,
     ),
     case(
         "buffers.between-two-calls",
@@ -679,13 +710,16 @@ _TEXT = [
         write("c2", "c1", max_output_tokens=60),
         Act("clean"),
         modes=EVERYWHERE,
+        busy=True,
     ),
     case(
         "buffers.transcript",
         run("c1", "echo first; sleep 1; seq 1 300000; echo last", yield_time_ms=20_000),
         loose=True,
         timed=False,
-        events=False,
+        events=True,
+        deltas="count",
+        busy=True,
     ),
 ]
 
@@ -698,6 +732,7 @@ _STORE = [
         Act("clean"),
         timed=False,
         modes=EVERYWHERE,
+        busy=True,
     ),
     case(
         "store.65th-ends-the-oldest",
@@ -711,6 +746,7 @@ _STORE = [
         timed=False,
         modes=EVERYWHERE,
         events=True,
+        busy=True,
     ),
     case(
         "store.used-is-newer",
@@ -723,6 +759,7 @@ _STORE = [
         write("z2", "a", "\x04", yield_time_ms=4000),
         Act("clean"),
         timed=False,
+        busy=True,
     ),
     case(
         "store.exited-goes-first",
@@ -735,6 +772,7 @@ _STORE = [
         write("z2", "a", "\x03", yield_time_ms=3000),
         Act("clean"),
         timed=False,
+        busy=True,
     ),
     case(
         "store.exited-but-recent",
@@ -747,6 +785,7 @@ _STORE = [
         write("z2", "b"),
         Act("clean"),
         timed=False,
+        busy=True,
     ),
     case(
         "store.list",
@@ -838,7 +877,7 @@ _EVENTS = [
         "events.cut-at-8192",
         run("c1", "sleep 0.6; head -c 30000 /dev/zero | tr '\\0' x", yield_time_ms=5000),
         events=True,
-        note="the sizes of the deltas depend on how the pipe is read",
+        deltas="longest",
     ),
     case(
         "events.cut-between-characters",
@@ -849,7 +888,7 @@ _EVENTS = [
             yield_time_ms=6000,
         ),
         events=True,
-        sizes=True,
+        deltas="sizes",
     ),
     case(
         "events.interactions",
@@ -889,11 +928,15 @@ _EVENTS = [
         "events.10000-deltas",
         run(
             "c1",
-            "sleep 0.5; i=0; while [ $i -lt 10400 ]; do echo $i; i=$((i+1)); done",
-            yield_time_ms=20_000,
+            "sleep 0.5; exec 3<> <(:); i=0;"
+            " while [ $i -lt 11000 ]; do echo $i; i=$((i+1)); read -t 0.0005 -u 3; done",
+            yield_time_ms=30_000,
+            max_output_tokens=20,
         ),
+        events=True,
+        deltas="count",
         timed=False,
-        loose=True,
+        busy=True,
     ),
 ]
 

@@ -206,14 +206,21 @@ class Events:
         """The commands whose end has not come."""
         return [item for item, row in self.items.items() if "end" not in row]
 
-    def rows(self, *, sizes: bool) -> Row:
+    def rows(self) -> Row:
         """Return the events by command; deltas are joined."""
         rows = {}
         for item, row in sorted(self.items.items()):
             deltas = row.get("deltas", [])
+            sizes = [len(delta.encode()) for delta in deltas]
+            match self.place.case.deltas:
+                case "count":
+                    rows[item] = {**row, "deltas": "", "count": len(deltas)}
+                    continue
+                case "sizes":
+                    row = {**row, "sizes": sizes}
+                case "longest":
+                    row = {**row, "longest": max(sizes, default=0)}
             rows[item] = {**row, "deltas": pack(self.place.hide("".join(deltas)))}
-            if sizes:
-                rows[item]["sizes"] = [len(delta.encode()) for delta in deltas]
         return rows
 
     def _item(self, item: str, event: str) -> Row:

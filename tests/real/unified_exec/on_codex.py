@@ -411,7 +411,7 @@ class _Run:
         if self._acts:
             row["acts"] = self._acts
         if case.events:
-            row["events"] = self._events.rows(sizes=case.sizes)
+            row["events"] = self._events.rows()
         if case.wire:
             assert self._tap is not None
             row["wire"] = [

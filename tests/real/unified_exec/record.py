@@ -41,7 +41,7 @@ def save(rows: dict[str, Row]) -> None:
 async def record(case: Case, mode: Mode, times: int) -> tuple[Row | None, str]:
     """Return the row that every run agreed on, or None and what differed."""
     # Cases that only wait are cheap to play side by side.
-    at_once = asyncio.Semaphore(times if _mostly_waits(case) else 1)
+    at_once = asyncio.Semaphore(1 if case.busy else times)
 
     async def once() -> Row:
         async with at_once:
@@ -59,11 +59,6 @@ async def record(case: Case, mode: Mode, times: int) -> tuple[Row | None, str]:
         if found != rows[0]:
             return None, difference(rows[0], found)
     return rows[0], ""
-
-
-def _mostly_waits(case: Case) -> bool:
-    """Return True for a case of few commands."""
-    return len(case.calls()) < 10 and not case.name.startswith(("buffers", "text"))
 
 
 def difference(first: object, second: object, where: str = "") -> str:

@@ -80,14 +80,16 @@ class Case:
     sandbox: str = "danger-full-access"
     events: bool = False
     """Keep the events of each command."""
-    sizes: bool = False
-    """Keep the size of each delta too."""
+    deltas: Literal["text", "sizes", "count", "longest"] = "text"
+    """What is kept of live output besides its text; its text is not kept with `count`."""
     wire: bool = False
     """Keep what is sent to the server."""
     schemas: bool = False
     """Keep the parameters of the tools as the model is told them."""
     timed: bool = True
     """Keep the class of each wall time."""
+    busy: bool = False
+    """It needs the processor: play nothing beside it."""
     loose: bool = False
     """Do not tell an end within the first 150 ms from one soon after."""
     note: str = ""
@@ -96,6 +98,17 @@ class Case:
     def calls(self) -> list[Call]:
         """Return every call in the order of the steps."""
         return [call for step in self.steps if isinstance(step, Calls) for call in step.calls]
+
+    def wait(self) -> float:
+        """Return about how many seconds it takes, to begin with the longest."""
+        return sum(
+            max((longest_wait(call, self.longest_poll()) or 0.0 for call in step.calls), default=0)
+            if isinstance(step, Calls)
+            else 0.0
+            if isinstance(step, Act)
+            else step
+            for step in self.steps
+        )
 
     def longest_poll(self) -> int:
         """Return the longest wait of a poll, in milliseconds."""
