@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -106,6 +107,10 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--new", action="store_true", help="only cases without a row")
     options = parser.parse_args()
+    # Commands on pipes inherit ignored signals: as a job in the background of a shell, this
+    # would have SIGINT ignored by all of them.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     rows = load()
     wanted: list[tuple[Case, Mode]] = [
         (case, mode)
