@@ -87,6 +87,7 @@ def _options(case: Case) -> Options:
         allow_login_shell=settings.get("allow_login_shell", True),
         longest_poll=settings.get("background_terminal_max_timeout", 300_000) / 1000,
         model_policy=model_policy(settings),
+        sandbox=None if case.sandbox == "danger-full-access" else case.sandbox,
     )
 
 
