@@ -570,16 +570,16 @@ _WAITING = [
     case(
         "waiting.pause-hides-the-exit",
         together(
-            run("c1", "echo a; sleep 1; echo b; exit 3", yield_time_ms=20_000),
-            meanwhile=[Act("pause", after=0.5), Act("resume", after=2.5)],
+            run("c1", "echo a; sleep 1; echo b; exit 3", yield_time_ms=2000),
+            meanwhile=[Act("pause", after=0.5), Act("resume", after=4.0)],
         ),
     ),
     case(
         "waiting.pause-poll",
         run("c1", "sleep 1; echo b; exit 3", yield_time_ms=250),
         together(
-            write("c2", "c1", yield_time_ms=20_000),
-            meanwhile=[Act("pause", after=0.2), Act("resume", after=2.2)],
+            write("c2", "c1", yield_time_ms=5000),
+            meanwhile=[Act("pause", after=0.2), Act("resume", after=7.0)],
         ),
     ),
     case(
@@ -718,7 +718,7 @@ _TEXT = [
         loose=True,
         timed=False,
         events=True,
-        deltas="count",
+        deltas="none",
         busy=True,
     ),
 ]
@@ -746,6 +746,7 @@ _STORE = [
         timed=False,
         modes=EVERYWHERE,
         events=True,
+        events_of=("a",),
         busy=True,
     ),
     case(

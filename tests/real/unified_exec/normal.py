@@ -209,10 +209,16 @@ class Events:
     def rows(self) -> Row:
         """Return the events by command; deltas are joined."""
         rows = {}
+        case = self.place.case
         for item, row in sorted(self.items.items()):
+            if case.events_of and item not in case.events_of:
+                continue
             deltas = row.get("deltas", [])
             sizes = [len(delta.encode()) for delta in deltas]
-            match self.place.case.deltas:
+            match case.deltas:
+                case "none":
+                    rows[item] = {**row, "deltas": ""}
+                    continue
                 case "count":
                     rows[item] = {**row, "deltas": "", "count": len(deltas)}
                     continue

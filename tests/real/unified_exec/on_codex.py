@@ -396,7 +396,6 @@ class _Run:
             "session": self._place.label(entry["processId"]),
             "command": self._place.hide(entry["command"]),
             "cwd": self._place.hide(entry["cwd"]),
-            "pid known": entry["osPid"] is not None,
         }
 
     def row(self) -> Row:

@@ -177,7 +177,6 @@ class _Run:
                         "session": self._place.label(session.session_id),
                         "command": self._place.hide(session.command),
                         "cwd": self._place.hide(session.cwd),
-                        "pid known": session.pid is not None,
                     }
                     for session in self._tools.sessions()
                 ]

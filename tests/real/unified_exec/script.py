@@ -80,7 +80,9 @@ class Case:
     sandbox: str = "danger-full-access"
     events: bool = False
     """Keep the events of each command."""
-    deltas: Literal["text", "sizes", "count", "longest"] = "text"
+    events_of: tuple[str, ...] = ()
+    """Keep the events of these commands only."""
+    deltas: Literal["text", "none", "sizes", "count", "longest"] = "text"
     """What is kept of live output besides its text; its text is not kept with `count`."""
     wire: bool = False
     """Keep what is sent to the server."""
