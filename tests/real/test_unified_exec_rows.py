@@ -294,7 +294,7 @@ def played(
         yield rows
 
 
-@pytest.mark.parametrize("row", _parameters())
+@pytest.mark.parametrize("row", list(_parameters()))
 def test_ours_is_the_same(row: str, played: Played) -> None:
     found = asyncio.run(played.differences(row))
     assert not found, "\n".join(found)
