@@ -284,7 +284,7 @@ def played(
     home.mkdir()
     for name, content in HOME_FILES.items():
         (home / name).write_text(content)
-    variables = base_environment(home)
+    variables = {**base_environment(home), "CODEX_HOME": str(root / "codex")}
     with (
         mock.patch.dict(os.environ, variables, clear=True),
         serving("--listen", "ws://127.0.0.1:0", cwd=root) as server,

@@ -821,7 +821,6 @@ _STORE = [
         ),
         write("z", "a"),
         events=True,
-        modes=EVERYWHERE,
     ),
     case(
         "store.terminate-poll",
@@ -832,7 +831,6 @@ _STORE = [
         ),
         write("z", "a"),
         events=True,
-        modes=EVERYWHERE,
     ),
     case(
         "store.clean",
@@ -843,6 +841,7 @@ _STORE = [
         write("z1", "a"),
         write("z2", "b", "x\n"),
         events=True,
+        events_of=("a",),
         modes=EVERYWHERE,
     ),
     case(
@@ -853,7 +852,6 @@ _STORE = [
         ),
         write("z", "a"),
         events=True,
-        modes=EVERYWHERE,
     ),
 ]
 

@@ -235,6 +235,15 @@ class Events:
         return row
 
 
+def listing(sessions: list[Row]) -> Row:
+    """Return a list of sessions by their calls: their numbers, and so their order, are random."""
+    numbers = [session.pop("session") for session in sessions]
+    return {
+        "list": sorted(sessions, key=lambda session: str(session["item"])),
+        "by number": numbers == sorted(numbers),
+    }
+
+
 def pack(text: str) -> str | Row:
     """Return a text, or a compressed form of a long one that shows its ends."""
     if len(text) <= _LONG:

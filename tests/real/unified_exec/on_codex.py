@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.real.codex import codex
 from tests.real.model import GOODBYE, Item, Model, playing
-from tests.real.unified_exec.normal import Events, Place, Row
+from tests.real.unified_exec.normal import Events, Place, Row, listing
 from tests.real.unified_exec.script import Act, Call, Calls, Case, Mode, argument_text
 from tests.real.unified_exec.wiretap import Wiretap, tapped
 
@@ -368,7 +368,7 @@ class _Run:
         match act.name:
             case "list":
                 found = await self._app.call("thread/backgroundTerminals/list", thread)
-                self._acts.append({"list": [self._listed(entry) for entry in found["data"]]})
+                self._acts.append(listing([self._listed(entry) for entry in found["data"]]))
             case "terminate":
                 number = self._place.sessions.get(act.target, act.target)
                 asked = {**thread, "processId": str(number)}
@@ -393,7 +393,7 @@ class _Run:
     def _listed(self, entry: dict[str, Any]) -> Row:
         return {
             "item": entry["itemId"],
-            "session": self._place.label(entry["processId"]),
+            "session": int(entry["processId"]),
             "command": self._place.hide(entry["command"]),
             "cwd": self._place.hide(entry["cwd"]),
         }

@@ -17,7 +17,7 @@ from holdfast.unified_exec.events import (
 )
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.tools import UnifiedExec
-from tests.real.unified_exec.normal import Events, Place, Row
+from tests.real.unified_exec.normal import Events, Place, Row, listing
 from tests.real.unified_exec.script import Act, Call, Calls, Case, Mode, argument_text
 from tests.real.unified_exec.settings import model_policy
 from tests.real.unified_exec.wiretap import Wiretap, tapped
@@ -174,13 +174,13 @@ class _Run:
                 listed = [
                     {
                         "item": session.call_id,
-                        "session": self._place.label(session.session_id),
+                        "session": session.session_id,
                         "command": self._place.hide(session.command),
                         "cwd": self._place.hide(session.cwd),
                     }
                     for session in self._tools.sessions()
                 ]
-                self._acts.append({"list": listed})
+                self._acts.append(listing(listed))
             case "terminate":
                 number = self._place.sessions.get(act.target)
                 done = self._tools.terminate(int(act.target) if number is None else number)
