@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 
 from tests.e2e.wire import serving
+from tests.real.codex import codex_serving
 from tests.real.unified_exec import record
 from tests.real.unified_exec.cases import CASES
 from tests.real.unified_exec.compare import differences
@@ -27,6 +28,9 @@ RECORDED = record.load()
 
 ON_PURPOSE: dict[str, str] = {}
 """Rows in which ours is better, with the reason; `docs/compatibility.md` lists them by name."""
+
+NOT_ON_CODEX: dict[str, str] = {}
+"""Rows that need a Holdfast server to be the same, with the reason."""
 
 SIDE_BY_SIDE = 12
 
@@ -213,8 +217,9 @@ def _parameters() -> Iterator[object]:
 class Played:
     """The rows of the library, played together."""
 
-    def __init__(self, root: Path, server: str) -> None:
+    def __init__(self, root: Path, home: Path, server: str) -> None:
         self._root = root
+        self._home = home
         self._server = server
         self._rows: dict[str, Row | Exception] = {}
         self._runs = 0
@@ -244,7 +249,7 @@ class Played:
                 case,
                 mode,  # type: ignore[arg-type] # part of the row's name
                 workspace=workspace,
-                home=self._root / "home",
+                home=self._home,
                 server=self._server,
             )
         except Exception as error:  # noqa: BLE001 - told by the test of this row
@@ -267,36 +272,61 @@ class Played:
         return differences(RECORDED[name], ours)
 
 
-@pytest.fixture(scope="module")
-def played(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Played]:
-    """Play what the selected tests need, against a Holdfast server where one is needed."""
-    names = {
-        item.callspec.params["row"]
+def _play(request: pytest.FixtureRequest, test: str, root: Path, home: Path, server: str) -> Played:
+    """Play the rows that the selected ones of a test need."""
+    selected = [
+        item
         for item in request.session.items
-        if isinstance(item, pytest.Function)
-        and item.getparent(pytest.Module) is request.node
-        and hasattr(item, "callspec")
-    }
-    root = tmp_path_factory.mktemp("rows")
-    home = root / "home"
-    home.mkdir()
+        if isinstance(item, pytest.Function) and item.originalname == test
+    ]
+    rows = Played(root, home, server)
+    asyncio.run(rows.play(sorted({item.callspec.params["row"] for item in selected})))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home for commands; the variables of this process are those of the recorded runs."""
+    home = tmp_path_factory.mktemp("home")
     for name, content in HOME_FILES.items():
         (home / name).write_text(content)
-    variables = {**base_environment(home), "CODEX_HOME": str(root / "codex")}
-    with (
-        mock.patch.dict(os.environ, variables, clear=True),
-        serving("--listen", "ws://127.0.0.1:0", cwd=root) as server,
-    ):
-        rows = Played(root, server.url)
-        asyncio.run(rows.play(sorted(names)))
-        yield rows
+    variables = {**base_environment(home), "CODEX_HOME": str(home / "codex")}
+    with mock.patch.dict(os.environ, variables, clear=True):
+        yield home
+
+
+@pytest.fixture(scope="module")
+def played(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, home: Path
+) -> Iterator[Played]:
+    """Rows of the library, on this machine and on a Holdfast server."""
+    root = tmp_path_factory.mktemp("rows")
+    with serving("--listen", "ws://127.0.0.1:0", cwd=root) as server:
+        yield _play(request, "test_ours_is_the_same", root, home, server.url)
+
+
+@pytest.fixture(scope="module")
+def played_on_codex(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, home: Path
+) -> Iterator[Played]:
+    """Rows of the library on a real Codex server."""
+    root = tmp_path_factory.mktemp("rows")
+    with codex_serving(home / "codex") as url:
+        yield _play(request, "test_ours_is_the_same_on_a_codex_server", root, home, url)
 
 
 @pytest.mark.parametrize("row", list(_parameters()))
 def test_ours_is_the_same(row: str, played: Played) -> None:
     found = asyncio.run(played.differences(row))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "row", [name for name in RECORDED if name.endswith("@remote") and name not in NOT_ON_CODEX]
+)
+def test_ours_is_the_same_on_a_codex_server(row: str, played_on_codex: Played) -> None:
+    found = asyncio.run(played_on_codex.differences(row))
     assert not found, "\n".join(found)
 
 

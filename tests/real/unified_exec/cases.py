@@ -812,7 +812,12 @@ _STORE = [
         events=True,
         modes=EVERYWHERE,
     ),
-    case("store.terminate-no-number", run("a", "true"), Act("terminate", "abc")),
+    case(
+        "store.terminate-no-number",
+        run("a", "true"),
+        Act("terminate", "abc"),
+        note="the library takes numbers only",
+    ),
     case(
         "store.terminate-first-call",
         together(
@@ -852,6 +857,7 @@ _STORE = [
         ),
         write("z", "a"),
         events=True,
+        modes=EVERYWHERE,
     ),
 ]
 

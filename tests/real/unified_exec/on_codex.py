@@ -373,7 +373,8 @@ class _Run:
                 number = self._place.sessions.get(act.target, act.target)
                 asked = {**thread, "processId": str(number)}
                 done = await self._app.ask("thread/backgroundTerminals/terminate", asked)
-                self._acts.append({"terminate": act.target, "answer": done.get("result", done)})
+                answer = done.get("result", done.get("error"))
+                self._acts.append({"terminate": act.target, "answer": answer})
             case "clean":
                 done = await self._app.call("thread/backgroundTerminals/clean", thread)
                 self._acts.append({"clean": done})
