@@ -28,6 +28,8 @@ _ABORTED = re.compile(
 _PROCESS = re.compile(r"((?:process id|process_id:) )(\d+)")
 _COLUMN = re.compile(r"( at line \d+ column )(\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_SERVER = re.compile(r"ws://127\.0\.0\.1:\d+")
+_SHELL = re.compile(r"/usr/bin/(bash|sh|zsh)\b")
 _LONG = 1500
 
 Row = dict[str, Any]
@@ -66,7 +68,8 @@ class Place:
                 *self.more.items(),
             ):
                 value = value.replace(folder, name)
-            return re.sub(r"/usr/bin/(bash|sh|zsh)\b", r"/bin/\1", value)
+            value = _SERVER.sub("<SERVER>", value)
+            return _SHELL.sub(r"/bin/\1", value)
         if isinstance(value, list):
             return [self.hide(item) for item in value]
         if isinstance(value, dict):
