@@ -33,6 +33,11 @@ class OwnedTasks:
         if not task.cancelled() and task.exception() is not None:
             logger.error("a background task failed", exc_info=task.exception())
 
+    async def join(self) -> None:
+        """Wait for the end of all that run, also of those that are started meanwhile."""
+        while tasks := [task for task in self._tasks if task is not asyncio.current_task()]:
+            await asyncio.wait(tasks)
+
     async def aclose(self) -> None:
         """Cancel what still runs and wait for its end."""
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]

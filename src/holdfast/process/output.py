@@ -162,6 +162,11 @@ class OutputLog:
         """How much output is kept at the moment."""
         return self._retained
 
+    @property
+    def has_pinned_output(self) -> bool:
+        """True if its owner has pinned entries: they may not have arrived yet."""
+        return self._pinned_after is not None and self._pinned_after < self.next_seq - 1
+
     def read(self, after_seq: int = 0, max_bytes: int | None = None) -> ReadResponse:
         """The retained chunks after a number, and the state beside them."""
         at = bisect_right(self._chunks, after_seq, lo=self._first, key=_seq)

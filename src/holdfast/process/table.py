@@ -70,6 +70,9 @@ __all__ = ["RETENTION", "LocalProcesses", "MakeLog", "SlowStart"]
 
 logger = logging.getLogger(__name__)
 
+RESUMED_TIME = 5.0
+"""Seconds after a resume in which nothing is forgotten that the client may not have."""
+
 RETENTION = 30.0
 """Seconds a closed process can still be read, and its id is not free."""
 
@@ -143,7 +146,9 @@ class LocalProcesses:
         # Closed processes and when to forget them, the oldest first; one timer serves all.
         self._closed: deque[tuple[float, LocalProcess]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._forgetting = True
+        # When the forgetting was paused, and when it went on for the last time.
+        self._paused_at: float | None = None
+        self._resumed_at = -RESUMED_TIME
         # Starts that have to wait for something before the process is there, as long
         # as somebody holds them: one that is dropped before it runs frees its id.
         self._starting: WeakValueDictionary[str, SlowStart] = WeakValueDictionary()
@@ -434,31 +439,43 @@ class LocalProcesses:
     def _process_closed(self, process: LocalProcess) -> None:
         self._observers.closed(process)
         self._closed.append((self._loop.time() + self._retention, process))
-        if self._timer is None and self._forgetting:
+        if self._timer is None and self._paused_at is None:
             self._timer = self._loop.call_later(self._retention, self._forget_old)
 
     def pause_forgetting(self) -> None:
         """Keep closed processes until `resume_forgetting`: nobody can ask for them now."""
-        self._forgetting = False
+        if self._paused_at is None:
+            self._paused_at = self._loop.time()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def resume_forgetting(self) -> None:
-        """Keep closed processes for the usual time from now on."""
-        if not self._forgetting:
-            self._forgetting = True
-            due = self._loop.time() + self._retention
-            self._closed = deque((due, process) for _, process in self._closed)
-            if self._closed:
-                self._timer = self._loop.call_at(due, self._forget_old)
+        """
+        Let the time of closed processes go on where it stood.
+
+        It does not begin anew: a client whose connection breaks again and again would keep
+        all that ever ended. Whatever it has not acknowledged stays for a moment longer.
+        """
+        if self._paused_at is None:
+            return
+        now = self._loop.time()
+        pause = now - self._paused_at
+        self._paused_at = None
+        self._resumed_at = now
+        self._closed = deque((due + pause, process) for due, process in self._closed)
+        if self._closed:
+            self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
 
     def _forget_old(self) -> None:
         self._timer = None
         now = self._loop.time()
+        protected_until = self._resumed_at + min(RESUMED_TIME, self._retention)
         while self._closed and self._closed[0][0] <= now:
             _, process = self._closed.popleft()
-            if self._processes.get(process.process_id) is process:
+            if now < protected_until and process.log.has_pinned_output:
+                self._closed.append((protected_until, process))
+            elif self._processes.get(process.process_id) is process:
                 del self._processes[process.process_id]
                 self._observers.forgotten(process)
         if self._closed:

@@ -1,6 +1,7 @@
 """For tests of programs that use Holdfast: stand-ins that do what they are told."""
 
 from holdfast.testing.backend import FakeBackend, Program
+from holdfast.testing.environment import FakeEnvironment
 from holdfast.testing.line import FakeLine
 from holdfast.testing.process import CODEX, HOLDFAST, Asked, FakeChild, FakeProcess, Termination
 from holdfast.testing.scripted import ScriptedPeer, ScriptedServer
@@ -12,6 +13,7 @@ __all__ = [
     "Asked",
     "FakeBackend",
     "FakeChild",
+    "FakeEnvironment",
     "FakeLine",
     "FakeProcess",
     "Program",

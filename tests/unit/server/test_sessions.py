@@ -379,3 +379,29 @@ async def test_nothing_is_kept_of_a_process_that_is_forgotten() -> None:
     assert [log() for log in logs] == [None, None, None]
     session.acknowledge("0", 1)  # late, and harmless
     await sessions.end_all(Reason.SERVER_STOPPING, grace=LIMIT)
+
+
+@pytest.mark.virtual_time
+async def test_a_connection_that_breaks_again_and_again_does_not_keep_what_has_ended() -> None:
+    sessions = Sessions(lambda: LocalProcesses(retention=30.0))
+    session = sessions.open(Owner(acknowledges=True))
+    seen, unseen = (
+        launch(session.processes, shell("echo hi", process_id=name)) for name in ("seen", "unseen")
+    )
+    while not (seen.log.closed and unseen.log.closed):  # noqa: ASYNC110 - see below
+        await asyncio.sleep(0)  # without a timer: this clock would jump to it
+    session.acknowledge("seen", seen.log.next_seq - 1)
+    for _ in range(29):
+        sessions.detach(session)
+        await asyncio.sleep(20)  # without a connection nothing is forgotten
+        sessions.resume(session.id, Owner(acknowledges=True))
+        await asyncio.sleep(1)
+    assert {process.process_id for process in session.processes} == {"seen", "unseen"}
+    sessions.detach(session)
+    sessions.resume(session.id, Owner(acknowledges=True))
+    await asyncio.sleep(2)
+    # What was not acknowledged stays for a moment after a resume.
+    assert [process.process_id for process in session.processes] == ["unseen"]
+    await asyncio.sleep(4)
+    assert len(session.processes) == 0
+    await sessions.end_all(Reason.SERVER_STOPPING, grace=LIMIT)

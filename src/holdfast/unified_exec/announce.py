@@ -1,0 +1,146 @@
+"""Tells listeners about one command: that it began, what it writes, how it ended (spec 12)."""
+
+from holdfast.collect.head_tail import Captured
+from holdfast.events import Gap
+from holdfast.unified_exec.deltas import DeltaCutter
+from holdfast.unified_exec.events import (
+    CommandBegan,
+    CommandEnded,
+    InputSent,
+    Listeners,
+    OutputDelta,
+    OutputMissing,
+)
+from holdfast.unified_exec.hooks import StartRequest
+from holdfast.unified_exec.session import UNKNOWN_EXIT, Session
+from holdfast.unified_exec.start import native_path
+
+__all__ = ["Announcer", "announce_failed_start"]
+
+
+class Announcer:
+    """
+    The news of one session, each told in its order and once.
+
+    It is a consumer of the session's output. What comes before `begin` is not told live,
+    as in the original; the end carries everything.
+    """
+
+    def __init__(self, listeners: Listeners, session: Session) -> None:
+        self._listeners = listeners
+        self._session = session
+        # None before the begin was told, and after the end was.
+        self._deltas: DeltaCutter | None = None
+        self._began = False
+        self._ended = False
+        self.pruned = False
+        """True if it is killed to make room for another one."""
+        self.output_lost = False
+        """True if output was lost since somebody has set this to False."""
+
+    def begin(self) -> None:
+        """Tell that the command runs; live output is told from here on."""
+        session = self._session
+        self._began = True
+        self._deltas = DeltaCutter()
+        self._listeners.tell(
+            CommandBegan(
+                call_id=session.call_id,
+                session_id=session.session_id,
+                command=session.argv,
+                script=session.script,
+                cwd=session.cwd,
+                environment_id=session.environment_id,
+                tty=session.tty,
+            )
+        )
+
+    def input_sent(self, stdin: str) -> None:
+        """Tell that a `write_stdin` is over."""
+        session = self._session
+        self._listeners.tell(
+            InputSent(call_id=session.call_id, session_id=session.session_id, stdin=stdin)
+        )
+
+    def end(self) -> None:
+        """Tell the end of a command that is settled; does nothing before, or a second time."""
+        session = self._session
+        if self._ended or not self._began or not session.settled.is_set():
+            return
+        self._ended = True
+        if self._deltas is not None and self._listeners.want_deltas:
+            self._tell_deltas(self._deltas.finish())
+        self._deltas = None
+        if not self._listeners.any:
+            return  # the transcript need not be put together for nobody
+        assert session.ended_at is not None  # it is settled
+        exit_code = session.exit_code
+        self._listeners.tell(
+            CommandEnded(
+                call_id=session.call_id,
+                session_id=session.session_id,
+                exit_code=UNKNOWN_EXIT if exit_code is None else exit_code,
+                output=session.transcript,
+                duration=session.ended_at - session.started,
+                verdict=session.verdict,
+                failure=session.failure,
+                pruned=self.pruned,
+            )
+        )
+
+    # -- called by the reader of the session
+
+    def output(self, seq: int, data: bytes) -> None:
+        """Tell live output."""
+        if self._deltas is not None and self._listeners.want_deltas:
+            self._tell_deltas(self._deltas.feed(data))
+
+    def gap(self, gap: Gap) -> None:
+        """Tell that output is lost."""
+        self.output_lost = True
+        session = self._session
+        self._listeners.tell(
+            OutputMissing(
+                call_id=session.call_id,
+                session_id=session.session_id,
+                first_seq=gap.first_seq,
+                last_seq=gap.last_seq,
+            )
+        )
+
+    def settled(self) -> None:
+        """Tell the end of a command that nobody waits on; a call that does tells it itself."""
+        if not self._session.lock.locked():
+            self.end()
+
+    def _tell_deltas(self, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            self._listeners.tell(OutputDelta(call_id=self._session.call_id, data=piece))
+
+
+def announce_failed_start(
+    listeners: Listeners, request: StartRequest, failure: str, duration: float
+) -> None:
+    """Tell of a command that could not be started as one that began and ended."""
+    listeners.tell(
+        CommandBegan(
+            call_id=request.call_id,
+            session_id=None,
+            command=request.argv,
+            script=request.script,
+            cwd=native_path(request.cwd),
+            environment_id=request.environment_id,
+            tty=request.tty,
+        )
+    )
+    listeners.tell(
+        CommandEnded(
+            call_id=request.call_id,
+            session_id=None,
+            exit_code=UNKNOWN_EXIT,
+            output=Captured(),
+            duration=duration,
+            verdict=None,
+            failure=failure,
+        )
+    )

@@ -1,0 +1,317 @@
+"""
+Decodes the arguments of the tools, as the model wrote them (unified-exec spec 3).
+
+The original decodes in steps and acts between them: an unknown environment hides a wrong
+`workdir`, an unknown session hides everything but its number. So each step is a method of
+`Arguments`, called in this order: `environment_id`, `workdir`, `exec_command`, or
+`session_id`, `write_stdin`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from holdfast.errors import HoldfastError
+from holdfast.unified_exec.json_reader import JsonReader, Read, Unplaced
+from holdfast.unified_exec.json_scanner import Fault
+from holdfast.unified_exec.requested_permissions import (
+    RequestedPermissions,
+    read_requested_permissions,
+)
+
+__all__ = [
+    "EXEC_YIELD_MS",
+    "WRITE_YIELD_MS",
+    "ArgumentError",
+    "Arguments",
+    "ExecArguments",
+    "ReadArguments",
+    "SandboxPermissions",
+    "WaitForArguments",
+    "WriteArguments",
+]
+
+SandboxPermissions = Literal["use_default", "require_escalated", "with_additional_permissions"]
+
+_SANDBOX_PERMISSIONS = ("use_default", "require_escalated", "with_additional_permissions")
+
+_I32 = (-(2**31), 2**31 - 1)
+_U64 = (0, 2**64 - 1)
+_LINES = (1, 2**31 - 1)
+
+EXEC_YIELD_MS = 10_000
+"""How long `exec_command` waits unless the model says."""
+
+WRITE_YIELD_MS = 250
+"""How long `write_stdin` waits unless the model says."""
+
+_JUSTIFICATION_ALONE = (
+    "`justification` requires an explicit `sandbox_permissions`; use"
+    ' `sandbox_permissions: "require_escalated"` for unsandboxed execution, or omit'
+    " `justification`."
+)
+
+
+class ArgumentError(HoldfastError):
+    """The arguments of a tool cannot be used; the text is what the model reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitForArguments:
+    """What ends the wait of a call early, whichever comes first. At least one is set."""
+
+    pattern: str | None = None
+    """A regular expression that is looked for in the output."""
+    quiet_ms: int | None = None
+    """Milliseconds without output."""
+    port: int | None = None
+    """A TCP port that somebody listens on."""
+    input: bool = False
+    """The command waits for input from its terminal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecArguments:
+    """The arguments of `exec_command`. None means that the model did not say."""
+
+    cmd: str
+    workdir: str | None = None
+    """As the model wrote it; an empty text counts as absent."""
+    tty: bool = False
+    yield_time_ms: int = EXEC_YIELD_MS
+    """Not clamped."""
+    max_output_tokens: int | None = None
+    shell: str | None = None
+    login: bool | None = None
+    environment_id: str | None = None
+    sandbox_permissions: SandboxPermissions | None = None
+    justification: str | None = None
+    prefix_rule: tuple[str, ...] | None = None
+    additional_permissions: RequestedPermissions | None = None
+    wait_for: WaitForArguments | None = None
+    head: int | None = None
+    tail: int | None = None
+    grep: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteArguments:
+    """The arguments of `write_stdin`. None means that the model did not say."""
+
+    session_id: int
+    chars: str = ""
+    yield_time_ms: int = WRITE_YIELD_MS
+    """Not clamped."""
+    max_output_tokens: int | None = None
+    wait_for: WaitForArguments | None = None
+    head: int | None = None
+    tail: int | None = None
+    grep: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadArguments:
+    """The arguments of `read_output`. Exactly one of the first two is set."""
+
+    call_id: str | None = None
+    session_id: int | None = None
+    from_seq: int | None = None
+    lines: tuple[int, int | None] | None = None
+    """First and last line, from 1; negative numbers count from the end."""
+    pattern: str | None = None
+
+    @property
+    def id(self) -> str | int:
+        """Which of the two it is."""
+        found = self.call_id if self.session_id is None else self.session_id
+        assert found is not None  # one of them was given
+        return found
+
+
+class Arguments:
+    """The arguments of one call. Every method raises `ArgumentError` for what is wrong."""
+
+    def __init__(self, given: str | Mapping[str, object], *, extras: bool = False) -> None:
+        """
+        Args:
+            given: The JSON text of the model, or its members. Members are encoded
+                compactly first, so that the columns in errors mean that text.
+            extras: Whether `wait_for`, `head`, `tail` and `grep` are members. Otherwise
+                they are ignored, like every member that is not known.
+
+        Raises:
+            ArgumentError: A member is nothing that JSON has.
+        """
+        if not isinstance(given, str):
+            given = _encoded(given)
+        # Half a surrogate pair is no UTF-8. Its escape is what JSON has for it.
+        self._data = given.encode("utf-8", "backslashreplace")
+        self._extras = extras
+        # What the first two steps found: the last one gives it again.
+        self._location: dict[str, str | None] = {}
+
+    # -- exec_command
+
+    def environment_id(self) -> str | None:
+        """Return the id of the environment; an empty text is an id."""
+        return self._optional_text("environment_id", required=1)
+
+    def workdir(self) -> str | None:
+        """Return the folder as the model wrote it, None for an empty text."""
+        return self._optional_text("workdir", required=0) or None
+
+    def _optional_text(self, name: str, *, required: int) -> str | None:
+        if name not in self._location:
+            reader = JsonReader(self._data)
+            fields: dict[str, Read] = {name: reader.optional(reader.string)}
+            found = _document(reader, "struct ToolEnvironmentArgs", fields, required=required)
+            self._location[name] = cast("str | None", found.get(name))
+        return self._location[name]
+
+    def exec_command(self) -> ExecArguments:
+        """Return all arguments of `exec_command`, which includes the two above."""
+        environment_id, workdir = self.environment_id(), self.workdir()
+        reader = JsonReader(self._data)
+        text = reader.optional(reader.string)
+        fields: dict[str, Read] = {
+            "cmd": reader.string,
+            "shell": text,
+            "login": reader.optional(reader.boolean),
+            "tty": reader.boolean,
+            "yield_time_ms": lambda: reader.integer("u64", *_U64),
+            "max_output_tokens": reader.optional(lambda: reader.integer("usize", *_U64)),
+            "sandbox_permissions": reader.optional(lambda: reader.variant(_SANDBOX_PERMISSIONS)),
+            "additional_permissions": reader.optional(lambda: read_requested_permissions(reader)),
+            "justification": text,
+            "prefix_rule": reader.optional(reader.strings),
+        }
+        if self._extras:
+            fields |= _extra_fields(reader)
+        found = _document(reader, "struct ExecCommandArgs", fields, required=1, needs="cmd")
+        if found.get("justification") is not None and found.get("sandbox_permissions") is None:
+            raise ArgumentError(_JUSTIFICATION_ALONE)
+        return ExecArguments(
+            **found,  # type: ignore[arg-type]  # each member was read with its type
+            workdir=workdir,
+            environment_id=environment_id,
+        )
+
+    # -- write_stdin
+
+    def session_id(self) -> int:
+        """Return the number of the session; nothing else is decoded yet."""
+        reader = JsonReader(self._data)
+        fields: dict[str, Read] = {"session_id": lambda: reader.integer("i32", *_I32)}
+        found = _document(
+            reader, "struct TerminalSessionArgs", fields, required=1, needs="session_id"
+        )
+        return cast("int", found["session_id"])
+
+    def write_stdin(self) -> WriteArguments:
+        """Return all arguments of `write_stdin`, once the session is known to exist."""
+        reader = JsonReader(self._data)
+        fields: dict[str, Read] = {
+            "session_id": lambda: reader.integer("i32", *_I32),
+            "chars": reader.string,
+            "yield_time_ms": lambda: reader.integer("u64", *_U64),
+            "max_output_tokens": reader.optional(lambda: reader.integer("usize", *_U64)),
+        }
+        if self._extras:
+            fields |= _extra_fields(reader)
+        found = _document(reader, "struct WriteStdinArgs", fields, required=1, needs="session_id")
+        return WriteArguments(**found)  # type: ignore[arg-type]  # each was read with its type
+
+    # -- read_output
+
+    def read_output(self) -> ReadArguments:
+        """Return the arguments of `read_output`, a tool that the original does not have."""
+        reader = JsonReader(self._data)
+        read: dict[str, Read] = {
+            "call_id": reader.string,
+            "session_id": lambda: reader.integer("i32", *_I32),
+            "from_seq": lambda: reader.integer("a sequence number from 1", 1, _U64[1]),
+            "lines": lambda: _line_range(reader),
+            "pattern": reader.string,
+        }
+        fields = {name: reader.optional(_named(name, one)) for name, one in read.items()}
+        found = _document(reader, "an object", fields, required=len(fields))
+        wanted = ReadArguments(**found)  # type: ignore[arg-type]  # each was read with its type
+        if (wanted.call_id is None) == (wanted.session_id is None):
+            raise ArgumentError("give either `call_id` or `session_id`")
+        if wanted.from_seq is not None and wanted.lines is not None:
+            raise ArgumentError("give either `from_seq` or `lines`")
+        return wanted
+
+
+def _document(
+    reader: JsonReader,
+    name: str,
+    fields: Mapping[str, Read],
+    *,
+    required: int,
+    needs: str | None = None,
+) -> dict[str, object]:
+    try:
+        return reader.document(name, fields, required=required, needs=needs)
+    except Fault as fault:
+        raise ArgumentError(f"failed to parse function arguments: {fault.text}") from None
+
+
+def _encoded(members: Mapping[str, object]) -> str:
+    try:
+        return json.dumps(dict(members), ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"failed to parse function arguments: {error}") from None
+
+
+# -- what the original does not have
+
+
+def _extra_fields(reader: JsonReader) -> dict[str, Read]:
+    lines = "a number of lines from 1"
+    read = {
+        "wait_for": lambda: _wait_for(reader),
+        "head": lambda: reader.integer(lines, *_LINES),
+        "tail": lambda: reader.integer(lines, *_LINES),
+        "grep": reader.string,
+    }
+    return {name: reader.optional(_named(name, one)) for name, one in read.items()}
+
+
+def _wait_for(reader: JsonReader) -> WaitForArguments:
+    found = reader.strict_object(
+        {
+            "pattern": reader.optional(_named("pattern", reader.string)),
+            "quiet_ms": reader.optional(
+                _named("quiet_ms", lambda: reader.integer("milliseconds from 1", 1, _U64[1]))
+            ),
+            "port": reader.optional(
+                _named("port", lambda: reader.integer("a port from 1 to 65535", 1, 65535))
+            ),
+            "input": _named("input", reader.boolean),
+        }
+    )
+    wanted = WaitForArguments(**found)  # type: ignore[arg-type]  # each was read with its type
+    if wanted == WaitForArguments():
+        raise Unplaced("`wait_for`: needs one of `pattern`, `quiet_ms`, `port`, `input`")
+    return wanted
+
+
+def _line_range(reader: JsonReader) -> tuple[int, int | None]:
+    found = reader.integers("a line number", *_I32)
+    if not 1 <= len(found) <= 2:
+        raise Unplaced("`lines`: needs the first line, or the first and the last")
+    return found[0], found[1] if len(found) == 2 else None
+
+
+def _named(name: str, read: Read) -> Read:
+    """Return a reader whose faults begin with the name of the member."""
+
+    def read_named() -> object:
+        try:
+            return read()
+        except Fault as fault:
+            raise Fault(f"`{name}`: {fault.text}") from None
+
+    return read_named

@@ -1,0 +1,74 @@
+"""A clock for deadlines that stands still while a person is asked something (spec 8)."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["PausableClock"]
+
+
+class PausableClock:
+    """
+    Waits for events with time limits that do not run while the clock is paused.
+
+    Any number of callers may pause it at once; it runs again when the last one resumes.
+    """
+
+    def __init__(self) -> None:
+        self._pauses = 0
+        self._runs = asyncio.Event()
+        self._runs.set()
+        # Limits of the waits under way, with their deadlines by the clock of the loop.
+        self._limits: dict[asyncio.Timeout, float] = {}
+        self._paused_at = 0.0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop all time limits in the block; they go on behind it with what they had left."""
+        loop = asyncio.get_running_loop()
+        self._pauses += 1
+        if self._pauses == 1:
+            self._paused_at = loop.time()
+            self._runs.clear()
+            for limit in self._limits:
+                limit.reschedule(None)
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses:
+                length = loop.time() - self._paused_at
+                for limit in self._limits:
+                    self._limits[limit] += length
+                    limit.reschedule(self._limits[limit])
+                self._runs.set()
+
+    async def wait(self, event: asyncio.Event, limit: float) -> bool:
+        """
+        Wait until an event is set, at most `limit` seconds of running time.
+
+        An event that is set during a pause is reported after it.
+
+        Returns:
+            True if the event is set.
+        """
+        await self._runs.wait()
+        if event.is_set():
+            return True
+        if limit <= 0:
+            return False
+        timeout = asyncio.timeout(limit)
+        try:
+            async with timeout:
+                deadline = timeout.when()
+                assert deadline is not None  # it was given a limit
+                self._limits[timeout] = deadline
+                try:
+                    await event.wait()
+                    await self._runs.wait()
+                finally:
+                    del self._limits[timeout]
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+        return event.is_set()

@@ -1,0 +1,229 @@
+"""
+Events of the commands that a model runs, and who listens to them (unified-exec spec 12).
+
+Every listener has a queue of its own with a bound. A listener that does not keep up loses
+live output, never the news that a command began or ended.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Self
+
+import msgspec
+
+from holdfast.collect.head_tail import Captured
+from holdfast.events import Verdict
+
+__all__ = [
+    "CommandBegan",
+    "CommandEnded",
+    "InputSent",
+    "InputWanted",
+    "Listener",
+    "Listeners",
+    "OutputDelta",
+    "OutputMissing",
+    "ToolEvent",
+]
+
+QUEUED_DELTAS = 64
+"""Pieces of live output that wait for a listener; of more, the oldest are dropped."""
+
+QUEUED_EVENTS = 4_096
+"""Other events that wait. A listener that is so far behind is closed: it reads no more."""
+
+
+class CommandBegan(msgspec.Struct, frozen=True, kw_only=True):
+    """A command runs, or has run and is over already. Sent once, before everything else."""
+
+    call_id: str
+    """The id of the `exec_command` that started it; all its events carry it."""
+    session_id: int | None
+    """The number by which the model knows it; None if it could not be started."""
+    command: tuple[str, ...]
+    """The argv."""
+    script: str
+    """The text the model gave."""
+    cwd: str
+    environment_id: str
+    tty: bool
+
+
+class OutputDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of live output, both streams as one; the first 150 ms are not in it."""
+
+    call_id: str
+    data: bytes
+    """At most 8,192 bytes, cut between characters."""
+
+    @property
+    def text(self) -> str:
+        """The piece as text; bytes that are no UTF-8 become U+FFFD."""
+        return self.data.decode(errors="replace")
+
+
+class InputSent(msgspec.Struct, frozen=True, kw_only=True):
+    """A `write_stdin` is over: it sent input, or its command still runs."""
+
+    call_id: str
+    session_id: int
+    stdin: str
+
+
+class InputWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A command on a terminal waits for input."""
+
+    call_id: str
+    session_id: int
+    kind: str
+    """`line`, `password` or `key`."""
+
+
+class OutputMissing(msgspec.Struct, frozen=True, kw_only=True):
+    """Output of a command is lost: its server kept it no longer."""
+
+    call_id: str
+    session_id: int
+    first_seq: int
+    last_seq: int
+
+
+class CommandEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """A command is over. Sent exactly once for each `CommandBegan`."""
+
+    call_id: str
+    session_id: int | None
+    exit_code: int
+    """-1 if it was killed by the tools, could not be started, or its end is not known."""
+    output: Captured
+    """All it wrote from its first byte, up to 1 MiB: its beginning and its end."""
+    duration: float
+    """Seconds since its start."""
+    verdict: Verdict | None
+    """How it ended, where that is known."""
+    failure: str | None = None
+    """Why it could not be started, or not be followed to its end."""
+    pruned: bool = False
+    """True if it was killed because too many others were started."""
+
+    @property
+    def ok(self) -> bool:
+        """True if it ended with code 0."""
+        return self.exit_code == 0
+
+    @property
+    def text(self) -> str:
+        """The output as text, and the failure behind it if there is one."""
+        return "\n".join(filter(None, (self.output.text, self.failure)))
+
+
+ToolEvent = CommandBegan | OutputDelta | InputSent | InputWanted | OutputMissing | CommandEnded
+
+
+class Listener:
+    """
+    The events from now on, for one reader. An async iterator; close it when done.
+
+    One task may wait for the next event at a time. A wait that is cancelled loses nothing.
+    """
+
+    def __init__(self, close: Callable[["Listener"], None], *, deltas: bool) -> None:
+        self.deltas = deltas
+        """True if it wants live output."""
+        self.dropped = 0
+        """Pieces of live output that it lost because it did not keep up."""
+        self.overflowed = False
+        """True if it was closed because it was too far behind."""
+        self._close = close
+        self._queue: deque[ToolEvent] = deque()
+        self._queued_deltas = 0
+        self._more = asyncio.Event()
+        self._closed = False
+
+    def put(self, event: ToolEvent) -> None:
+        """Queue an event; the oldest live output makes room for it if need be."""
+        if self._closed:
+            return
+        if type(event) is OutputDelta:
+            if self._queued_deltas >= QUEUED_DELTAS:
+                self._drop_a_delta()
+            self._queued_deltas += 1
+        elif len(self._queue) - self._queued_deltas >= QUEUED_EVENTS:
+            self.overflowed = True
+            self.close()
+            return
+        self._queue.append(event)
+        self._more.set()
+
+    def _drop_a_delta(self) -> None:
+        for at, event in enumerate(self._queue):
+            if type(event) is OutputDelta:
+                del self._queue[at]
+                break
+        self._queued_deltas -= 1
+        self.dropped += 1
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ToolEvent:
+        while not self._queue:
+            if self._closed:
+                raise StopAsyncIteration
+            self._more.clear()
+            await self._more.wait()
+        event = self._queue.popleft()
+        if type(event) is OutputDelta:
+            self._queued_deltas -= 1
+        return event
+
+    def close(self) -> None:
+        """Take no more events; those that are queued can still be read."""
+        if not self._closed:
+            self._closed = True
+            self._more.set()
+            self._close(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Listeners:
+    """All listeners of one set of tools."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
+    @property
+    def any(self) -> bool:
+        """True if somebody listens."""
+        return bool(self._listeners)
+
+    @property
+    def want_deltas(self) -> bool:
+        """True if somebody wants live output: it need not be cut for nobody."""
+        return any(listener.deltas for listener in self._listeners)
+
+    def add(self, *, deltas: bool) -> Listener:
+        """Return a new listener."""
+        listener = Listener(self._remove, deltas=deltas)
+        self._listeners.append(listener)
+        return listener
+
+    def _remove(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    def tell(self, event: ToolEvent) -> None:
+        """Give an event to all listeners that want it; never waits."""
+        for listener in tuple(self._listeners):
+            if listener.deltas or type(event) is not OutputDelta:
+                listener.put(event)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for listener in tuple(self._listeners):
+            listener.close()

@@ -1,0 +1,94 @@
+"""
+Hooks around the commands of a model: before a start, after a denial, around its network.
+
+Approvals and network policies plug in here. The defaults allow everything and ask nobody.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.events import Verdict
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
+from holdfast.unified_exec.arguments import ExecArguments
+
+__all__ = ["Attempt", "DeniedAttempt", "Hooks", "StartRequest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """A command that is about to be started."""
+
+    call_id: str
+    session_id: int
+    environment_id: str
+    script: str
+    """The text the model gave."""
+    argv: tuple[str, ...]
+    cwd: PathUri
+    tty: bool
+    env: dict[str, str]
+    """Variables besides those it inherits."""
+    sandbox: SandboxContext | None
+    """What it may touch; None for everything."""
+    arguments: ExecArguments
+    """All that the model asked for: its reasons and the permissions it wants, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeniedAttempt:
+    """A command that ended at once, and whose sandbox seems to be the cause."""
+
+    request: StartRequest
+    verdict: Verdict
+    message: str
+    """What it wrote, or its exit code if it wrote nothing."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Attempt:
+    """One start of a command, from before its start to the end of everything about it."""
+
+    request: StartRequest
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables to add for this start only, such as those of a proxy of its own."""
+    fail: Callable[[str], None] = field(default=lambda reason: None)
+    """
+    Set by the tools once it runs: kills the command and gives a reason.
+
+    The call in progress, or the next one, fails with that text.
+    """
+
+
+class Hooks:
+    """
+    Overridden by those who decide over commands. The methods may refuse.
+
+    For every attempt that was begun, `attempt_ended` is called exactly once, however it
+    ends: exit, failed start, prune, terminate, cancel, close.
+    """
+
+    async def before_start(self, request: StartRequest) -> StartRequest:
+        """
+        Return the command as it may be started, for instance with another sandbox.
+
+        Raises:
+            CreateProcess: It may not; see `rejected_text`.
+        """
+        return request
+
+    async def after_denial(self, denied: DeniedAttempt) -> StartRequest | None:
+        """
+        Return what to start instead, under the same id, or None to report the denial.
+
+        Raises:
+            CreateProcess: Somebody was asked and said no; see `rejected_text`.
+        """
+        return None
+
+    async def attempt_begins(self, request: StartRequest) -> Attempt:
+        """Return what belongs to one start, for instance a network proxy of its own."""
+        return Attempt(request=request)
+
+    def attempt_ended(self, attempt: Attempt) -> None:
+        """Let go of what `attempt_begins` made; must not wait."""

@@ -1,0 +1,115 @@
+"""The answer to one call of a tool, and the forms in which it is shown."""
+
+from dataclasses import dataclass, field
+
+from holdfast.collect.head_tail import Captured
+from holdfast.events import Verdict
+from holdfast.unified_exec.text import answer_object, answer_text, original_token_count
+from holdfast.unified_exec.truncate import (
+    DEFAULT_MODEL_POLICY,
+    TruncationPolicy,
+    format_output,
+    used_policy,
+)
+
+__all__ = ["ExecResult", "ToolError"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecResult:
+    """Output of a command during one call, and how the command stands."""
+
+    call_id: str
+    """The id of this call."""
+    chunk_id: str
+    """Six random hexadecimal digits."""
+    wall_time: float
+    """Seconds this call has waited, without the 150 ms after a start."""
+    captured: Captured = field(repr=False)
+    """The output of this call, before it is shortened for the model."""
+    exit_code: int | None
+    """None while it runs; -1 if the tools killed it."""
+    session_id: int | None
+    """The number for `write_stdin`; None once it has ended."""
+    command: tuple[str, ...]
+    """The argv of the command."""
+    verdict: Verdict | None = None
+    """How it ended, in detail; None while it runs, or if that is not known."""
+    left_behind: bool = False
+    """True if it left processes in its group, which were ended with the report of its end."""
+    output_lost: bool = False
+    """True if output was lost since the last call: its server kept it no longer."""
+    pruned_sessions: tuple[int, ...] = ()
+    """Sessions that were ended to make room for this one."""
+    notes: tuple[str, ...] = ()
+    """Remarks that `text(notes=True)` shows to the model."""
+    max_output_tokens: int | None = None
+    """The budget that the call asked for."""
+    model_policy: TruncationPolicy = DEFAULT_MODEL_POLICY
+    """The budget of the model."""
+
+    @property
+    def raw_output(self) -> bytes:
+        """The output as bytes, with a marker where some were left out."""
+        return bytes(self.captured)
+
+    @property
+    def output(self) -> str:
+        """The output as text, shortened to the budget of the call."""
+        return format_output(self.captured, used_policy(self.max_output_tokens, self.model_policy))
+
+    @property
+    def omitted_bytes(self) -> int:
+        """Bytes of this call that are missing because the buffer holds 1 MiB."""
+        return self.captured.omitted
+
+    @property
+    def original_token_count(self) -> int:
+        """Tokens of the whole output, at four bytes each."""
+        return original_token_count(self.captured)
+
+    def text(self, *, notes: bool = False) -> str:
+        """
+        Return what the model reads.
+
+        Args:
+            notes: Also show the remarks.
+        """
+        return answer_text(
+            self.captured,
+            chunk_id=self.chunk_id,
+            wall_time=self.wall_time,
+            exit_code=self.exit_code,
+            session_id=self.session_id,
+            max_output_tokens=self.max_output_tokens,
+            model=self.model_policy,
+            notes=self.notes if notes else (),
+        )
+
+    def object(self) -> dict[str, object]:
+        """Return what code that a model writes gets instead of the text."""
+        return answer_object(
+            self.captured,
+            chunk_id=self.chunk_id,
+            wall_time=self.wall_time,
+            exit_code=self.exit_code,
+            session_id=self.session_id,
+            max_output_tokens=self.max_output_tokens,
+            model=self.model_policy,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolError:
+    """A call that failed; the model reads why, and can go on."""
+
+    call_id: str
+    """The id of this call."""
+    message: str
+    """The whole text for the model."""
+    cause: Exception = field(repr=False)
+    """The error behind it."""
+
+    def text(self, *, notes: bool = False) -> str:
+        """Return what the model reads."""
+        return self.message

@@ -1,0 +1,286 @@
+"""
+The descriptions of the tools that a model is given, in the forms of four interfaces.
+
+Names and types of the parameters are those of the original (unified-exec spec 2); the words
+are our own. `extras` adds what only Holdfast has.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Literal, TypeAlias, assert_never
+
+__all__ = ["SchemaKind", "schemas"]
+
+SchemaKind: TypeAlias = Literal["openai", "anthropic", "langchain", "mcp"]
+
+_Schema: TypeAlias = "dict[str, object]"
+
+
+def schemas(
+    kind: SchemaKind,
+    *,
+    environments: bool = False,
+    extras: bool = False,
+    shell: bool = True,
+    additional_permissions: bool = False,
+) -> list[dict[str, object]]:
+    """
+    Return the descriptions of all tools.
+
+    Args:
+        kind: `openai` for the Responses API, `anthropic` for the Messages API, `langchain`
+            for `bind_tools` (the form of chat completions), `mcp` for `tools/list`.
+        environments: Whether there are several environments to choose from.
+        extras: Whether to offer what the original does not have: `wait_for`, `head`,
+            `tail`, `grep` and the tool `read_output`.
+        shell: Whether the model may choose a shell.
+        additional_permissions: Whether a command may ask for more than its sandbox allows
+            and still run inside of it.
+
+    Raises:
+        ValueError: `kind` is none of these.
+    """
+    if kind not in ("openai", "anthropic", "langchain", "mcp"):
+        raise ValueError(
+            f"unknown kind of schema `{kind}`, expected `openai`, `anthropic`, `langchain` or `mcp`"
+        )
+    exec_command = _exec_command(
+        environments=environments, shell=shell, additional_permissions=additional_permissions
+    )
+    write_stdin = _write_stdin()
+    if extras:
+        exec_command |= _extras()
+        write_stdin |= _extras()
+    tools = [
+        _tool(kind, "exec_command", _EXEC_COMMAND, exec_command, ["cmd"], _RESULT),
+        _tool(kind, "write_stdin", _WRITE_STDIN, write_stdin, ["session_id"], _RESULT),
+    ]
+    if extras:
+        tools.append(_tool(kind, "read_output", _READ_OUTPUT, _read_output(), [], _READ_RESULT))
+    return tools
+
+
+_EXEC_COMMAND = (
+    "Run a command in a shell. Returns its output and exit code if it ends in time,"
+    " otherwise a session id to go on with."
+)
+_WRITE_STDIN = (
+    "Send input to a running session, or look for new output by sending nothing."
+    " Returns what the command has written since the last call."
+)
+_READ_OUTPUT = (
+    "Read output that was not shown, of a running session or of an ended call:"
+    " a range of lines, or the lines that match a pattern."
+)
+
+
+def _exec_command(*, environments: bool, shell: bool, additional_permissions: bool) -> _Schema:
+    permissions = ["use_default", "require_escalated"]
+    found: _Schema = {
+        "cmd": _text("Shell script to run."),
+        "justification": _text(
+            "Question for the user who has to approve the command. Only together with"
+            " `sandbox_permissions`."
+        ),
+        "login": _flag("Start the shell as a login shell. Default: true."),
+        "max_output_tokens": _MAX_OUTPUT_TOKENS,
+        "prefix_rule": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": (
+                "First words of the command, as a prefix that the user may allow for good."
+                " Use it with `require_escalated`."
+            ),
+        },
+        "tty": _flag("Give the command a terminal. Needed to send it input later. Default: false."),
+        "workdir": _text(
+            "Folder to run in, absolute or relative to the default folder."
+            " Default: the default folder."
+        ),
+        "yield_time_ms": _number(
+            "Milliseconds to wait for the end of the command. Default 10000, at least 250,"
+            " at most 30000."
+        ),
+    }
+    if environments:
+        found["environment_id"] = _text("Id of the environment to run in.")
+    if shell:
+        found["shell"] = _text("Kind of shell, such as `bash`. Default: the user's shell.")
+    if additional_permissions:
+        permissions.append("with_additional_permissions")
+        found["additional_permissions"] = _ADDITIONAL_PERMISSIONS
+    found["sandbox_permissions"] = {
+        "type": "string",
+        "enum": permissions,
+        "description": (
+            "What the command may do. `require_escalated` asks the user to run it without"
+            " a sandbox. Default: `use_default`."
+        ),
+    }
+    return found
+
+
+def _write_stdin() -> _Schema:
+    return {
+        "chars": _text("Input to send, exactly as given. Empty: only look for output."),
+        "max_output_tokens": _MAX_OUTPUT_TOKENS,
+        "session_id": _number("Number of the session, from an earlier result."),
+        "yield_time_ms": _number(
+            "Milliseconds to wait for output. Default 250. With input 250 to 30000, without"
+            " input at least 5000."
+        ),
+    }
+
+
+def _extras() -> _Schema:
+    return {
+        "grep": _text("Show only the lines that match this regular expression."),
+        "head": _count("Show only so many lines from the beginning."),
+        "tail": _count("Show only so many lines from the end."),
+        "wait_for": {
+            "type": "object",
+            "description": (
+                "Stop waiting as soon as one of these is true. Give at least one of them."
+            ),
+            "properties": {
+                "input": _flag("The command waits for input from its terminal."),
+                "pattern": _text("The output matches this regular expression."),
+                "port": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 65535,
+                    "description": "A program listens on this TCP port.",
+                },
+                "quiet_ms": _count("There was no output for so many milliseconds."),
+            },
+            "additionalProperties": False,
+        },
+    }
+
+
+def _read_output() -> _Schema:
+    return {
+        "call_id": _text("Id of the call whose output to read. Or give `session_id`."),
+        "from_seq": _count("Read on from this sequence number of an earlier answer."),
+        "lines": {
+            "type": "array",
+            "items": {"type": "integer"},
+            "minItems": 1,
+            "maxItems": 2,
+            "description": (
+                "First and last line to read, counted from 1, or only the first."
+                " Negative numbers count from the end."
+            ),
+        },
+        "pattern": _text("Read only the lines that match this regular expression."),
+        "session_id": _number("Number of the session whose output to read."),
+    }
+
+
+def _text(description: str) -> _Schema:
+    return {"type": "string", "description": description}
+
+
+def _flag(description: str) -> _Schema:
+    return {"type": "boolean", "description": description}
+
+
+def _number(description: str) -> _Schema:
+    return {"type": "number", "description": description}
+
+
+def _count(description: str) -> _Schema:
+    return {"type": "integer", "minimum": 1, "description": description}
+
+
+_MAX_OUTPUT_TOKENS = _number(
+    "Tokens of output to show at most; the middle of longer output is left out. Default 10000."
+)
+
+_PATHS = {"type": "array", "items": {"type": "string"}}
+
+_ADDITIONAL_PERMISSIONS: _Schema = {
+    "type": "object",
+    "description": (
+        "What the command needs beyond its sandbox. Only with"
+        " `sandbox_permissions: with_additional_permissions`."
+    ),
+    "properties": {
+        "file_system": {
+            "type": "object",
+            "properties": {
+                "read": {**_PATHS, "description": "Files and folders to read."},
+                "write": {**_PATHS, "description": "Files and folders to write."},
+            },
+            "additionalProperties": False,
+        },
+        "network": {
+            "type": "object",
+            "properties": {"enabled": _flag("Whether the command needs the network.")},
+            "additionalProperties": False,
+        },
+    },
+    "additionalProperties": False,
+}
+
+_RESULT: _Schema = {
+    "type": "object",
+    "properties": {
+        "chunk_id": _text("Names this piece of output."),
+        "exit_code": _number("Exit code, if the command has ended."),
+        "original_token_count": _number("Tokens of the output before it was cut."),
+        "output": _text("What the command wrote, possibly cut."),
+        "session_id": _number("Number of the session, while the command runs."),
+        "wall_time_seconds": _number("Seconds that the call waited."),
+    },
+    "required": ["wall_time_seconds", "output"],
+    "additionalProperties": False,
+}
+
+_READ_RESULT: _Schema = {
+    "type": "object",
+    "properties": {"output": _text("The lines that were asked for.")},
+    "required": ["output"],
+    "additionalProperties": True,
+}
+
+
+def _tool(
+    kind: SchemaKind,
+    name: str,
+    description: str,
+    properties: Mapping[str, object],
+    required: list[str],
+    result: _Schema,
+) -> _Schema:
+    parameters: _Schema = {
+        "type": "object",
+        # Copies: a caller may change what it was given.
+        "properties": {key: deepcopy(properties[key]) for key in sorted(properties)},
+        "additionalProperties": False,
+    }
+    if required:
+        parameters["required"] = required
+    match kind:
+        case "openai":
+            return {
+                "type": "function",
+                "name": name,
+                "description": description,
+                "strict": False,
+                "parameters": parameters,
+            }
+        case "anthropic":
+            return {"name": name, "description": description, "input_schema": parameters}
+        case "langchain":
+            function = {"name": name, "description": description, "parameters": parameters}
+            return {"type": "function", "function": function}
+        case "mcp":
+            return {
+                "name": name,
+                "description": description,
+                "inputSchema": parameters,
+                "outputSchema": deepcopy(result),
+            }
+        case _:
+            assert_never(kind)

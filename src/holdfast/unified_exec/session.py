@@ -1,0 +1,215 @@
+"""
+One command of the model: its process, what it wrote, and how it ended.
+
+A reader task takes the events of the process as they come and never waits for a consumer.
+Calls take from the buffer that it fills.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from holdfast.backends import ExecProcess
+from holdfast.collect.drain import Drain
+from holdfast.collect.head_tail import BYTES_OMITTED, Captured, HeadTail
+from holdfast.errors import HoldfastError
+from holdfast.events import Exited, Gap, Verdict
+from holdfast.protocol.process import OutputChunk
+
+__all__ = ["BUFFER", "END_OF_OUTPUT", "UNKNOWN_EXIT", "Consumer", "Session"]
+
+BUFFER = 1 << 20
+"""Bytes kept for the next call, and of the whole life of a command."""
+
+END_OF_OUTPUT = 0.05
+"""Seconds to wait for the end of the output after an exit: a child may hold it for ever."""
+
+UNKNOWN_EXIT = -1
+"""The exit code of a command that was killed by the tools, or whose end is not known."""
+
+
+class Consumer(Protocol):
+    """Takes the output of a session as it comes; must neither wait nor fail."""
+
+    def output(self, seq: int, data: bytes) -> None:
+        """Take bytes that the command wrote."""
+
+    def gap(self, gap: Gap) -> None:
+        """Note that output is lost."""
+
+    def settled(self) -> None:
+        """Note that the command has ended, and its output as far as it is waited for."""
+
+
+class Session:
+    """
+    One command between its start and the report of its end.
+
+    `lock` is held by the call that waits on it. Between two awaits nothing else changes it,
+    so no other lock is needed.
+    """
+
+    def __init__(
+        self,
+        process: ExecProcess,
+        *,
+        session_id: int,
+        call_id: str,
+        script: str,
+        argv: tuple[str, ...],
+        cwd: str,
+        tty: bool,
+        environment_id: str,
+        started: float,
+    ) -> None:
+        self.process = process
+        self.session_id = session_id
+        self.call_id = call_id
+        """The id of the `exec_command` that started it."""
+        self.script = script
+        """The text the model gave."""
+        self.argv = argv
+        self.cwd = cwd
+        self.tty = tty
+        self.environment_id = environment_id
+        self.started = started
+        """The time of its start by the clock of the event loop."""
+        self.ended_at: float | None = None
+        """The time at which its exit was seen, by the same clock."""
+        self.last_used = 0
+        """A number that grows with every use of any session."""
+        self.lock = asyncio.Lock()
+        self.verdict: Verdict | None = None
+        """How the process ended, once its exit has come."""
+        self.failure: str | None = None
+        """Why it cannot be followed any more."""
+        self.killed = False
+        """True once the tools have killed it: nothing more of it is waited for."""
+        self.exited = asyncio.Event()
+        """Set at the exit, the failure or the kill."""
+        self.settled = asyncio.Event()
+        """Set when also its output has ended, or was waited for long enough."""
+        self.closed = False
+        """True at the end of its output; False after the exit: somebody still holds it."""
+        self.consumers: list[Consumer] = []
+        """Those who want the output as it comes."""
+        self._unreported = HeadTail(BUFFER, marker=BYTES_OMITTED)
+        self._transcript = HeadTail(BUFFER, marker=BYTES_OMITTED)
+        self._callbacks: list[Callable[[], None]] = []
+        self._drain = Drain(process, gaps=True, quiet=None, limit=END_OF_OUTPUT)
+
+    # -- looking
+
+    @property
+    def running(self) -> bool:
+        """True until its exit, its failure or its kill."""
+        return not self.exited.is_set()
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; `-1` if the tools killed it or its end is not known."""
+        if self.running:
+            return None
+        if self.killed or self.verdict is None or self.verdict.exit_code is None:
+            return UNKNOWN_EXIT
+        return self.verdict.exit_code
+
+    @property
+    def transcript(self) -> Captured:
+        """All it wrote from its first byte, up to 1 MiB."""
+        return self._transcript.captured()
+
+    def take_output(self) -> Captured:
+        """Return what it wrote since the last call of this, and begin anew."""
+        return self._unreported.take()
+
+    def peek_output(self) -> Captured:
+        """Return what `take_output` would return, and leave it there."""
+        return self._unreported.captured()
+
+    # -- the reader
+
+    async def read(self) -> None:
+        """
+        Take all events of the process, up to its close or until `stop_reading`.
+
+        Sets `exited` and `settled` on the way. The output of what the command left behind
+        is read on until then: it belongs to the call that reports the end.
+        """
+        drain = self._drain
+        limit: float | None = END_OF_OUTPUT
+        try:
+            while True:
+                event = await drain.next(quiet=None, limit=limit)
+                if type(event) is OutputChunk:
+                    self._take(event)
+                elif type(event) is Exited:
+                    self._exit(event.verdict)
+                elif type(event) is Gap:
+                    for consumer in self.consumers:
+                        consumer.gap(event)
+                elif event is None:
+                    if drain.closed or limit is None:
+                        break
+                    limit = None  # it has exited, and somebody holds its output
+                    self._settle()
+        except HoldfastError as error:
+            if self.verdict is None and not self.killed:
+                self.failure = str(error)
+        finally:
+            self.closed = drain.closed
+            drain.close()
+            self._end()
+
+    def _take(self, event: OutputChunk) -> None:
+        self._unreported.append(event.chunk)
+        self._transcript.append(event.chunk)
+        for consumer in self.consumers:
+            consumer.output(event.seq, event.chunk)
+
+    def _exit(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self.ended_at = asyncio.get_running_loop().time()
+        self.exited.set()
+
+    def _end(self) -> None:
+        if self.ended_at is None:
+            self.ended_at = asyncio.get_running_loop().time()
+        self.exited.set()
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self.settled.is_set():
+            self.settled.set()
+            for callback in tuple(self._callbacks):
+                callback()
+            for consumer in tuple(self.consumers):
+                consumer.settled()
+
+    def stop_reading(self) -> None:
+        """End the reader; nothing that is written from now on belongs to anybody."""
+        self._drain.close()
+
+    def mark_killed(self) -> None:
+        """Note that the tools kill it: calls that wait on it end now."""
+        if not self.killed and self.running:
+            self.killed = True
+            self._end()
+
+    def mark_failed(self, reason: str) -> None:
+        """Note that it has failed for a reason of its owner, such as a network policy."""
+        if self.running:
+            self.failure = reason
+            self._end()
+
+    @contextmanager
+    def when_settled(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Call a function when it is settled in the block; at once if it is already."""
+        if self.settled.is_set():
+            callback()
+        self._callbacks.append(callback)
+        try:
+            yield
+        finally:
+            self._callbacks.remove(callback)

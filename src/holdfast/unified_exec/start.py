@@ -1,0 +1,136 @@
+"""Turns what a model asked for into a process that can be started (unified-exec spec 3 to 6)."""
+
+import posixpath
+import uuid
+
+from msgspec import UNSET
+
+from holdfast.environments.environment import Environment
+from holdfast.errors import HoldfastError, InvalidParams, RemoteError, Unsupported
+from holdfast.protocol import codes
+from holdfast.protocol.paths import ForeignPathUri, PathUri
+from holdfast.protocol.process import (
+    ShellSnapshotParams,
+    ShellSnapshotShell,
+    StartMetadata,
+    StartParams,
+    ThreadId,
+)
+from holdfast.unified_exec.arguments import ExecArguments
+from holdfast.unified_exec.environ import POLICY, command_variables
+from holdfast.unified_exec.errors import LOGIN_DISABLED, CallRefused
+from holdfast.unified_exec.hooks import Attempt, StartRequest
+from holdfast.unified_exec.options import Options
+from holdfast.unified_exec.shell import shell_argv
+
+__all__ = ["Planner", "folder_of", "native_path", "spawn_failure"]
+
+
+class Planner:
+    """Plans the commands of one conversation."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._thread_id = ThreadId(options.thread_id or str(uuid.uuid4()))
+
+    async def plan(
+        self,
+        environment: Environment,
+        arguments: ExecArguments,
+        *,
+        call_id: str,
+        session_id: int,
+    ) -> StartRequest:
+        """
+        Return the command that `exec_command` asks for.
+
+        Raises:
+            CallRefused: An argument cannot be met; the text is for the model.
+        """
+        options = self._options
+        if arguments.login and not options.allow_login_shell:
+            raise CallRefused(LOGIN_DISABLED)
+        login = options.allow_login_shell if arguments.login is None else arguments.login
+        cwd = await folder_of(environment, arguments.workdir)
+        try:
+            shell = await environment.shell(arguments.shell)
+        except InvalidParams as error:
+            raise CallRefused(str(error)) from error
+        sandbox = await environment.sandbox_context(options.sandbox)
+        return StartRequest(
+            call_id=call_id,
+            session_id=session_id,
+            environment_id=environment.id,
+            script=arguments.cmd,
+            argv=tuple(shell_argv(shell, arguments.cmd, login=login)),
+            cwd=cwd,
+            tty=arguments.tty,
+            env=command_variables(
+                options.env, options.unset, session_id=self._thread_id, sandbox=sandbox
+            ),
+            sandbox=sandbox,
+            arguments=arguments,
+        )
+
+    async def params(self, environment: Environment, attempt: Attempt) -> StartParams:
+        """
+        Return the parameters of one start.
+
+        Raises:
+            Unsupported: The server lacks an extension that an option needs.
+        """
+        request, options = attempt.request, self._options
+        if options.unset and not (await environment.capabilities()).process_unset:
+            raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot unset variables")
+        snapshot = None
+        if options.shell_snapshot and request.argv[1:2] == ("-lc",):
+            shell = await environment.shell()
+            snapshot = ShellSnapshotParams(
+                scope_id=self._thread_id,
+                shell=ShellSnapshotShell(name=shell.name, path=shell.path),
+            )
+        return StartParams(
+            process_id=f"{request.session_id}-{uuid.uuid4()}",
+            argv=list(request.argv),
+            cwd=request.cwd,
+            env={**request.env, **attempt.environment},
+            env_policy=POLICY,
+            metadata=StartMetadata(thread_id=self._thread_id, tool_call_id=request.call_id),
+            tty=request.tty,
+            pipe_stdin=False,
+            sandbox=request.sandbox,
+            limits=None if options.limits is None else options.limits.on_wire(),
+            shell_snapshot=snapshot,
+            unset=list(options.unset) or UNSET,
+        )
+
+
+async def folder_of(environment: Environment, workdir: str | None) -> PathUri:
+    """
+    Return the folder that a `workdir` means, cleaned up as text: `a/link/..` is `a`.
+
+    Raises:
+        CallRefused: It is relative to a folder of another kind of machine.
+    """
+    if not workdir:
+        return await environment.uri()
+    try:
+        base = (await environment.uri()).native
+    except ForeignPathUri as error:
+        raise CallRefused(str(error)) from error
+    return PathUri.from_path(posixpath.normpath(posixpath.join(base, workdir)))
+
+
+def spawn_failure(error: HoldfastError) -> str:
+    """Return why a start failed, in the words of the original."""
+    cause = error.__cause__
+    text = str(cause if isinstance(cause, RemoteError) else error)
+    return f"Failed to create unified exec process: {text}"
+
+
+def native_path(path: PathUri) -> str:
+    """Return a path as its own machine writes it, or its URI if it is no path of this kind."""
+    try:
+        return path.native
+    except ForeignPathUri:
+        return str(path)

@@ -1,0 +1,81 @@
+"""
+The tools as a model calls them: a name and arguments go in, a text comes out.
+
+Nothing that a model can write makes a call raise. What it got wrong is the text it reads.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.errors import HoldfastError
+from holdfast.unified_exec.arguments import Arguments
+from holdfast.unified_exec.errors import (
+    CallRefused,
+    UnifiedExecError,
+    exec_failure_text,
+    write_failure_text,
+)
+from holdfast.unified_exec.manager import SessionManager, new_call_id
+from holdfast.unified_exec.result import ExecResult, ToolError
+from holdfast.unified_exec.schemas import SchemaKind, schemas
+
+__all__ = ["UnifiedExec"]
+
+EXEC_COMMAND: Final = "exec_command"
+WRITE_STDIN: Final = "write_stdin"
+
+
+class UnifiedExec(SessionManager):
+    """
+    The tools `exec_command` and `write_stdin` for one model. An async context manager.
+
+    Whoever makes it owns its processes: they end with it. It belongs to one event loop.
+    """
+
+    def schemas(self, kind: SchemaKind = "openai") -> list[dict[str, object]]:
+        """
+        Return the tools in the form that an API of a model takes.
+
+        Returns:
+            An empty list if there is no default environment to run in.
+        """
+        ids = self.environment_ids
+        if not ids:
+            return []
+        return schemas(kind, environments=len(ids) > 1, extras=self.options.extras)
+
+    async def call(
+        self, name: str, arguments: str | Mapping[str, object], *, call_id: str | None = None
+    ) -> ExecResult | ToolError:
+        """
+        Do what a model asks for, and return what it is to read.
+
+        Args:
+            name: `exec_command` or `write_stdin`.
+            arguments: The JSON text as the model wrote it, or the object.
+            call_id: The id of the call; made up unless given.
+        """
+        call_id = call_id or new_call_id()
+        try:
+            given = Arguments(arguments, extras=self.options.extras)
+            if name == EXEC_COMMAND:
+                return await self._call_exec_command(given, call_id)
+            if name == WRITE_STDIN:
+                return await self._call_write_stdin(given, call_id)
+            raise CallRefused(f"unsupported call: {name}")
+        except UnifiedExecError as error:
+            shown = exec_failure_text if name == EXEC_COMMAND else write_failure_text
+            return ToolError(call_id=call_id, message=shown(error), cause=error)
+        except HoldfastError as error:
+            return ToolError(call_id=call_id, message=str(error), cause=error)
+
+    async def _call_exec_command(self, given: Arguments, call_id: str) -> ExecResult:
+        # The original looks at the place first, so its errors come before all others.
+        self.environment(given.environment_id())
+        return await self.exec_command(given.exec_command(), call_id=call_id)
+
+    async def _call_write_stdin(self, given: Arguments, call_id: str) -> ExecResult:
+        self.environment(None)
+        # An unknown session hides what is wrong with the other arguments.
+        self.session(given.session_id())
+        return await self.write_stdin(given.write_stdin(), call_id=call_id)

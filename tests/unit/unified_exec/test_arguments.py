@@ -1,0 +1,257 @@
+"""Arguments are decoded with the words, the order and the columns of the original's decoder."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.unified_exec.arguments import (
+    ArgumentError,
+    Arguments,
+    ExecArguments,
+    ReadArguments,
+    WaitForArguments,
+    WriteArguments,
+)
+from holdfast.unified_exec.requested_permissions import RequestedFiles, RequestedPermissions
+
+RECORDED: list[tuple[str, str, str | None]] = [
+    (tool, text, answer)
+    for tool, text, answer in json.loads(
+        Path(__file__).with_name("recorded_arguments.json").read_text()
+    )
+]
+"""Tool, text of the model, and what the real binary said against it, if anything."""
+
+PREFIX = "failed to parse function arguments: "
+
+
+def answer(tool: str, text: str) -> str | None:
+    """What a manager without sessions says against these arguments."""
+    arguments = Arguments(text)
+    try:
+        if tool == "exec_command":
+            environment = arguments.environment_id()
+            if environment not in (None, "local"):
+                return f"unknown turn environment id `{environment}`"
+            arguments.workdir()
+            arguments.exec_command()
+            return None
+        session = arguments.session_id()
+        if tool == "write_stdin":
+            return f"write_stdin failed: Unknown process id {session}"
+        arguments.write_stdin()
+    except ArgumentError as error:
+        return str(error)
+    return None
+
+
+def refusal(decode: Callable[[], object]) -> str:
+    with pytest.raises(ArgumentError) as caught:
+        decode()
+    return str(caught.value).removeprefix(PREFIX)
+
+
+@pytest.mark.requirement("unified-exec.arguments.recorded")
+def test_every_recorded_text_gets_the_recorded_answer() -> None:
+    wrong = [
+        (text, expected, got)
+        for tool, text, expected in RECORDED
+        if (got := answer(tool, text)) != expected
+    ]
+    assert not wrong
+
+
+@given(st.sampled_from(RECORDED), st.data())
+def test_a_text_that_is_cut_anywhere_is_refused_with_a_place_inside_of_it(
+    row: tuple[str, str, str | None], data: st.DataObject
+) -> None:
+    tool, text, _ = row
+    cut = text[: data.draw(st.integers(0, len(text)))]
+    said = answer(tool, cut)
+    if said is not None and said.startswith(PREFIX):
+        _, _, place = said.rpartition(" at line ")
+        line, _, column = place.partition(" column ")
+        lines = cut.encode().split(b"\n")
+        assert int(column) <= len(lines[int(line) - 1])
+
+
+@given(st.text(alphabet='{}[]",:\\u0dx1-.e+ntrulfas \n\x01é', max_size=60))
+def test_any_text_is_taken_or_refused(text: str) -> None:
+    for tool in ("exec_command", "write_stdin to a session"):
+        answer(tool, text)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["cmd", "tty", "session_id", "chars", "other", "workdir"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner),
+            max_leaves=8,
+        ),
+    )
+)
+def test_members_mean_the_same_as_their_compact_text(members: dict[str, object]) -> None:
+    text = json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+    outcomes = []
+    for given_form in (text, members):
+        try:
+            outcomes.append(repr(Arguments(given_form).exec_command()))
+        except ArgumentError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_every_argument_of_exec_command() -> None:
+    assert Arguments(
+        {
+            "cmd": "ls",
+            "workdir": "sub",
+            "tty": True,
+            "yield_time_ms": 2**64 - 1,
+            "max_output_tokens": 5,
+            "shell": "bash",
+            "login": False,
+            "environment_id": "local",
+            "sandbox_permissions": "require_escalated",
+            "justification": "may I?",
+            "prefix_rule": ["ls", "-l"],
+            "additional_permissions": {
+                "network": {"enabled": True},
+                "file_system": {"read": ["a"], "write": None},
+            },
+            "unknown": [1, {"deep": 2}],
+        }
+    ).exec_command() == ExecArguments(
+        cmd="ls",
+        workdir="sub",
+        tty=True,
+        yield_time_ms=2**64 - 1,
+        max_output_tokens=5,
+        shell="bash",
+        login=False,
+        environment_id="local",
+        sandbox_permissions="require_escalated",
+        justification="may I?",
+        prefix_rule=("ls", "-l"),
+        additional_permissions=RequestedPermissions(
+            network=True, file_system=RequestedFiles(entries=None, read=("a",))
+        ),
+    )
+
+
+def test_absent_arguments_have_the_defaults_of_the_contract() -> None:
+    assert Arguments('{"cmd":"ls"}').exec_command() == ExecArguments(
+        cmd="ls", tty=False, yield_time_ms=10_000, login=None, max_output_tokens=None
+    )
+    assert Arguments('{"session_id":7}').write_stdin() == WriteArguments(
+        session_id=7, chars="", yield_time_ms=250, max_output_tokens=None
+    )
+
+
+def test_an_empty_workdir_counts_as_absent_and_an_empty_environment_does_not() -> None:
+    arguments = Arguments('{"cmd":"ls","workdir":"","environment_id":""}')
+    assert arguments.workdir() is None
+    assert arguments.environment_id() == ""
+
+
+def test_escapes_in_names_and_texts_are_decoded() -> None:
+    text = '{"c\\u006dd":"a\\n\\u00e9\\ud83d\\ude00\\/"}'
+    assert Arguments(text).exec_command().cmd == "a\né😀/"
+
+
+def test_file_entries_are_given_as_objects() -> None:
+    entry: dict[str, object] = {
+        "path": {"type": "special", "value": {"kind": "root"}},
+        "access": "read",
+    }
+    arguments = Arguments(
+        {
+            "cmd": "ls",
+            "additional_permissions": {
+                "file_system": {"entries": [entry], "glob_scan_max_depth": 3}
+            },
+        }
+    )
+    asked = arguments.exec_command().additional_permissions
+    assert asked == RequestedPermissions(
+        file_system=RequestedFiles(entries=(entry,), glob_scan_max_depth=3)
+    )
+
+
+def test_a_half_surrogate_in_members_is_refused_like_its_escape() -> None:
+    said = refusal(Arguments({"cmd": "\ud800"}).exec_command)
+    assert said == "unexpected end of hex escape at line 1 column 15"
+
+
+def test_what_json_does_not_have_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="bytes is not JSON serializable"):
+        Arguments({"cmd": b"ls"})
+
+
+# -- beyond the original
+
+
+@pytest.mark.requirement("unified-exec.arguments.extras")
+def test_the_extras_are_ignored_unless_they_are_asked_for() -> None:
+    given_members = {"cmd": "ls", "wait_for": 5, "head": "x", "tail": 0, "grep": []}
+    assert Arguments(given_members).exec_command() == ExecArguments(cmd="ls")
+
+
+@pytest.mark.requirement("unified-exec.arguments.extras")
+def test_every_extra_argument() -> None:
+    extras = {
+        "wait_for": {"pattern": "ready", "quiet_ms": 500, "port": 8080, "input": True},
+        "head": 1,
+        "tail": 20,
+        "grep": "err",
+    }
+    wanted = WaitForArguments(pattern="ready", quiet_ms=500, port=8080, input=True)
+    started = Arguments({"cmd": "ls", **extras}, extras=True).exec_command()
+    written = Arguments({"session_id": 1, **extras}, extras=True).write_stdin()
+    for found in (started, written):
+        assert (found.wait_for, found.head, found.tail, found.grep) == (wanted, 1, 20, "err")
+
+
+@pytest.mark.requirement("unified-exec.arguments.extras")
+@pytest.mark.parametrize(
+    ("member", "said"),
+    [
+        ('"head":0', "`head`: invalid value: integer `0`, expected a number of lines from 1"),
+        ('"tail":"5"', '`tail`: invalid type: string "5", expected a number of lines from 1'),
+        ('"grep":5', "`grep`: invalid type: integer `5`, expected a string"),
+        ('"wait_for":5', "`wait_for`: invalid type: integer `5`, expected an object"),
+        (
+            '"wait_for":{"port":0}',
+            "`wait_for`: `port`: invalid value: integer `0`, expected a port from 1 to 65535",
+        ),
+        (
+            '"wait_for":{"ports":1}',
+            "unknown field `ports`, expected one of `pattern`, `quiet_ms`, `port`, `input`",
+        ),
+        ('"wait_for":{}', "needs one of `pattern`, `quiet_ms`, `port`, `input`"),
+        ('"wait_for":{"input":false}', "needs one of"),
+        ('"wait_for":{"quiet_ms":null}', "needs one of"),
+    ],
+)
+def test_a_wrong_extra_argument_is_named(member: str, said: str) -> None:
+    text = f'{{"cmd":"ls",{member}}}'
+    assert said in refusal(Arguments(text, extras=True).exec_command)
+
+
+@pytest.mark.requirement("unified-exec.arguments.extras")
+def test_the_arguments_of_read_output() -> None:
+    assert Arguments({"call_id": "c1", "lines": [-5]}).read_output() == ReadArguments(
+        call_id="c1", lines=(-5, None)
+    )
+    assert Arguments({"session_id": 9, "lines": [1, 2]}).read_output().id == 9
+    assert "either `call_id` or `session_id`" in refusal(Arguments({}).read_output)
+    both = Arguments({"call_id": "c", "from_seq": 1, "lines": [1]})
+    assert "either `from_seq` or `lines`" in refusal(both.read_output)
+    assert "`lines`: needs the first" in refusal(
+        Arguments({"call_id": "c", "lines": []}).read_output
+    )

@@ -1,0 +1,101 @@
+"""A listener that does not keep up loses live output, and nothing else."""
+
+import asyncio
+
+from holdfast.collect.head_tail import Captured
+from holdfast.unified_exec.events import (
+    QUEUED_DELTAS,
+    QUEUED_EVENTS,
+    CommandBegan,
+    CommandEnded,
+    Listeners,
+    OutputDelta,
+    ToolEvent,
+)
+
+
+def began(call_id: str = "c") -> CommandBegan:
+    return CommandBegan(
+        call_id=call_id,
+        session_id=1000,
+        command=("sh",),
+        script="",
+        cwd="/",
+        environment_id="local",
+        tty=False,
+    )
+
+
+def ended(call_id: str = "c") -> CommandEnded:
+    return CommandEnded(
+        call_id=call_id,
+        session_id=1000,
+        exit_code=0,
+        output=Captured(b"out"),
+        duration=0.0,
+        verdict=None,
+    )
+
+
+def delta(number: int) -> OutputDelta:
+    return OutputDelta(call_id="c", data=b"%d" % number)
+
+
+async def test_events_come_in_their_order_to_every_listener() -> None:
+    listeners = Listeners()
+    first, quiet = listeners.add(deltas=True), listeners.add(deltas=False)
+    events: list[ToolEvent] = [began(), delta(1), ended()]
+    for event in events:
+        listeners.tell(event)
+    listeners.close()
+    assert [event async for event in first] == events
+    assert [event async for event in quiet] == [events[0], events[2]]
+    assert not listeners.any
+
+
+async def test_a_listener_that_does_not_read_loses_its_oldest_live_output_only() -> None:
+    listeners = Listeners()
+    listener = listeners.add(deltas=True)
+    listeners.tell(began())
+    for number in range(QUEUED_DELTAS + 10):
+        listeners.tell(delta(number))
+    listeners.tell(ended())
+    listener.close()
+    events = [event async for event in listener]
+    assert events[0] == began()
+    assert events[-1] == ended()
+    assert events[1:-1] == [delta(number) for number in range(10, QUEUED_DELTAS + 10)]
+    assert listener.dropped == 10
+
+
+async def test_a_listener_that_is_hopelessly_behind_is_closed() -> None:
+    listeners = Listeners()
+    listener = listeners.add(deltas=True)
+    for number in range(QUEUED_EVENTS + 1):
+        listeners.tell(began(str(number)))
+    assert listener.overflowed
+    assert not listeners.any
+    assert len([event async for event in listener]) == QUEUED_EVENTS
+
+
+async def test_a_cancelled_wait_loses_no_event() -> None:
+    listeners = Listeners()
+    listener = listeners.add(deltas=True)
+    waiting = asyncio.ensure_future(anext(listener))
+    await asyncio.sleep(0)
+    listeners.tell(began())
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    async with listener:
+        assert await anext(listener) == began()
+    assert [event async for event in listener] == []
+
+
+async def test_deltas_are_wanted_only_by_those_who_say_so() -> None:
+    listeners = Listeners()
+    listeners.add(deltas=False)
+    assert (listeners.any, listeners.want_deltas) == (True, False)
+    with_deltas = listeners.add(deltas=True)
+    assert (listeners.any, listeners.want_deltas) == (True, True)
+    with_deltas.close()
+    assert (listeners.any, listeners.want_deltas) == (True, False)

@@ -1,0 +1,85 @@
+"""The tools are described alike in every form, and a caller may change what it gets."""
+
+from typing import Any, get_args
+
+import pytest
+
+from holdfast.unified_exec.schemas import SchemaKind, schemas
+
+PARAMETERS: dict[SchemaKind, tuple[str, ...]] = {
+    "openai": ("parameters",),
+    "anthropic": ("input_schema",),
+    "langchain": ("function", "parameters"),
+    "mcp": ("inputSchema",),
+}
+ALL = {"environments": True, "extras": True, "additional_permissions": True}
+
+
+def parameters(kind: SchemaKind, tool: Any) -> Any:
+    for key in PARAMETERS[kind]:
+        tool = tool[key]
+    return tool
+
+
+def properties(**options: bool) -> list[str]:
+    return list(parameters("openai", schemas("openai", **options)[0])["properties"])
+
+
+@pytest.mark.requirement("unified-exec.schemas.parameters")
+def test_the_parameters_of_the_contract_in_alphabetical_order() -> None:
+    started, written = schemas("openai")
+    assert (started["name"], written["name"]) == ("exec_command", "write_stdin")
+    assert properties() == [
+        "cmd",
+        "justification",
+        "login",
+        "max_output_tokens",
+        "prefix_rule",
+        "sandbox_permissions",
+        "shell",
+        "tty",
+        "workdir",
+        "yield_time_ms",
+    ]
+    assert list(parameters("openai", written)["properties"]) == [
+        "chars",
+        "max_output_tokens",
+        "session_id",
+        "yield_time_ms",
+    ]
+    for tool in (started, written):
+        assert tool["type"] == "function"
+        assert tool["strict"] is False
+        assert parameters("openai", tool)["additionalProperties"] is False
+
+
+def test_options_add_and_remove_parameters() -> None:
+    assert "shell" not in properties(shell=False)
+    assert "environment_id" in properties(environments=True)
+    assert "additional_permissions" in properties(additional_permissions=True)
+    assert {"grep", "head", "tail", "wait_for"} <= set(properties(extras=True))
+    assert properties(**ALL) == sorted(properties(**ALL))
+    named = [tool["name"] for tool in schemas("openai", extras=True)]
+    assert named == ["exec_command", "write_stdin", "read_output"]
+
+
+@pytest.mark.parametrize("kind", get_args(SchemaKind))
+def test_every_form_describes_the_same(kind: SchemaKind) -> None:
+    for ours, theirs in zip(schemas(kind, **ALL), schemas("openai", **ALL), strict=True):
+        assert parameters(kind, ours) == theirs["parameters"]
+        named: Any = ours["function"] if kind == "langchain" else ours
+        assert (named["name"], named["description"]) == (theirs["name"], theirs["description"])
+    if kind == "mcp":
+        result: Any = schemas(kind)[0]["outputSchema"]
+        assert result["required"] == ["wall_time_seconds", "output"]
+
+
+def test_a_change_by_a_caller_stays_with_the_caller() -> None:
+    parameters("mcp", schemas("mcp")[0])["properties"]["max_output_tokens"]["type"] = "changed"
+    again = parameters("mcp", schemas("mcp")[0])["properties"]["max_output_tokens"]
+    assert again["type"] == "number"
+
+
+def test_an_unknown_form_is_named() -> None:
+    with pytest.raises(ValueError, match="`yaml`"):
+        schemas("yaml")  # type: ignore[arg-type]
