@@ -190,6 +190,12 @@ _SHOWN: list[tuple[pytest.MarkDecorator, *tuple[str, ...]]] = [
         "interrupt.write",
     ),
     (
+        pytest.mark.requirement("unified.16.interrupt-text"),
+        "interrupt.exec",
+        "interrupt.poll",
+        "interrupt.write",
+    ),
+    (
         pytest.mark.requirement("unified.17.missing-folder"),
         "workdir.missing",
         "workdir.missing-terminal",

@@ -16,6 +16,7 @@ from holdfast.unified_exec.events import (
     ToolEvent,
 )
 from holdfast.unified_exec.options import Options
+from holdfast.unified_exec.text import aborted_exec_text, aborted_write_text
 from holdfast.unified_exec.tools import UnifiedExec
 from tests.real.unified_exec.normal import Events, Place, Row, listing
 from tests.real.unified_exec.script import Act, Call, Calls, Case, Mode, argument_text
@@ -23,9 +24,6 @@ from tests.real.unified_exec.settings import model_policy
 from tests.real.unified_exec.wiretap import Wiretap, tapped
 
 THREAD = "0199d8b5-2d7e-7c20-9d7e-6f6f6f6f6f6f"
-CANCELLED = "<cancelled>"
-"""The answer to a call that was interrupted: the library raises, and its caller words that."""
-
 _LISTENED = 20.0
 _SETTLED = 3.0
 
@@ -159,10 +157,14 @@ class _Run:
 
     async def _call(self, call: Call) -> None:
         arguments = argument_text(self._place.fill(call.arguments))
+        clock = asyncio.get_running_loop()
+        since = clock.time()
         try:
             result = await self._tools.call(call.tool, arguments, call_id=call.id)
         except asyncio.CancelledError:
-            self._answers[call.id] = CANCELLED
+            # Worded by whoever interrupts, as in the original.
+            aborted = aborted_exec_text if call.tool == "exec_command" else aborted_write_text
+            self._answers[call.id] = aborted(clock.time() - since)
             return
         self._answers[call.id] = result.text()
         self._place.learn_from(call, self._answers[call.id])
