@@ -286,7 +286,7 @@ def _play(request: pytest.FixtureRequest, test: str, root: Path, home: Path, ser
         if isinstance(item, pytest.Function) and item.originalname == test
     ]
     rows = Played(root, home, server)
-    asyncio.run(rows.play(sorted({item.callspec.params["row"] for item in selected})))
+    asyncio.run(rows.play(sorted({str(item.callspec.params["row"]) for item in selected})))
     return rows
 
 
