@@ -26,6 +26,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 RECORDED = record.load()
 
+CODEX_BIN = os.environ.get("CODEX_BIN", "")
+"""Noted before the variables of this process are replaced."""
+
 _EXIT_ENDS_THE_CALL = "a call ends when its command has exited; what that left is ended"
 _NOTHING_IS_LOST = "what an interrupted call had read goes to the next one"
 
@@ -327,7 +330,10 @@ def played_on_codex(
 ) -> Iterator[Played]:
     """Rows of the library on a real Codex server."""
     root = tmp_path_factory.mktemp("rows")
-    with codex_serving(home / "codex") as url:
+    with (
+        mock.patch.dict(os.environ, CODEX_BIN=CODEX_BIN),
+        codex_serving(home / "codex") as url,
+    ):
         yield _play(request, "test_ours_is_the_same_on_a_codex_server", root, home, url)
 
 
