@@ -43,9 +43,6 @@ ON_PURPOSE = {
 }
 """Rows in which ours is better, with the reason; `docs/compatibility.md` lists them by name."""
 
-NOT_ON_CODEX: dict[str, str] = {}
-"""Rows that need a Holdfast server to be the same, with the reason."""
-
 SIDE_BY_SIDE = 12
 
 _SHOWN: list[tuple[pytest.MarkDecorator, *tuple[str, ...]]] = [
@@ -345,7 +342,7 @@ def test_ours_is_the_same(row: str, played: Played) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    "row", [name for name in RECORDED if name.endswith("@remote") and name not in NOT_ON_CODEX]
+    "row", [name for name in RECORDED if name.endswith("@remote") and name not in ON_PURPOSE]
 )
 def test_ours_is_the_same_on_a_codex_server(row: str, played_on_codex: Played) -> None:
     found = asyncio.run(played_on_codex.differences(row))
