@@ -9,6 +9,7 @@ import base64
 import re
 import zlib
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ _COLUMN = re.compile(r"( at line \d+ column )(\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SERVER = re.compile(r"ws://127\.0\.0\.1:\d+")
 _SHELL = re.compile(r"/usr/bin/(bash|sh|zsh)\b")
-_LONG = 1500
+_LONG = 1_500
+_VERY_LONG = 50_000
 
 Row = dict[str, Any]
 
@@ -248,22 +250,21 @@ def listing(sessions: list[Row]) -> Row:
 
 
 def pack(text: str) -> str | Row:
-    """Return a text, or a compressed form of a long one that shows its ends."""
+    """Return a text; of a long one a compressed form, of a very long one its hash."""
     if len(text) <= _LONG:
         return text
-    packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-    return {
-        "characters": len(text),
-        "starts": text[:160],
-        "ends": text[-80:],
-        "zlib": packed,
-    }
+    packed: Row = {"characters": len(text), "starts": text[:160], "ends": text[-80:]}
+    if len(text) > _VERY_LONG:
+        return {**packed, "sha256": sha256(text.encode()).hexdigest()}
+    return {**packed, "zlib": base64.b64encode(zlib.compress(text.encode(), 9)).decode()}
 
 
 def unpack(value: str | Row) -> str:
-    """Return the text that `pack` was given."""
+    """Return the text that `pack` was given, or for a very long one what is known of it."""
     if isinstance(value, str):
         return value
+    if "sha256" in value:
+        return str(value)
     return zlib.decompress(base64.b64decode(value["zlib"])).decode()
 
 
