@@ -8,6 +8,7 @@ from bench.measures import (
     http,
     launch,
     looks,
+    lines,
     memory,
     readers,
     rpc,
@@ -42,4 +43,5 @@ ALL: tuple[Benchmark, ...] = (
     run.RUN,
     readers.READERS,
     looks.LOOKS,
+    lines.LINES,
 )

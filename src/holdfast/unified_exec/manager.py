@@ -15,10 +15,12 @@ from typing import Self
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.errors import ConnectionLost, HoldfastError
+from holdfast.events import WaitingFor
 from holdfast.protocol.process import WriteStatus
 from holdfast.tasks import OwnedTasks
 from holdfast.unified_exec.announce import Announcer, announce_failed_start
 from holdfast.unified_exec.arguments import ExecArguments, WriteArguments
+from holdfast.unified_exec.call_output import CallOutput
 from holdfast.unified_exec.clock import PausableClock
 from holdfast.unified_exec.collect import GRACE, INPUT_PAUSE, exec_wait, wait_for_end, write_wait
 from holdfast.unified_exec.errors import (
@@ -35,6 +37,8 @@ from holdfast.unified_exec.errors import (
 from holdfast.unified_exec.events import Listener, Listeners
 from holdfast.unified_exec.hooks import Attempt, DeniedAttempt, Hooks, StartRequest
 from holdfast.unified_exec.options import Options
+from holdfast.unified_exec.output import Archive, OutputLog
+from holdfast.unified_exec.pages import Page
 from holdfast.unified_exec.result import ExecResult
 from holdfast.unified_exec.session import Session
 from holdfast.unified_exec.start import Planner, native_path, spawn_failure
@@ -48,6 +52,12 @@ INTERRUPT = "\x03"
 
 CLOSED = "the tools are closed"
 """What a call reads that comes too late, or whose command was not started yet."""
+
+_INPUT_NOTES = {
+    WaitingFor.LINE: "The program waits for a line of input.",
+    WaitingFor.PASSWORD: "The program waits for a password, or another line it does not show.",
+    WaitingFor.KEY: "The program waits for a key.",
+}
 
 END_LIMIT = 5.0
 """Seconds that closing the tools waits for servers to kill what still runs."""
@@ -74,6 +84,7 @@ class _Entry:
     """A session, and what is owed for it."""
 
     session: Session
+    environment: Environment
     attempt: Attempt
     announcer: Announcer
     ended: bool = False
@@ -116,6 +127,7 @@ class SessionManager:
         self._store = SessionStore(counted=self.options.counted_ids)
         self._entries: dict[Session, _Entry] = {}
         self._clock = PausableClock()
+        self._archive = Archive()
         self._listeners = Listeners()
         self._tasks = OwnedTasks()
         # Calls whose process is not started yet. Closing the tools ends them.
@@ -256,6 +268,7 @@ class SessionManager:
                     environment, arguments, call_id=call_id, session_id=session_id
                 )
                 request = await self._hooks.before_start(request)
+                output = await CallOutput.open(arguments, environment, request.sandbox)
                 entry = await self._start(environment, request)
                 if self._closed:
                     self._release(entry)
@@ -269,12 +282,12 @@ class SessionManager:
                 pruned = self._admit(entry)
                 clock = asyncio.get_running_loop()
                 since = clock.time()
-                await wait_for_end(session, self._clock, exec_wait(arguments.yield_time_ms))
+                await self._wait(session, exec_wait(arguments.yield_time_ms), output)
                 wall_time = clock.time() - since
                 if session.verdict is not None and session.verdict.denial is not None:
                     wall_time = 0.0
                 return await self._report(
-                    entry, call_id, wall_time, arguments.max_output_tokens, pruned=pruned
+                    entry, call_id, wall_time, arguments, output=output, pruned=pruned
                 )
             finally:
                 # It was killed, or it was never stored and the call is cancelled.
@@ -363,7 +376,7 @@ class SessionManager:
             environment_id=request.environment_id,
             started=started,
         )
-        entry = _Entry(session, attempt, Announcer(self._listeners, session))
+        entry = _Entry(session, environment, attempt, Announcer(self._listeners, session))
         session.consumers.append(entry.announcer)
         self._entries[session] = entry
         attempt.fail = lambda reason: self._fail(entry, reason)
@@ -418,6 +431,10 @@ class SessionManager:
             if not self._store.holds(session):
                 raise UnknownProcessId(arguments.session_id)
             self._store.touch(session)
+            session.call_ids.append(call_id)
+            output = await CallOutput.open(
+                arguments, entry.environment, entry.attempt.request.sandbox
+            )
             wait = write_wait(
                 arguments.yield_time_ms,
                 poll=not arguments.chars,
@@ -428,9 +445,9 @@ class SessionManager:
                 if arguments.chars:
                     await self._send(entry, arguments.chars, wait)
                 since = loop.time()
-                await wait_for_end(session, self._clock, wait)
+                await self._wait(session, wait, output)
                 wall_time = loop.time() - since
-                result = await self._report(entry, call_id, wall_time, arguments.max_output_tokens)
+                result = await self._report(entry, call_id, wall_time, arguments, output=output)
                 if arguments.chars or result.session_id is not None:
                     entry.announcer.input_sent(arguments.chars)
                 return result
@@ -470,8 +487,52 @@ class SessionManager:
             return  # it has exited meanwhile
         if status is WriteStatus.STARTING:
             raise WriteToStdin
+        session.look_for_input()
         if status is WriteStatus.ACCEPTED:
             await asyncio.sleep(INPUT_PAUSE)
+
+    # -- read_output
+
+    async def read_output(
+        self,
+        key: str | int,
+        *,
+        from_seq: int | None = None,
+        lines: tuple[int, int | None] | None = None,
+        pattern: str | None = None,
+    ) -> Page:
+        """
+        Return a page of what a command wrote, also after its end.
+
+        The last mebibyte of each command is kept, and the last 32 commands that ended.
+
+        Args:
+            key: The id of one of its calls, or the number of its session.
+            from_seq: As for `OutputLog.read`, as are the others.
+            lines: The first and the last line.
+            pattern: Only lines that match.
+
+        Raises:
+            CallRefused: Nothing is kept under that id.
+            InvalidParams: An argument makes no sense.
+        """
+        log = self._find_log(key)
+        if log is None:
+            raise CallRefused(f"no output is kept for {key!r}")
+        steps = log.read_in_steps(from_seq=from_seq, lines=lines, pattern=pattern)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                page: Page = end.value
+                return page
+            await asyncio.sleep(0)
+
+    def _find_log(self, key: str | int) -> OutputLog | None:
+        for session in self._entries:
+            if key == session.session_id or key in session.call_ids:
+                return session.log
+        return self._archive.find(key)
 
     # -- the way out
 
@@ -480,8 +541,9 @@ class SessionManager:
         entry: _Entry,
         call_id: str,
         wall_time: float,
-        max_output_tokens: int | None,
+        arguments: ExecArguments | WriteArguments,
         *,
+        output: CallOutput | None,
         pruned: Iterable[int] = (),
     ) -> ExecResult:
         """
@@ -510,8 +572,11 @@ class SessionManager:
             left_behind=left,
             output_lost=entry.announcer.output_lost,
             pruned_sessions=tuple(pruned),
-            notes=self._notes(),
-            max_output_tokens=max_output_tokens,
+            selected=None if output is None else output.selected(),
+            ended_by=None if output is None else output.ended_by,
+            waiting_for=session.waiting_for,
+            notes=self._notes(session),
+            max_output_tokens=arguments.max_output_tokens,
             model_policy=self.options.model_policy,
         )
         entry.announcer.output_lost = False
@@ -519,14 +584,25 @@ class SessionManager:
             self._release(entry)
         return result
 
-    def _notes(self) -> tuple[str, ...]:
+    def _notes(self, session: Session) -> tuple[str, ...]:
+        notes = []
+        if session.waiting_for is not None:
+            notes.append(_INPUT_NOTES[session.waiting_for])
         count = len(self._store)
-        if count < CROWDED:
-            return ()
-        return (
-            f"{count} of at most {CAPACITY} sessions are open; the one used longest ago is"
-            " ended to make room. Poll or interrupt those you no longer need.",
-        )
+        if count >= CROWDED:
+            notes.append(
+                f"{count} of at most {CAPACITY} sessions are open; the one used longest ago is"
+                " ended to make room."
+            )
+        return tuple(notes)
+
+    async def _wait(self, session: Session, limit: float, output: CallOutput | None) -> None:
+        """Wait for the end of a command, or for what the call asks for, within a limit."""
+        if output is None:
+            await wait_for_end(session, self._clock, limit)
+            return
+        with output.following(session):
+            await wait_for_end(session, self._clock, limit, output.wake)
 
     async def _end_what_was_left(self, entry: _Entry) -> bool:
         """Kill what an exited command left in its group; return True if there was something."""
@@ -582,6 +658,7 @@ class SessionManager:
             self._store.free(session.session_id)
         self._end_process(entry)
         session.stop_reading()
+        self._archive.add(session.log, call_ids=session.call_ids, session_id=session.session_id)
         del self._entries[session]
         self._hooks.attempt_ended(entry.attempt)
 

@@ -44,5 +44,3 @@ class Options:
     """Number the sessions 1000, 1001, … instead of at random, for tests."""
     extras: bool = False
     """Offer what Codex does not have: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
-    notes: bool = False
-    """Show the remarks of a result to the model."""
