@@ -94,6 +94,11 @@ class _Entry:
     released: bool = False
 
 
+async def _interrupt(session: Session) -> None:
+    with suppress(HoldfastError):  # it is lost, or gone
+        await session.process.signal("interrupt")
+
+
 def new_call_id() -> str:
     """Return an id for a call that came without one."""
     return f"call_{secrets.token_hex(12)}"
@@ -432,9 +437,6 @@ class SessionManager:
                 raise UnknownProcessId(arguments.session_id)
             self._store.touch(session)
             session.call_ids.append(call_id)
-            output = await CallOutput.open(
-                arguments, entry.environment, entry.attempt.request.sandbox
-            )
             wait = write_wait(
                 arguments.yield_time_ms,
                 poll=not arguments.chars,
@@ -442,6 +444,9 @@ class SessionManager:
             )
             loop = asyncio.get_running_loop()
             try:
+                output = await CallOutput.open(
+                    arguments, entry.environment, entry.attempt.request.sandbox
+                )
                 if arguments.chars:
                     await self._send(entry, arguments.chars, wait)
                 since = loop.time()
@@ -468,8 +473,8 @@ class SessionManager:
             if chars != INTERRUPT:
                 raise SessionStdinClosed
             if session.running:
-                with suppress(HoldfastError):
-                    await session.process.signal("interrupt")
+                # A line that is down holds a signal; the call has its deadline all the same.
+                await asyncio.wait([self._tasks.start(_interrupt(session))], timeout=INPUT_PAUSE)
             return
         if not session.running:
             return  # its end is reported, whatever the input was
@@ -482,9 +487,9 @@ class SessionManager:
             session.mark_failed(str(error))
             return  # reported as a failure
         except HoldfastError as error:
-            if session.exit_code is None:
+            if session.exit_code is None and session.process.verdict is None:
                 raise WriteToStdin from error
-            return  # it has exited meanwhile
+            return  # it has exited meanwhile, though its reader may not have come to that
         if status is WriteStatus.STARTING:
             raise WriteToStdin
         session.look_for_input()

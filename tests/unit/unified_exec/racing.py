@@ -151,6 +151,15 @@ class Race:
         except Exception as error:  # noqa: BLE001 - raised by `close`
             self._errors.append(error)
 
+    def exits(self, delay: float, process: FakeProcess, code: int = 7) -> None:
+        """Let a process exit after a delay, unless something has killed it by then."""
+
+        def exit_unless_dead() -> None:
+            if process.running:
+                process.end(code)
+
+        self.later(delay, exit_unless_dead)
+
     # -- the end
 
     async def outcome(self, call: Awaitable[ExecResult]) -> ExecResult | BaseException:

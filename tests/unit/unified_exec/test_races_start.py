@@ -1,18 +1,19 @@
 """Races around the start of a command: its grace, its deadline, and calls that are cancelled."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from holdfast.errors import SpawnFailed
-from holdfast.events import Reason, Verdict
+from holdfast.events import Denial, DenialKind, Reason, Verdict
 from holdfast.unified_exec import ExecResult
 from holdfast.unified_exec.errors import CallRefused, CreateProcess, ProcessFailed
 from tests.unit.unified_exec.racing import DEADLINE, GRACE, Race, repeat
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("tools.races")]
 
-DENIED = Verdict(reason=Reason.EXITED, exit_code=1, denial="fileSystem")
+DENIED = Verdict(reason=Reason.EXITED, exit_code=1, denial=Denial(kind=DenialKind.UNKNOWN))
 
 
 async def test_an_exit_inside_at_and_after_the_grace() -> None:
@@ -115,7 +116,7 @@ async def test_a_call_that_is_cancelled_in_the_grace() -> None:
         exits = race.within(GRACE)
         if race.chance.random() < 0.5:
             # Its output is still held when the call is cancelled.
-            race.later(exits, lambda: process.running and process.end(0))
+            race.exits(exits, process, 0)
         race.later(race.within(GRACE - 0.001), call.cancel)
         outcome = await race.outcome(call)
         # Its exit may come first, and with it the report.
@@ -152,7 +153,7 @@ async def test_a_call_that_is_cancelled_at_any_moment() -> None:
         await race.turns()
         process = await race.backend.process()
         exits = race.within(DEADLINE + 0.1)
-        race.later(exits, lambda: process.running and process.end(7))
+        race.exits(exits, process)
         await race.outcome(call)
         session = next(iter(race.tools._store), None)
         if session is not None:
@@ -166,7 +167,7 @@ async def test_what_a_cancelled_call_had_goes_to_the_next_one() -> None:
         call = race.exec_command(yield_time_ms=1_000)
         process = await race.backend.process()
         for number in range(20):
-            race.later(0.06 * number, lambda number=number: process.output(b"%d," % number))
+            race.later(0.06 * number, partial(process.output, b"%d," % number))
         race.later(1.2, lambda: process.end(7))
         race.later(race.chance.uniform(GRACE + 0.001, 1.1), call.cancel)
         await race.outcome(call)
@@ -266,12 +267,10 @@ async def test_an_owner_that_fails_a_command_at_any_moment() -> None:
         process = await race.backend.process()
         (attempt,) = race.hooks.begun
         race.later(race.near(GRACE), lambda: attempt.fail("no network"))
-        race.later(race.near(DEADLINE), lambda: process.running and process.end(7))
+        race.exits(race.near(DEADLINE), process)
         outcome = await race.outcome(call)
         if isinstance(outcome, ExecResult) and outcome.session_id is not None:
-            outcome = await race.outcome(
-                race.write_stdin(outcome.session_id, yield_time_ms=5_000)
-            )
+            outcome = await race.outcome(race.write_stdin(outcome.session_id, yield_time_ms=5_000))
         if isinstance(outcome, ExecResult):
             assert outcome.exit_code == 7
         else:
@@ -286,9 +285,7 @@ async def test_many_starts_at_once_take_ids_of_their_own() -> None:
         calls = [race.exec_command() for _ in range(5)]
         processes = [await race.backend.process(number) for number in range(5)]
         for process in processes:
-            race.later(
-                race.near(GRACE), lambda process=process: process.running and process.end(7)
-            )
+            race.exits(race.near(GRACE), process)
         for call in calls[::2]:
             race.later(race.near(GRACE), call.cancel)
         await asyncio.gather(*calls, return_exceptions=True)
@@ -296,5 +293,3 @@ async def test_many_starts_at_once_take_ids_of_their_own() -> None:
             assert (await race.rest(session.session_id)).exit_code == 7
 
     await repeat(scenario)
-
-
