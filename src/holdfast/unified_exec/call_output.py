@@ -58,7 +58,10 @@ class CallOutput:
                 input=asked.input,
             )
             found._watch = await Watch.open(
-                wait_for, wake.set, files=environment.filesystem, sandbox=sandbox
+                wait_for,
+                wake.set,
+                files=None if asked.port is None else environment.filesystem,
+                sandbox=sandbox,
             )
         return found
 

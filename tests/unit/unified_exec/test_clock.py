@@ -8,7 +8,7 @@ from holdfast.unified_exec.clock import PausableClock
 
 pytestmark = [
     pytest.mark.virtual_time,
-    pytest.mark.requirement("unified.waiting.pause"),
+    pytest.mark.requirement("unified-exec.waiting.pause"),
 ]
 
 
