@@ -30,6 +30,7 @@ CODEX_BIN = os.environ.get("CODEX_BIN", "")
 """Noted before the variables of this process are replaced."""
 
 _EXIT_ENDS_THE_CALL = "a call ends when its command has exited; what that left is ended"
+_OWN_REASON = "how a connection ended is told in our own words"
 _NOTHING_IS_LOST = "what an interrupted call had read goes to the next one"
 
 ON_PURPOSE = {
@@ -40,6 +41,9 @@ ON_PURPOSE = {
     "interrupt.write@local": _NOTHING_IS_LOST,
     "interrupt.write@remote": _NOTHING_IS_LOST,
     "server.terminate@remote": "a process is terminated once, not twice",
+    "server.lost@remote": _OWN_REASON,
+    "server.lost-in-a-call@remote": _OWN_REASON,
+    "server.lost-before-a-start@remote": _OWN_REASON,
 }
 """Rows in which ours is better, with the reason; `docs/compatibility.md` lists them by name."""
 

@@ -91,6 +91,10 @@ class _Entry:
     """True once its process was told to end, and what it left behind was, unless kept."""
     forgotten: bool = False
     """True if it was killed while a call waits on it: it goes with that call."""
+    cleaned: bool = False
+    """True if that call is to find that there is no such session any more."""
+    denied_early: bool = False
+    """True if its sandbox denied it something in the grace: nothing is told of it."""
     released: bool = False
 
 
@@ -206,9 +210,11 @@ class SessionManager:
         return True
 
     def clean(self) -> None:
-        """Kill all commands, as `terminate` does."""
+        """Kill all commands, as `terminate` does; a call that waits on one fails."""
         for session in self._store:
-            self._kill(self._entries[session])
+            entry = self._entries[session]
+            entry.cleaned = True
+            self._kill(entry)
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
@@ -351,6 +357,7 @@ class SessionManager:
                 self._release(entry)
                 raise
             if again is None:
+                entry.denied_early = True
                 return entry
             self._release(entry, keep_id=True)
             request = again
@@ -399,7 +406,8 @@ class SessionManager:
                 old.announcer.pruned = True
                 self._kill(old)
             self._store.add(session)
-        entry.announcer.begin()
+        if not entry.denied_early:
+            entry.announcer.begin()
         return tuple(pruned)
 
     # -- write_stdin
@@ -471,6 +479,8 @@ class SessionManager:
         session = entry.session
         if not session.tty:
             if chars != INTERRUPT:
+                if session.process.remote and not session.running:
+                    return  # a server says that it is gone, and its end is reported
                 raise SessionStdinClosed
             if session.running:
                 # A line that is down holds a signal; the call has its deadline all the same.
@@ -556,11 +566,14 @@ class SessionManager:
 
         Raises:
             ProcessFailed: It cannot be followed any more.
+            UnknownProcessId: All sessions were cleaned meanwhile.
         """
         session = entry.session
         if session.failure is not None:
             self._release(entry)
             raise ProcessFailed(session.failure)
+        if entry.cleaned:
+            raise UnknownProcessId(session.session_id)
         exit_code = session.exit_code
         left = False
         if exit_code is not None and not session.killed:
@@ -574,6 +587,7 @@ class SessionManager:
             session_id=session.session_id if exit_code is None else None,
             command=session.argv,
             verdict=session.verdict,
+            killed=session.killed,
             left_behind=left,
             output_lost=entry.announcer.output_lost,
             pruned_sessions=tuple(pruned),
