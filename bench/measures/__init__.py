@@ -7,6 +7,7 @@ from bench.measures import (
     files,
     http,
     launch,
+    looks,
     memory,
     readers,
     rpc,
@@ -40,4 +41,5 @@ ALL: tuple[Benchmark, ...] = (
     launch.IMPORT,
     run.RUN,
     readers.READERS,
+    looks.LOOKS,
 )

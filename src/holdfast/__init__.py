@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         Reason,
         StreamEnded,
         Verdict,
+        WaitingFor,
     )
     from holdfast.filesystem.local import LocalFileSystem
     from holdfast.http.local import LocalHttpClient
@@ -146,6 +147,7 @@ __all__ = [
     "UnknownProcess",
     "Unsupported",
     "Verdict",
+    "WaitingFor",
     "WalkOptions",
     "WriteStatus",
     "__version__",
@@ -201,6 +203,7 @@ _HOMES = {
         "Reason",
         "StreamEnded",
         "Verdict",
+        "WaitingFor",
     ),
     "holdfast.filesystem.local": ("LocalFileSystem",),
     "holdfast.http.local": ("LocalHttpClient",),

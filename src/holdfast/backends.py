@@ -8,7 +8,7 @@ not know which one it has. Seconds and native types here; the wire's units end b
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, Self
 
-from holdfast.events import ProcessEvent, Verdict
+from holdfast.events import ProcessEvent, Verdict, WaitingFor
 from holdfast.protocol.fs import (
     DirectoryEntry,
     FileMetadata,
@@ -184,6 +184,22 @@ class ExecProcess(Protocol):
             InvalidParams: There is no such size.
             InvalidRequest: It has no terminal.
             Unsupported: The server does not know how.
+        """
+
+    async def waiting_for(self) -> WaitingFor:
+        """
+        Return what its terminal is read for at this moment, as the kernel shows it.
+
+        It looks once, or twice within 100 ms, and does not wait for a change. Call it when
+        the process has been quiet for a while, not in a loop. It looks at the foreground group
+        of the terminal: at a job of a shell, too, and at what runs in a sandbox.
+
+        Returns:
+            `UNKNOWN` on pipes, on a Codex server, and where the system does not tell, as of a
+            process of another user. `NONE` once the process has exited.
+
+        Raises:
+            ConnectionLost: As for `read`.
         """
 
     async def signal(self, name: str) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "Reason",
     "StreamEnded",
     "Verdict",
+    "WaitingFor",
 ]
 
 
@@ -68,6 +69,26 @@ class LimitKind(StrEnum):
     WALL_TIME = "wallTime"
     OTHER = "other"
     """A newer server named a limit that this version does not know."""
+
+
+class WaitingFor(StrEnum):
+    """
+    The input that a process waits for at this moment, as the kernel shows it.
+
+    The first three are told apart by the mode of the terminal. A prompt that edits its line
+    itself, as that of bash or Python, reads single keys: it is `KEY`.
+    """
+
+    LINE = "line"
+    """A line, which is shown while it is typed."""
+    PASSWORD = "password"  # noqa: S105 - the name of a state
+    """A line that is not shown: canonical mode, echo off."""
+    KEY = "key"
+    """A key, without a line's end: the terminal is in raw mode."""
+    NONE = "none"
+    """No input: it computes, sleeps, waits for something else, or has exited."""
+    UNKNOWN = "unknown"
+    """It has no terminal, or the system or the server does not tell."""
 
 
 class DenialKind(StrEnum):

@@ -198,6 +198,7 @@ class Running(_Twin[AsyncRunning]):
     expect = _twin(AsyncRunning.expect)
     signal = _twin(AsyncRunning.signal)
     resize = _twin(AsyncRunning.resize)
+    waiting_for = _twin(AsyncRunning.waiting_for)
     terminate = _twin(AsyncRunning.terminate)
 
     def __enter__(self) -> Self:

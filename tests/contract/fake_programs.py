@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from holdfast.errors import SpawnFailed
-from holdfast.events import LimitKind, Reason, Verdict
+from holdfast.events import LimitKind, Reason, Verdict, WaitingFor
 from holdfast.protocol.process import StartParams
 from holdfast.system_text import system_text
 from holdfast.testing import FakeBackend, FakeChild, FakeProcess
@@ -256,6 +256,7 @@ async def _head(process: FakeProcess, match: re.Match[str]) -> int:
 
 @plays("cat")
 async def _cat(process: FakeProcess, match: re.Match[str]) -> int:
+    process.waits_for = WaitingFor.LINE  # on a terminal
     while data := await process.next_input():
         await process.flow(data)
     return 0
@@ -364,5 +365,46 @@ async def _leaves_a_child(process: FakeProcess, match: re.Match[str]) -> int:
 async def _news(process: FakeProcess, match: re.Match[str]) -> int:
     await opened(match[1])
     tell(process, "news")
+    await asyncio.sleep(60)
+    return 0
+
+
+# -- waiting for input
+
+
+@plays(r"bash -c read -p 'name\? ' x|bash -c sleep 60 \| cat /dev/tty|.* p\.poll\(\); input\(\)")
+async def _wants_line(process: FakeProcess, match: re.Match[str]) -> int:
+    process.waits_for = WaitingFor.LINE
+    await process.next_input()
+    return 0
+
+
+@plays(r".*getpass.*")
+async def _wants_password(process: FakeProcess, match: re.Match[str]) -> int:
+    process.waits_for = WaitingFor.PASSWORD
+    await process.next_input()
+    return 0
+
+
+@plays(r"bash -c read -n 1 x|python3 -i")
+async def _wants_key(process: FakeProcess, match: re.Match[str]) -> int:
+    process.waits_for = WaitingFor.KEY
+    await process.next_input()
+    return 0
+
+
+@plays(r".*echo ready; (exec sleep 60|while :.*|sleep 60 \| cat)|.*select\.select\(.*")
+async def _wants_nothing(process: FakeProcess, match: re.Match[str]) -> int:
+    tell(process, "ready")
+    await asyncio.sleep(60)
+    return 0
+
+
+@plays(r"read x; echo got; exec sleep 60")
+async def _wants_line_once(process: FakeProcess, match: re.Match[str]) -> int:
+    process.waits_for = WaitingFor.LINE
+    await process.next_input()
+    process.waits_for = WaitingFor.NONE
+    tell(process, "got")
     await asyncio.sleep(60)
     return 0

@@ -447,6 +447,7 @@ async def test_capabilities_are_what_is_really_there(client: Client) -> None:
         "processAck",
         "processTerminateLeft",
         "processUnset",
+        "processWaitingFor",
     }
     assert {"networkProxyLaunch", "windowsMxc"} < set(capabilities)
 

@@ -30,6 +30,7 @@ from holdfast.events import (
     LogEntry,
     Reason,
     Verdict,
+    WaitingFor,
 )
 from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.output import OutputLog
@@ -39,6 +40,7 @@ from holdfast.protocol.methods import (
     PROCESS_RESIZE,
     PROCESS_SIGNAL,
     PROCESS_TERMINATE,
+    PROCESS_WAITING_FOR,
 )
 from holdfast.protocol.process import (
     Enforcement,
@@ -53,6 +55,7 @@ from holdfast.protocol.process import (
     StreamEndedEvent,
     StreamsAtEnd,
     TerminateParams,
+    WaitingForParams,
     WriteStatus,
 )
 from holdfast.sandbox.denial import find_denial
@@ -173,6 +176,19 @@ class RemoteProcess:
             raise InvalidParams(str(error)) from None
         with refusals(process_id=self.process_id):
             await self._client.call(PROCESS_RESIZE, params)
+
+    async def waiting_for(self) -> WaitingFor:
+        if not self._client.capabilities.process_waiting_for:
+            return WaitingFor.UNKNOWN
+        if self._log.verdict is not None:
+            return WaitingFor.NONE  # the server may have forgotten it
+        params = WaitingForParams(process_id=self.process_id)
+        with refusals(process_id=self.process_id):
+            answer = await self._client.call_again(PROCESS_WAITING_FOR, params)
+        try:
+            return WaitingFor(answer.waiting_for)
+        except ValueError:  # a newer server may know other words
+            return WaitingFor.UNKNOWN
 
     async def signal(self, name: str) -> None:
         params = SignalParams(process_id=self.process_id, signal=name)

@@ -4,7 +4,7 @@ import signal as signals
 from collections.abc import Awaitable
 
 from holdfast.errors import InvalidParams, StdinClosed
-from holdfast.events import Reason, Verdict
+from holdfast.events import Reason, Verdict, WaitingFor
 from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.local import LocalProcess
 from holdfast.process.table import LocalProcesses
@@ -117,6 +117,10 @@ class LocalExecProcess:
         except ValueError as error:
             raise InvalidParams(str(error)) from None
         self._process.resize(rows, cols)
+
+    async def waiting_for(self) -> WaitingFor:
+        found = self._process.waiting_for()
+        return found if isinstance(found, WaitingFor) else await found
 
     async def signal(self, name: str) -> None:
         self._process.signal(signal_number(name))

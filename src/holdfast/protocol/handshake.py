@@ -80,6 +80,8 @@ class Capabilities(Wire, frozen=True, kw_only=True):
     """`left` and `streams` of `process/terminate`."""
     process_unset: bool = False
     """`unset` at the start of a process."""
+    process_waiting_for: bool = False
+    """`process/waitingFor`: whether a process on a terminal waits for input."""
 
 
 class EnvironmentInfo(Wire, frozen=True, kw_only=True):

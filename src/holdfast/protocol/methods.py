@@ -64,6 +64,8 @@ from holdfast.protocol.process import (
     StreamEndedEvent,
     TerminateParams,
     TerminateResponse,
+    WaitingForParams,
+    WaitingForResponse,
     WriteParams,
     WriteResponse,
 )
@@ -108,6 +110,7 @@ __all__ = [
     "PROCESS_START",
     "PROCESS_STREAM_ENDED",
     "PROCESS_TERMINATE",
+    "PROCESS_WAITING_FOR",
     "PROCESS_WRITE",
 ]
 
@@ -128,6 +131,7 @@ PROCESS_RESIZE = Method("process/resize", ResizeParams, Empty)
 PROCESS_CLOSE_STDIN = Method("process/closeStdin", CloseStdinParams, Empty)
 PROCESS_LIST = Method("process/list", Empty, ListResponse)
 PROCESS_HOLD = Method("process/hold", HoldParams, Empty)
+PROCESS_WAITING_FOR = Method("process/waitingFor", WaitingForParams, WaitingForResponse)
 PROCESS_ACK = NotificationMethod("process/ack", AckParams)
 
 PROCESS_OUTPUT = NotificationMethod("process/output", OutputEvent)
@@ -177,6 +181,7 @@ METHODS: tuple[Method[Any, Any], ...] = (
     PROCESS_CLOSE_STDIN,
     PROCESS_LIST,
     PROCESS_HOLD,
+    PROCESS_WAITING_FOR,
     FS_READ_FILE,
     FS_OPEN,
     FS_READ_BLOCK,

@@ -372,6 +372,19 @@ class CloseStdinParams(Wire, frozen=True, kw_only=True):
     process_id: str
 
 
+class WaitingForParams(Wire, frozen=True, kw_only=True):
+    """An extension of Holdfast."""
+
+    process_id: str
+
+
+class WaitingForResponse(Wire, frozen=True, kw_only=True):
+    """The input that a process waits for, as the kernel shows it."""
+
+    waiting_for: str
+    """`line`, `password`, `key`, `none` or `unknown`."""
+
+
 class ProcessSummary(Wire, frozen=True, kw_only=True):
     """One line of `process/list`."""
 

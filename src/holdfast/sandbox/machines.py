@@ -1,7 +1,8 @@
 """
 The numbers of system calls, which differ from one processor to the next.
 
-Those that a filter looks for, and those that are made inside before a command runs.
+Those that a filter looks for, those that are made inside before a command runs, and those
+in which a process may wait for a terminal.
 """
 
 from typing import NamedTuple
@@ -30,6 +31,7 @@ _COMMON = {
     "clone3": 435,
     "close_range": 436,
     "pidfd_getfd": 438,
+    "epoll_pwait2": 441,
     "mount_setattr": 442,
     "landlock_create_ruleset": 444,
     "landlock_add_rule": 445,
@@ -46,8 +48,11 @@ MACHINES = {
             "read": 0,
             "write": 1,
             "close": 3,
+            "poll": 7,
             "rt_sigaction": 13,
             "ioctl": 16,
+            "readv": 19,
+            "select": 23,
             "nanosleep": 35,
             "socket": 41,
             "connect": 42,
@@ -70,14 +75,19 @@ MACHINES = {
             "prctl": 157,
             "mount": 165,
             "umount2": 166,
+            "restart_syscall": 219,
             "exit_group": 231,
+            "epoll_wait": 232,
             "waitid": 247,
             "add_key": 248,
             "request_key": 249,
             "keyctl": 250,
             "openat": 257,
             "unlinkat": 263,
+            "pselect6": 270,
+            "ppoll": 271,
             "unshare": 272,
+            "epoll_pwait": 281,
             "accept4": 288,
             "dup3": 292,
             "perf_event_open": 298,
@@ -98,6 +108,7 @@ MACHINES = {
         audit_arch=0xC00000B7,
         numbers=_COMMON
         | {
+            "epoll_pwait": 22,
             "dup3": 24,
             "ioctl": 29,
             "unlinkat": 35,
@@ -108,11 +119,15 @@ MACHINES = {
             "close": 57,
             "read": 63,
             "write": 64,
+            "readv": 65,
+            "pselect6": 72,
+            "ppoll": 73,
             "exit_group": 94,
             "waitid": 95,
             "unshare": 97,
             "nanosleep": 101,
             "ptrace": 117,
+            "restart_syscall": 128,
             "rt_sigaction": 134,
             "setsid": 157,
             "prctl": 167,

@@ -32,6 +32,7 @@ CAPABILITIES = Capabilities(
     process_ack=True,
     process_terminate_left=True,
     process_unset=True,
+    process_waiting_for=True,
 )
 """Only what is really there: a client avoids what a server does not claim."""
 

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.errors import InvalidParams
+from holdfast.events import WaitingFor
 from holdfast.process.backend import signal_number
 from holdfast.process.local import LocalProcess
 from holdfast.protocol.base import Empty
@@ -18,6 +19,7 @@ from holdfast.protocol.methods import (
     PROCESS_SIGNAL,
     PROCESS_START,
     PROCESS_TERMINATE,
+    PROCESS_WAITING_FOR,
     PROCESS_WRITE,
 )
 from holdfast.protocol.process import (
@@ -32,6 +34,8 @@ from holdfast.protocol.process import (
     StartResponse,
     TerminateParams,
     TerminateResponse,
+    WaitingForParams,
+    WaitingForResponse,
     WriteParams,
     WriteResponse,
     WriteStatus,
@@ -57,6 +61,7 @@ def add_process_methods(router: Router[ServerConnection]) -> None:
     router.add(PROCESS_CLOSE_STDIN, _close_stdin)
     router.add(PROCESS_LIST, _list)
     router.add(PROCESS_HOLD, _hold)
+    router.add(PROCESS_WAITING_FOR, _waiting_for)
 
 
 def _start(
@@ -171,6 +176,19 @@ def _resize(client: ServerConnection, params: ResizeParams) -> Empty:
 def _close_stdin(client: ServerConnection, params: CloseStdinParams) -> Empty:
     client.session.processes.get(params.process_id).close_stdin()
     return _EMPTY
+
+
+def _waiting_for(
+    client: ServerConnection, params: WaitingForParams
+) -> WaitingForResponse | Awaitable[WaitingForResponse]:
+    found = client.session.processes.get(params.process_id).waiting_for()
+    if isinstance(found, WaitingFor):
+        return WaitingForResponse(waiting_for=found.value)
+    return _waiting_for_later(found)
+
+
+async def _waiting_for_later(looking: Awaitable[WaitingFor]) -> WaitingForResponse:
+    return WaitingForResponse(waiting_for=(await looking).value)
 
 
 def _list(client: ServerConnection, params: Empty) -> ListResponse:

@@ -15,7 +15,16 @@ from holdfast.errors import (
     RemoteError,
     Unsupported,
 )
-from holdfast.events import Closed, Exited, Gap, ProcessEvent, Reason, StreamEnded, Verdict
+from holdfast.events import (
+    Closed,
+    Exited,
+    Gap,
+    ProcessEvent,
+    Reason,
+    StreamEnded,
+    Verdict,
+    WaitingFor,
+)
 from holdfast.process.backend import signal_number
 from holdfast.process.event_stream import HIGH_WATER, EventReaders, LogEventStream
 from holdfast.process.output import OutputLog
@@ -52,7 +61,7 @@ HOLDFAST = CAPABILITIES
 CODEX = Capabilities()
 """A server that has none of them."""
 
-Call = Literal["read", "write", "close_stdin", "resize", "signal", "terminate"]
+Call = Literal["read", "write", "close_stdin", "resize", "waiting_for", "signal", "terminate"]
 """Something that can be asked of a process, and refused."""
 
 _PIECE = 64 << 10
@@ -161,6 +170,8 @@ class FakeProcess:
         """False: `terminate` is recorded and answered, and the test says what follows."""
         self.input_limit: int | None = None
         """Bytes of unread input at which `write` waits; `None` means never."""
+        self.waits_for = WaitingFor.NONE
+        """The answer of `waiting_for` while it runs on a terminal, where its server can tell."""
         self.write_status: WriteStatus | None = None
         """The answer of every `write`, instead of taking the bytes."""
 
@@ -523,6 +534,17 @@ class FakeProcess:
         self.sizes.append((rows, cols))
         self._pending_signals.append("SIGWINCH")
         self.line.changes.notify()
+
+    async def waiting_for(self) -> WaitingFor:
+        self._record_call("waiting_for")
+        if not self.capabilities.process_waiting_for:
+            return WaitingFor.UNKNOWN
+        if self.verdict is not None:
+            return WaitingFor.NONE
+        await self.line.available()
+        if not self.running:
+            return WaitingFor.NONE
+        return self.waits_for if self.params.tty else WaitingFor.UNKNOWN
 
     async def signal(self, name: str) -> None:
         known = name == "interrupt" or self.capabilities.process_signal_names

@@ -82,6 +82,7 @@ def test_only_what_is_really_there_is_claimed() -> None:
         "process_ack",
         "process_terminate_left",
         "process_unset",
+        "process_waiting_for",
         "process_resize",
         "process_close_stdin",
         "process_list",

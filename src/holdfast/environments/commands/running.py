@@ -14,7 +14,7 @@ from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
 from holdfast.environments.commands.expect import AnyPattern, ExpectMatch, PatternSearch
 from holdfast.environments.commands.run import DRAIN, PIECE, drain_limit, end_process
 from holdfast.errors import OutputLost, PatternNotFound, PatternTimedOut, StdinClosed
-from holdfast.events import Closed, Gap, ProcessEvent, Verdict
+from holdfast.events import Closed, Gap, ProcessEvent, Verdict, WaitingFor
 from holdfast.protocol.process import (
     Enforcement,
     OutputChunk,
@@ -243,6 +243,15 @@ class Running:
     async def resize(self, rows: int, cols: int) -> None:
         """Change the size of its terminal."""
         await self.process.resize(rows, cols)
+
+    async def waiting_for(self) -> WaitingFor:
+        """
+        Return what its terminal is read for at this moment: a line, a password, a key, nothing.
+
+        `UNKNOWN` on pipes, on a Codex server, and of a process of another user. Ask when it
+        has been quiet for a while, rather than in a loop.
+        """
+        return await self.process.waiting_for()
 
     async def terminate(self, *, left: bool = False, streams: StreamsAtEnd = "close") -> bool:
         """

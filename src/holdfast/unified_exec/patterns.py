@@ -1,0 +1,127 @@
+"""
+Compiles the regular expressions that a model writes.
+
+The engine is RE2: its time is linear in the text, whatever the pattern is. It comes with
+the extra `patterns` and is imported with the first pattern.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from holdfast.errors import InvalidParams
+
+__all__ = ["PATTERN_CHARACTERS", "PATTERN_INSTRUCTIONS", "Engine", "Pattern", "compile_pattern"]
+
+PATTERN_CHARACTERS = 2000
+"""Characters that a pattern may have."""
+
+PATTERN_INSTRUCTIONS = 4000
+"""
+Instructions that a pattern may be compiled to.
+
+Few patterns make the engine fall back from its automaton to simulating all alternatives,
+with a time that grows by this number. Common patterns have less than a hundred; a class
+of Unicode such as `\\pL` has 1,200.
+"""
+
+_MEMORY = 1 << 20
+"""Bytes of memory that the engine may use for one pattern. It caches up to 128 of them."""
+
+
+class Match(Protocol):
+    """One match, as RE2 returns it."""
+
+    def span(self) -> tuple[int, int]: ...
+
+
+class Engine(Protocol):
+    """A compiled expression of RE2, as far as it is used here."""
+
+    @property
+    def programsize(self) -> int: ...
+
+    def search(
+        self, text: bytes, pos: int | None = None, endpos: int | None = None, /
+    ) -> Match | None: ...
+
+    def finditer(self, text: bytes, pos: int | None = None, /) -> Iterator[Match]: ...
+
+
+class Pattern:
+    """A regular expression that is searched in bytes of UTF-8, with time linear in them."""
+
+    def __init__(self, text: str, engine: Engine) -> None:
+        self.text = text
+        self._engine = engine
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.text!r})"
+
+    def search(self, data: bytes, start: int = 0, end: int | None = None) -> tuple[int, int] | None:
+        """
+        Return where the first match begins and ends, or `None`.
+
+        What is before `start` and behind `end` matches no part of the pattern. But `^`, `$`
+        and `\\b` see it: they do not take `start` and `end` for the borders of the text.
+        """
+        found = self._engine.search(data, start, end)
+        return None if found is None else found.span()
+
+    def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Return where all matches from `start` on begin and end; they do not overlap."""
+        return (found.span() for found in self._engine.finditer(data, start))
+
+
+def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") -> Pattern:
+    """
+    Return the compiled pattern; `^` and `$` match at the borders of lines.
+
+    Args:
+        text: In the syntax of RE2: that of Perl without look-around and back references.
+        within_lines: True if nothing in the pattern may match a newline, such as `\\s`.
+        wrap: An expression around the pattern, which stands at `{}`.
+
+    Raises:
+        InvalidParams: The text is no pattern, or too large a one, or RE2 is not installed.
+    """
+    try:
+        import re2  # type: ignore[import-untyped]
+    except ImportError as missing:
+        raise InvalidParams(
+            "patterns need the package google-re2, the extra `patterns` of Holdfast:"
+            " pip install 'holdfast[patterns]'"
+        ) from missing
+    if len(text) > PATTERN_CHARACTERS:
+        raise InvalidParams(
+            f"pattern {text[:40]!r}... has {len(text):,} characters,"
+            f" {PATTERN_CHARACTERS:,} are allowed"
+        )
+    options = re2.Options()
+    options.max_mem = _MEMORY
+    options.log_errors = False
+    options.never_capture = True
+    options.never_nl = within_lines
+
+    def compiled(expression: str) -> Engine:
+        engine: Engine = re2.compile(expression.encode(), options)
+        return engine
+
+    try:
+        compiled(text)  # by itself: a lone bracket must not be closed by the wrapping
+        engine = compiled(f"(?m){text}")
+        if wrap != "{}":
+            before, after = wrap.split("{}")
+            try:
+                engine = compiled(f"(?m){before}(?:{text}){after}")
+            except re2.error:
+                # `\Q` without `\E` is valid at the end only.
+                engine = compiled(f"(?m){before}(?:{text}\\E){after}")
+    except UnicodeEncodeError:
+        raise InvalidParams(f"pattern {text!r} is not valid Unicode") from None
+    except re2.error as error:
+        reason = error.args[0] if error.args else ""
+        said = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise InvalidParams(f"pattern {text!r} cannot be used: {said}") from None
+    if engine.programsize > PATTERN_INSTRUCTIONS:
+        raise InvalidParams(f"pattern {text!r} is too large")
+    return Pattern(text, engine)
