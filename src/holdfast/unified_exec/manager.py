@@ -8,7 +8,7 @@ interrupted call leaves it there, and what the call had collected goes to the ne
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -485,9 +485,11 @@ class SessionManager:
         """Kill what an exited command left in its group; return True if there was something."""
         if self.options.background == "keep":
             return False
+        process = session.process
         try:
-            async with asyncio.timeout(END_LIMIT):
-                return await session.process.terminate(left=True)
+            # Nothing waits on this machine, and most commands run here.
+            async with asyncio.timeout(END_LIMIT) if process.remote else nullcontext():
+                return await process.terminate(left=True)
         except (HoldfastError, TimeoutError):
             return False  # nobody knows
 

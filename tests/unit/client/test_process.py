@@ -492,3 +492,21 @@ async def test_a_hold_that_is_refused_holds_the_connection_instead(
     for _ in range(1, seq):
         await anext(stream)
     await peer.until(lambda: not peer.sending_paused)
+
+
+@pytest.mark.requirement("extension.close-left")
+@pytest.mark.parametrize("left", [None, True, False])
+async def test_only_a_group_that_is_known_to_be_empty_is_not_asked_for(
+    client: ExecServerClient, peer: ScriptedPeer, left: bool | None
+) -> None:
+    process = await started(client, peer)
+    peer.exited("p1", 1)
+    extra = {} if left is None else {"left": left}
+    peer.notify("process/closed", {"processId": "p1", "seq": 2, **extra})
+    await process.wait()
+    if left is False:
+        assert await process.terminate(left=True) is False  # nobody answers
+        return
+    async with meanwhile(process.terminate(left=True)) as ending:
+        peer.reply(await peer.take("process/terminate"), {"running": True})
+        assert await ending is True
