@@ -15,6 +15,7 @@ from bench.measures import (
     sandbox,
     starts,
     streams,
+    unified_exec,
 )
 
 __all__ = ["ALL"]
@@ -41,5 +42,6 @@ ALL: tuple[Benchmark, ...] = (
     launch.IMPORT,
     run.RUN,
     readers.READERS,
+    unified_exec.UNIFIED_EXEC,
     looks.LOOKS,
 )
