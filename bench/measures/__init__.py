@@ -7,6 +7,7 @@ from bench.measures import (
     files,
     http,
     launch,
+    lines,
     looks,
     memory,
     readers,
@@ -44,4 +45,5 @@ ALL: tuple[Benchmark, ...] = (
     readers.READERS,
     unified_exec.UNIFIED_EXEC,
     looks.LOOKS,
+    lines.LINES,
 )

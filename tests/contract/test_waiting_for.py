@@ -7,6 +7,7 @@ answer that must never come is asked for a few times.
 
 import asyncio
 
+import msgspec
 import pytest
 
 from holdfast.backends import ExecProcess
@@ -24,7 +25,7 @@ POLLS = "import select; print('polls'); p = select.poll(); p.register(0, 1); p.p
 PIPE_POLLS = "import os, select; print('ready'); select.select(os.pipe()[:1], [], [])"
 
 
-def on_terminal(*argv: str) -> StartParams:
+def terminal(*argv: str) -> StartParams:
     return program(*argv, tty=True)
 
 
@@ -46,58 +47,51 @@ async def ended(process: ExecProcess) -> None:
     await finish(process)
 
 
-@pytest.mark.requirement("extension.waiting-for")
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
-        pytest.param(
-            on_terminal("bash", "-c", "read -p 'name? ' x"), [WaitingFor.LINE], id="read -p"
-        ),
-        pytest.param(on_terminal("cat"), [WaitingFor.LINE], id="cat"),
-        pytest.param(on_terminal("python3", "-c", GETPASS), [WaitingFor.PASSWORD], id="getpass"),
-        pytest.param(on_terminal("bash", "-c", "read -n 1 x"), [WaitingFor.KEY], id="read -n 1"),
-        pytest.param(
-            # With line editing it reads keys; some builds have none.
-            on_terminal("python3", "-i"),
-            [WaitingFor.KEY, WaitingFor.LINE],
-            id="python",
-        ),
-        pytest.param(on_terminal("python3", "-c", POLLS), [WaitingFor.LINE], id="poll"),
-        pytest.param(
-            on_terminal("bash", "-c", "sleep 60 | cat /dev/tty"), [WaitingFor.LINE], id="/dev/tty"
-        ),
-    ],
-)
-async def test_a_process_that_reads_its_terminal_waits_for_input(
-    place: Place, params: StartParams, expected: list[WaitingFor]
-) -> None:
-    process = await start(place, params)
-    if place.real:
-        assert await process.waiting_for() is WaitingFor.UNKNOWN
-    else:
-        await comes_to(process, *expected)
-    await ended(process)
+READERS: dict[str, tuple[StartParams, set[WaitingFor]]] = {
+    "read -p": (terminal("bash", "-c", "read -p 'name? ' x"), {WaitingFor.LINE}),
+    "cat": (terminal("cat"), {WaitingFor.LINE}),
+    "getpass": (terminal("python3", "-c", GETPASS), {WaitingFor.PASSWORD}),
+    "read -n 1": (terminal("bash", "-c", "read -n 1 x"), {WaitingFor.KEY}),
+    # With line editing it reads keys; some builds have none.
+    "python": (terminal("python3", "-i"), {WaitingFor.KEY, WaitingFor.LINE}),
+    "poll": (terminal("python3", "-c", POLLS), {WaitingFor.LINE}),
+    "/dev/tty": (terminal("bash", "-c", "sleep 60 | cat /dev/tty"), {WaitingFor.LINE}),
+}
+
+OTHERS: dict[str, StartParams] = {
+    "sleep": shell("echo ready; exec sleep 60", tty=True),
+    "busy": shell("echo ready; while :; do :; done", tty=True),
+    "poll of a pipe": terminal("python3", "-uc", PIPE_POLLS),
+    "read of a pipe": shell("echo ready; sleep 60 | cat", tty=True),
+}
+
+
+def named(name: str, params: StartParams) -> StartParams:
+    return msgspec.structs.replace(params, process_id=name)
 
 
 @pytest.mark.requirement("extension.waiting-for")
-@pytest.mark.parametrize(
-    "params",
-    [
-        pytest.param(shell("echo ready; exec sleep 60", tty=True), id="sleep"),
-        pytest.param(shell("echo ready; while :; do :; done", tty=True), id="busy"),
-        pytest.param(on_terminal("python3", "-uc", PIPE_POLLS), id="poll of a pipe"),
-        pytest.param(shell("echo ready; sleep 60 | cat", tty=True), id="read of a pipe"),
-    ],
-)
-async def test_a_process_that_does_something_else_waits_for_none(
-    place: Place, params: StartParams
-) -> None:
-    process = await start(place, params)
-    await Output(process).until(b"ready")
-    for _ in range(5):
-        expected = WaitingFor.UNKNOWN if place.real else WaitingFor.NONE
-        assert await process.waiting_for() is expected
-    await ended(process)
+async def test_a_process_that_reads_its_terminal_waits_for_input(place: Place) -> None:
+    processes = {
+        name: await start(place, named(name, params)) for name, (params, _) in READERS.items()
+    }
+    for name, process in processes.items():
+        if place.real:
+            assert await process.waiting_for() is WaitingFor.UNKNOWN
+        else:
+            await comes_to(process, *READERS[name][1])
+        await ended(process)
+
+
+@pytest.mark.requirement("extension.waiting-for")
+async def test_a_process_that_does_something_else_waits_for_none(place: Place) -> None:
+    expected = WaitingFor.UNKNOWN if place.real else WaitingFor.NONE
+    for name, params in OTHERS.items():
+        process = await start(place, named(name, params))
+        await Output(process).until(b"ready")
+        for _ in range(5):
+            assert await process.waiting_for() is expected, name
+        await ended(process)
 
 
 async def test_an_answer_ends_the_wait(place: Place) -> None:

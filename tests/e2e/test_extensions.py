@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.wire import LIMIT, Client, Fifo, Run, ServerProcess, connect, resume, serving
+from tests.e2e.wire import (
+    LIMIT,
+    Client,
+    Fifo,
+    Refused,
+    Run,
+    ServerProcess,
+    connect,
+    resume,
+    serving,
+)
 
 SUMMARY = {
     "processId",
@@ -204,6 +214,29 @@ async def test_a_session_may_be_resumed_on_a_unix_socket(tmp_path: Path) -> None
                 assert session_id in ("", reply["result"]["sessionId"])
                 session_id = reply["result"]["sessionId"]
                 writer.close()
+
+
+# -- process/waitingFor
+
+
+async def _waits_for(client: Client, process_id: str) -> str:
+    word: str = (await client.call("process/waitingFor", {"processId": process_id}))["waitingFor"]
+    return word
+
+
+@pytest.mark.requirement("extension.waiting-for")
+async def test_the_wire_tells_what_a_process_waits_for(client: Client) -> None:
+    assert (await client.call("environment/info"))["capabilities"]["processWaitingFor"] is True
+    await client.start("p", ["sh", "-c", "stty -echo; read x; exec sleep 600"], tty=True)
+    async with asyncio.timeout(LIMIT):
+        while (found := await _waits_for(client, "p")) != "password":
+            assert found in ("none", "line")
+    await client.start("piped", ["cat"], pipeStdin=True)
+    assert await _waits_for(client, "piped") == "unknown"
+    with pytest.raises(Refused) as refused:
+        await _waits_for(client, "nobody")
+    assert refused.value.message == "unknown process id nobody"
+    assert refused.value.code == -32600
 
 
 @pytest.mark.requirement("extension.close-left")

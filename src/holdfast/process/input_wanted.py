@@ -23,15 +23,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from holdfast.events import WaitingFor
+from holdfast.process.foreground import Foreground, ThreadFolder, read_proc
 from holdfast.sandbox.machines import MACHINES
 
 __all__ = ["SECOND_LOOK", "Polling", "look"]
 
 SECOND_LOOK = 0.08
 """Seconds between the two looks at a `poll`."""
-
-_MOST_THREADS = 128
-"""Threads that one look visits, about 1 ms of them; with more than that it knows nothing."""
 
 _MOST_DESCRIPTORS = 256
 """Descriptors of one set that are compared with the terminal."""
@@ -105,20 +103,18 @@ def look(master: int, pid: int, *, proc: str = "/proc") -> WaitingFor | Polling:
         return WaitingFor.UNKNOWN  # it is nobody's controlling terminal, so nobody's foreground
     polling: set[tuple[str, bytes]] = set()
     unknown = False
-    for thread in _threads(proc, group, pid):
-        if thread is None:
-            unknown = True
-            continue
-        found = thread.wait_for(terminal)
+    foreground = Foreground(group, pid, proc=proc)
+    for folder in foreground:
+        found = _Thread(folder).wait_for(terminal)
         if found is _Found.READS:
             return _mode(master)
         if found is _Found.UNREADABLE:
             unknown = True
         elif found is not None:
-            polling.add((thread.path, found))
+            polling.add((folder.path, found))
     if polling:
         return Polling(_mode(master), frozenset(polling))
-    return WaitingFor.UNKNOWN if unknown else WaitingFor.NONE
+    return WaitingFor.UNKNOWN if unknown or not foreground.complete else WaitingFor.NONE
 
 
 def _mode(master: int) -> WaitingFor:
@@ -166,13 +162,12 @@ class _Found(Enum):
     UNREADABLE = 2
 
 
-class _Thread(NamedTuple):
+class _Thread:
     """A thread of the foreground group."""
 
-    process: str
-    """Its folder `/proc/PID`."""
-    path: str
-    """Its folder `/proc/PID/task/TID`."""
+    def __init__(self, folder: ThreadFolder) -> None:
+        self._process = folder.process
+        self._path = folder.path
 
     def wait_for(self, terminal: _Terminal) -> bytes | _Found | None:
         """
@@ -181,7 +176,7 @@ class _Thread(NamedTuple):
         A system call that has the terminal in a set is returned with its arguments.
         """
         try:
-            call = _read(f"{self.path}/syscall")
+            call = read_proc(f"{self._path}/syscall")
         except OSError:
             return self._by_wait_channel(terminal)  # not permitted, not in this kernel, or gone
         try:
@@ -199,7 +194,7 @@ class _Thread(NamedTuple):
         if stack < _LOWEST_64_BIT_STACK or not _CALLS:
             return self._by_wait_channel(terminal)
         name = _CALLS.get(number)
-        if name == "restart_syscall" and b"poll" in _read(f"{self.path}/wchan"):
+        if name == "restart_syscall" and b"poll" in read_proc(f"{self._path}/wchan"):
             name = "poll"  # goes on after a stop; its arguments are still in place
         match name:
             case "read" | "readv":
@@ -220,7 +215,7 @@ class _Thread(NamedTuple):
     def _by_wait_channel(self, terminal: _Terminal) -> bytes | _Found | None:
         """Return what the name of a kernel function tells, where nothing else does."""
         try:
-            channel = _read(f"{self.path}/wchan")
+            channel = read_proc(f"{self._path}/wchan")
             if channel == b"n_tty_read":
                 return _Found.READS
             if channel == b"wait_woken":
@@ -234,15 +229,15 @@ class _Thread(NamedTuple):
         return _Found.UNREADABLE if hidden else None
 
     def _has(self, terminal: _Terminal, fd: int) -> bool:
-        return terminal.is_at(f"{self.process}/fd/{fd & 0xFFFF_FFFF}")
+        return terminal.is_at(f"{self._process}/fd/{fd & 0xFFFF_FFFF}")
 
     def _sleeps(self) -> bool:
         """Return True unless it is stopped: the call it was in is still shown then."""
-        return _read(f"{self.path}/stat").rpartition(b")")[2].split()[0] == b"S"
+        return read_proc(f"{self._path}/stat").rpartition(b")")[2].split()[0] == b"S"
 
     def _has_socket(self) -> bool:
-        for number, name in enumerate(os.listdir(f"{self.process}/fd")):
-            target = os.readlink(f"{self.process}/fd/{name}")
+        for number, name in enumerate(os.listdir(f"{self._process}/fd")):
+            target = os.readlink(f"{self._process}/fd/{name}")
             if target.startswith("socket:") or number >= _MOST_DESCRIPTORS:
                 return True
         return False
@@ -262,58 +257,15 @@ class _Thread(NamedTuple):
             yield from (at * 8 + bit for bit in range(8) if bits >> bit & 1)
 
     def _watched(self, fd: int) -> Iterator[int]:
-        listing = _read(f"{self.process}/fdinfo/{fd & 0xFFFF_FFFF}")
+        listing = read_proc(f"{self._process}/fdinfo/{fd & 0xFFFF_FFFF}")
         for number, wanted in _WATCHED.findall(listing):
             if int(wanted, 16) & _POLLIN:
                 yield int(number)
 
     def _memory(self, address: int, size: int) -> bytes:
-        memory = os.open(f"{self.process}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        memory = os.open(f"{self._process}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
             found = os.pread(memory, size, address & _ADDRESS)
         finally:
             os.close(memory)
         return found if len(found) == size else b""  # it was unmapped meanwhile
-
-
-def _threads(proc: str, group: int, pid: int) -> Iterator[_Thread | None]:
-    """
-    Yield the threads of a group, the leader's first, and `None` if there are too many.
-
-    Only what is below the group's leader and below `pid` is found: to look at every process
-    of a machine takes too long.
-    """
-    left = _MOST_THREADS
-    seen: set[int] = set()
-    ahead = [pid, group]
-    while ahead:
-        process = ahead.pop()
-        if process in seen:
-            continue
-        seen.add(process)
-        folder = f"{proc}/{process}"
-        try:
-            in_group = os.getpgid(process) == group
-            tasks = os.listdir(f"{folder}/task")
-        except OSError:
-            continue  # it has ended meanwhile
-        for task in tasks:
-            if left == 0:
-                yield None
-                return
-            left -= 1
-            thread = _Thread(folder, f"{folder}/task/{task}")
-            if in_group:
-                yield thread
-            try:
-                ahead += map(int, _read(f"{thread.path}/children").split())
-            except OSError:
-                continue  # it has ended meanwhile
-
-
-def _read(path: str) -> bytes:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(file, 65536)
-    finally:
-        os.close(file)

@@ -4,7 +4,7 @@ from holdfast.unified_exec.errors import CallRefused, UnifiedExecError
 from holdfast.unified_exec.hooks import Attempt, DeniedAttempt, Hooks, StartRequest
 from holdfast.unified_exec.manager import SessionInfo
 from holdfast.unified_exec.options import Options
-from holdfast.unified_exec.result import ExecResult, ToolError
+from holdfast.unified_exec.result import ExecResult, ReadResult, ToolError
 from holdfast.unified_exec.tools import UnifiedExec
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "ExecResult",
     "Hooks",
     "Options",
+    "ReadResult",
     "SessionInfo",
     "StartRequest",
     "ToolError",

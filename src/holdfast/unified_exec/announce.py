@@ -1,12 +1,13 @@
 """Tells listeners about one command: that it began, what it writes, how it ended (spec 12)."""
 
 from holdfast.collect.head_tail import Captured
-from holdfast.events import Gap
+from holdfast.events import Gap, WaitingFor
 from holdfast.unified_exec.deltas import DeltaCutter
 from holdfast.unified_exec.events import (
     CommandBegan,
     CommandEnded,
     InputSent,
+    InputWanted,
     Listeners,
     OutputDelta,
     OutputMissing,
@@ -107,6 +108,14 @@ class Announcer:
                 last_seq=gap.last_seq,
             )
         )
+
+    def input_wanted(self, kind: WaitingFor) -> None:
+        """Tell that the command waits for input."""
+        session = self._session
+        if self._began:
+            self._listeners.tell(
+                InputWanted(call_id=session.call_id, session_id=session.session_id, kind=kind)
+            )
 
     def settled(self) -> None:
         """Tell the end of a command that nobody waits on; a call that does tells it itself."""

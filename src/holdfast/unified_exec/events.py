@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from holdfast.collect.head_tail import Captured
-from holdfast.events import Verdict
+from holdfast.events import Verdict, WaitingFor
 
 __all__ = [
     "CommandBegan",
@@ -76,8 +76,8 @@ class InputWanted(msgspec.Struct, frozen=True, kw_only=True):
 
     call_id: str
     session_id: int
-    kind: str
-    """`line`, `password` or `key`."""
+    kind: WaitingFor
+    """`LINE`, `PASSWORD` or `KEY`."""
 
 
 class OutputMissing(msgspec.Struct, frozen=True, kw_only=True):

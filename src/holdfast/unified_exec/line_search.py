@@ -7,7 +7,7 @@ a whole run of neighbouring lines that match.
 
 import re
 from collections.abc import Iterator
-from itertools import accumulate, compress, groupby
+from itertools import accumulate, compress, groupby, islice
 from typing import NamedTuple
 
 from holdfast.unified_exec.patterns import compile_pattern
@@ -21,8 +21,8 @@ What has another meaning in a block than in a line: borders of the text, any byt
 Found where it is not meant, as behind an escaped backslash, it only costs time.
 """
 
-_MANY = 256
-"""Lines from which on a block is looked at whether they are short and equal."""
+_MANY = 128
+"""Runs from which on a block is looked at whether its lines are short and equal."""
 
 _SHORT = 12
 """Mean length up to which lines are short: bytes, with the newline."""
@@ -83,9 +83,9 @@ class LineSearch:
             runs = self.runs(block)
             found = b"".join([block[run.start : run.end] for run in runs])
             return found, sum(run.lines for run in runs)
-        flags = self._flags(text)
+        spans, flags = self._find(text)
         if flags is None:
-            found = b"".join([text[start:end] for start, end in self._spans(text)])
+            found = b"".join([text[start:end] for start, end in spans])
         else:
             lines = compress(text.split(b"\n"), flags)
             found = b"\n".join([*lines, b""])
@@ -94,8 +94,8 @@ class LineSearch:
     def runs(self, block: bytes) -> list[LineRun]:
         """Return the lines that match; the block ends with a newline."""
         text = self._searchable(block)
-        flags = self._flags(text)
-        found = self._runs_of_spans(text) if flags is None else _runs_of_flags(text, flags)
+        spans, flags = self._find(text)
+        found = _runs_of_spans(text, spans) if flags is None else _runs_of_flags(text, flags)
         if not found or text is block:
             return found
         starts = _line_starts(block)
@@ -110,18 +110,38 @@ class LineSearch:
         text = valid_utf8(block)
         return text.replace(b"\r\n", b"\n") if b"\r" in text else text
 
-    def _flags(self, text: bytes) -> list[bool] | None:
-        """
-        Return for each line whether it matches, if it was looked for so; else `None`.
-
-        Of many short lines, every second one may match, and a call for each would take long.
-        So equal ones are looked for once.
-        """
+    def _find(self, text: bytes) -> tuple[list[tuple[int, int]], list[bool] | None]:
+        """Return where runs of matching lines are; or, if not `None`, which lines match."""
         if self._run is None:
             lines = text.split(b"\n")[:-1]
-            return [self._single.search(line) is not None for line in lines]
+            return [], [self._single.search(line) is not None for line in lines]
+        spans = self._spans(text)
+        found = list(islice(spans, _MANY))
+        if len(found) == _MANY:
+            flags = self._flags(text)
+            if flags is not None:
+                return [], flags
+            found.extend(spans)
+        return found, None
+
+    def _spans(self, text: bytes) -> Iterator[tuple[int, int]]:
+        """Return where runs of lines that match begin and end."""
+        assert self._run is not None, "the caller has looked"
+        # Without the wrapping the engine is several times faster; often there is no match.
+        first = self._single.search(text, 0, len(text) - 1)
+        if first is None:
+            return iter(())
+        return self._run.spans(text, text.rfind(b"\n", 0, first[0]) + 1)
+
+    def _flags(self, text: bytes) -> list[bool] | None:
+        """
+        Return for each line whether it matches, if most lines are like others; else `None`.
+
+        Every second one of many short lines may match, and a call for each would take long.
+        So equal ones are looked for once.
+        """
         count = text.count(b"\n")
-        if count < _MANY or len(text) > count * _SHORT or not self._matches_at_all(text):
+        if len(text) > count * _SHORT:
             return None
         lines = text.split(b"\n")[:-1]
         different = list(dict.fromkeys(lines))
@@ -131,29 +151,6 @@ class LineSearch:
         found = b"".join([once[start:end] for start, end in self._spans(once)])
         matching = set(found.split(b"\n")[:-1])
         return list(map(matching.__contains__, lines))
-
-    def _matches_at_all(self, text: bytes) -> bool:
-        # Without the wrapping the engine is several times faster; often there is no match.
-        return self._single.search(text, 0, len(text) - 1) is not None
-
-    def _spans(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """Return where runs of lines that match begin and end."""
-        assert self._run is not None, "the caller has looked"
-        first = self._single.search(text, 0, len(text) - 1)
-        if first is None:
-            return iter(())
-        return self._run.spans(text, text.rfind(b"\n", 0, first[0]) + 1)
-
-    def _runs_of_spans(self, text: bytes) -> list[LineRun]:
-        found: list[LineRun] = []
-        line = counted = 0
-        for start, end in self._spans(text):
-            line += text.count(b"\n", counted, start)
-            lines = text.count(b"\n", start, end)
-            found.append(LineRun(line, lines, start, end))
-            line += lines
-            counted = end
-        return found
 
     def in_parts(self) -> "PartSearch":
         """Return a search of one line that is too long to be kept."""
@@ -169,6 +166,18 @@ class LineSearch:
 def _line_starts(block: bytes) -> list[int]:
     """Return where each line begins, and the end."""
     return list(accumulate((len(line) + 1 for line in block.split(b"\n")[:-1]), initial=0))
+
+
+def _runs_of_spans(text: bytes, spans: list[tuple[int, int]]) -> list[LineRun]:
+    found: list[LineRun] = []
+    line = counted = 0
+    for start, end in spans:
+        line += text.count(b"\n", counted, start)
+        lines = text.count(b"\n", start, end)
+        found.append(LineRun(line, lines, start, end))
+        line += lines
+        counted = end
+    return found
 
 
 def _runs_of_flags(text: bytes, flags: list[bool]) -> list[LineRun]:

@@ -1,20 +1,33 @@
-"""What the owner of the tools can choose."""
+"""Choices of the owner of the tools."""
 
+import math
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
+from holdfast.environments.commands.arguments import as_names, as_variables
 from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import AnySandbox
+from holdfast.errors import InvalidParams
 from holdfast.unified_exec.collect import LONGEST_POLL
 from holdfast.unified_exec.truncate import DEFAULT_MODEL_POLICY, TruncationPolicy
 
-__all__ = ["Options"]
+__all__ = ["Background", "Options"]
+
+Background = Literal["end", "keep"]
+"""What becomes of processes that a command left in its group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of `UnifiedExec`; the defaults are those of Codex 0.166.0."""
+    """
+    Options of `UnifiedExec`; the defaults are those of Codex 0.166.0.
+
+    Raises:
+        InvalidParams: A value makes no sense; the text names its option.
+        TypeError: A value is of a wrong type.
+    """
 
     sandbox: AnySandbox | None = None
     """What commands may touch and reach; unless given, what the environment says."""
@@ -30,7 +43,7 @@ class Options:
     """Seconds an empty `write_stdin` may wait at most; never below 5."""
     allow_login_shell: bool = True
     """False: commands run without login shell, and a call that wants one is refused."""
-    background: Literal["end", "keep"] = "end"
+    background: Background = "end"
     """What happens to processes a command left in its group when its end is reported."""
     shell_snapshot: bool = False
     """
@@ -44,5 +57,16 @@ class Options:
     """Number the sessions 1000, 1001, … instead of at random, for tests."""
     extras: bool = False
     """Offer what Codex does not have: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
-    notes: bool = False
-    """Show the remarks of a result to the model."""
+
+    def __post_init__(self) -> None:
+        as_variables(self.env)
+        as_names(self.unset)
+        if self.background not in get_args(Background):
+            raise InvalidParams(f"background is {self.background!r}, it must be `end` or `keep`")
+        if not (self.longest_poll >= 0 and math.isfinite(self.longest_poll)):
+            raise InvalidParams(f"longest_poll is {self.longest_poll!r}, it must be in seconds")
+        if self.thread_id is not None:
+            try:
+                uuid.UUID(self.thread_id)
+            except ValueError:
+                raise InvalidParams(f"thread_id is {self.thread_id!r}, it must be a UUID") from None

@@ -17,7 +17,7 @@ from holdfast.unified_exec.line_text import (
 
 __all__ = ["Lost", "Page", "Piece", "Request", "Window", "read_window"]
 
-_STEP = 16 << 10
+_STEP = 8 << 10
 """Bytes that are searched before the event loop may have its turn."""
 
 _SHARE = 4 << 10

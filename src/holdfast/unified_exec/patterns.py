@@ -12,10 +12,10 @@ from holdfast.errors import InvalidParams
 
 __all__ = ["PATTERN_CHARACTERS", "PATTERN_INSTRUCTIONS", "Engine", "Pattern", "compile_pattern"]
 
-PATTERN_CHARACTERS = 2000
+PATTERN_CHARACTERS = 1000
 """Characters that a pattern may have."""
 
-PATTERN_INSTRUCTIONS = 4000
+PATTERN_INSTRUCTIONS = 1500
 """
 Instructions that a pattern may be compiled to.
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 
 from holdfast.collect.head_tail import Captured
-from holdfast.events import Verdict
+from holdfast.events import Verdict, WaitingFor
+from holdfast.unified_exec.pages import Page
+from holdfast.unified_exec.selection import Selected
 from holdfast.unified_exec.text import answer_object, answer_text, original_token_count
 from holdfast.unified_exec.truncate import (
     DEFAULT_MODEL_POLICY,
@@ -12,7 +14,7 @@ from holdfast.unified_exec.truncate import (
     used_policy,
 )
 
-__all__ = ["ExecResult", "ToolError"]
+__all__ = ["ExecResult", "ReadResult", "ToolError"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +37,20 @@ class ExecResult:
     """The argv of the command."""
     verdict: Verdict | None = None
     """How it ended, in detail; None while it runs, or if that is not known."""
+    killed: bool = False
+    """True if the tools killed it during this call; the text then has no exit code."""
     left_behind: bool = False
     """True if it left processes in its group, which were ended with the report of its end."""
     output_lost: bool = False
     """True if output was lost since the last call: its server kept it no longer."""
     pruned_sessions: tuple[int, ...] = ()
     """Sessions that were ended to make room for this one."""
+    selected: Selected | None = None
+    """The lines that the call asked for with `head`, `tail` or `grep`."""
+    ended_by: str | None = None
+    """The condition of `wait_for` that ended the wait early, with what is known about it."""
+    waiting_for: WaitingFor | None = None
+    """`LINE`, `PASSWORD` or `KEY` if it waits for input on its terminal, as far as is known."""
     notes: tuple[str, ...] = ()
     """Remarks that `text(notes=True)` shows to the model."""
     max_output_tokens: int | None = None
@@ -56,7 +66,7 @@ class ExecResult:
     @property
     def output(self) -> str:
         """The output as text, shortened to the budget of the call."""
-        return format_output(self.captured, used_policy(self.max_output_tokens, self.model_policy))
+        return format_output(self._shown, used_policy(self.max_output_tokens, self.model_policy))
 
     @property
     def omitted_bytes(self) -> int:
@@ -76,27 +86,53 @@ class ExecResult:
             notes: Also show the remarks.
         """
         return answer_text(
-            self.captured,
+            self._shown,
             chunk_id=self.chunk_id,
             wall_time=self.wall_time,
-            exit_code=self.exit_code,
+            exit_code=None if self.killed else self.exit_code,
             session_id=self.session_id,
             max_output_tokens=self.max_output_tokens,
             model=self.model_policy,
-            notes=self.notes if notes else (),
+            notes=self._shown_notes(notes),
+            original_tokens=self.original_token_count,
         )
+
+    def _shown_notes(self, notes: bool) -> tuple[str, ...]:
+        # A call that asked for a condition is told about it in any case.
+        ended = () if self.ended_by is None else (f"Wait ended by {self.ended_by}",)
+        return (*self.notes, *ended) if notes else ended
+
+    @property
+    def _shown(self) -> Captured:
+        """The output, or the part of it that the call asked for."""
+        if self.selected is None:
+            return self.captured
+        return Captured(self.selected.output(), marker=self.captured.marker)
 
     def object(self) -> dict[str, object]:
         """Return what code that a model writes gets instead of the text."""
         return answer_object(
-            self.captured,
+            self._shown,
             chunk_id=self.chunk_id,
             wall_time=self.wall_time,
-            exit_code=self.exit_code,
+            exit_code=None if self.killed else self.exit_code,
             session_id=self.session_id,
             max_output_tokens=self.max_output_tokens,
             model=self.model_policy,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult:
+    """A page of what a command wrote, for a call of `read_output`."""
+
+    call_id: str
+    """The id of this call."""
+    page: Page
+
+    def text(self, *, notes: bool = False) -> str:
+        """Return what the model reads."""
+        return self.page.output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

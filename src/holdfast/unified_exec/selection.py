@@ -19,7 +19,10 @@ from holdfast.unified_exec.line_text import (
     with_note,
 )
 
-__all__ = ["REST_HINT", "Selected", "Selection", "Selector"]
+__all__ = ["FEED_BYTES", "REST_HINT", "Selected", "Selection", "Selector"]
+
+FEED_BYTES = 16 << 10
+"""Bytes to feed, with a pattern, before the event loop has its turn."""
 
 REST_HINT = "read_output shows the rest"
 """Ends the note of an answer that does not show everything."""
@@ -121,8 +124,9 @@ class Selector:
         """
         Take what comes next.
 
-        64 KiB take less than a millisecond, and some 20 where every second line of two bytes
-        matches. A caller that has more lets the event loop have its turn between them.
+        64 KiB take a millisecond or less. With a pattern they take some 20 where every second
+        line of a few bytes matches, or where the engine cannot use its automaton. So a caller
+        who must not be held feeds `FEED_BYTES` at a time.
         """
         self._bytes += len(data)
         if len(data) <= _TURN:

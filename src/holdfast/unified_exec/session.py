@@ -6,6 +6,7 @@ Calls take from the buffer that it fills.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -14,8 +15,10 @@ from holdfast.backends import ExecProcess
 from holdfast.collect.drain import Drain
 from holdfast.collect.head_tail import BYTES_OMITTED, Captured, HeadTail
 from holdfast.errors import HoldfastError
-from holdfast.events import Exited, Gap, Verdict
+from holdfast.events import Exited, Gap, Verdict, WaitingFor
 from holdfast.protocol.process import OutputChunk
+from holdfast.unified_exec.input_wanted import InputWatch
+from holdfast.unified_exec.output import OutputLog
 
 __all__ = ["BUFFER", "END_OF_OUTPUT", "UNKNOWN_EXIT", "Consumer", "Session"]
 
@@ -24,6 +27,9 @@ BUFFER = 1 << 20
 
 END_OF_OUTPUT = 0.05
 """Seconds to wait for the end of the output after an exit: a child may hold it for ever."""
+
+_CALL_IDS = 1_000
+"""Calls of one session that are remembered; a model may poll it for days."""
 
 UNKNOWN_EXIT = -1
 """The exit code of a command that was killed by the tools, or whose end is not known."""
@@ -37,6 +43,9 @@ class Consumer(Protocol):
 
     def gap(self, gap: Gap) -> None:
         """Note that output is lost."""
+
+    def input_wanted(self, kind: WaitingFor) -> None:
+        """Note that the command waits for input on its terminal."""
 
     def settled(self) -> None:
         """Note that the command has ended, and its output as far as it is waited for."""
@@ -94,6 +103,12 @@ class Session:
         """True at the end of its output; False after the exit: somebody still holds it."""
         self.consumers: list[Consumer] = []
         """Those who want the output as it comes."""
+        self.call_ids = deque([call_id], _CALL_IDS)
+        """The ids of all its calls, by which its output can be read later."""
+        self.log = OutputLog()
+        """What it wrote, for reading later."""
+        # Only on a terminal: a command on pipes has no input to wait for.
+        self._input_watch = InputWatch(process, self._input_found) if tty else None
         self._unreported = HeadTail(BUFFER, marker=BYTES_OMITTED)
         self._transcript = HeadTail(BUFFER, marker=BYTES_OMITTED)
         self._callbacks: list[Callable[[], None]] = []
@@ -128,6 +143,22 @@ class Session:
         """Return what `take_output` would return, and leave it there."""
         return self._unreported.captured()
 
+    @property
+    def waiting_for(self) -> WaitingFor | None:
+        """The input it waits for; None if it does not, or if that is not known."""
+        if self._input_watch is None or not self.running:
+            return None
+        return self._input_watch.waiting_for
+
+    def look_for_input(self) -> None:
+        """Look once more, in a moment, whether it waits for input: something has happened."""
+        if self._input_watch is not None and self.running:
+            self._input_watch.activity()
+
+    def _input_found(self, kind: WaitingFor) -> None:
+        for consumer in tuple(self.consumers):
+            consumer.input_wanted(kind)
+
     # -- the reader
 
     async def read(self) -> None:
@@ -147,6 +178,7 @@ class Session:
                 elif type(event) is Exited:
                     self._exit(event.verdict)
                 elif type(event) is Gap:
+                    self.log.gap(event.first_seq, event.last_seq)
                     for consumer in self.consumers:
                         consumer.gap(event)
                 elif event is None:
@@ -165,6 +197,9 @@ class Session:
     def _take(self, event: OutputChunk) -> None:
         self._unreported.append(event.chunk)
         self._transcript.append(event.chunk)
+        self.log.append(event.seq, event.chunk)
+        if self._input_watch is not None:
+            self._input_watch.activity()
         for consumer in self.consumers:
             consumer.output(event.seq, event.chunk)
 
@@ -176,6 +211,8 @@ class Session:
     def _end(self) -> None:
         if self.ended_at is None:
             self.ended_at = asyncio.get_running_loop().time()
+        if self._input_watch is not None:
+            self._input_watch.close()
         self.exited.set()
         self._settle()
 
@@ -188,8 +225,9 @@ class Session:
                 consumer.settled()
 
     def stop_reading(self) -> None:
-        """End the reader; nothing that is written from now on belongs to anybody."""
+        """End the reader and whoever waits; nothing that is written from now on counts."""
         self._drain.close()
+        self._end()
 
     def mark_killed(self) -> None:
         """Note that the tools kill it: calls that wait on it end now."""

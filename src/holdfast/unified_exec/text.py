@@ -75,6 +75,7 @@ def answer_text(
     max_output_tokens: int | None = None,
     model: TruncationPolicy = DEFAULT_MODEL_POLICY,
     notes: tuple[str, ...] = (),
+    original_tokens: int | None = None,
 ) -> str:
     """
     Return what the model reads.
@@ -88,13 +89,16 @@ def answer_text(
         max_output_tokens: What the call asked for.
         model: What the model allows.
         notes: Lines before the header. The original has none.
+        original_tokens: Of the whole output, if `output` is only a part of it.
     """
     header = header_text(
         chunk_id=chunk_id,
         wall_time=wall_time,
         exit_code=exit_code,
         session_id=session_id,
-        original_tokens=original_token_count(output),
+        original_tokens=(
+            original_token_count(output) if original_tokens is None else original_tokens
+        ),
     )
     if notes:
         header = "\n".join((*notes, header))

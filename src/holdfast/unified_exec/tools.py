@@ -16,13 +16,14 @@ from holdfast.unified_exec.errors import (
     write_failure_text,
 )
 from holdfast.unified_exec.manager import SessionManager, new_call_id
-from holdfast.unified_exec.result import ExecResult, ToolError
+from holdfast.unified_exec.result import ExecResult, ReadResult, ToolError
 from holdfast.unified_exec.schemas import SchemaKind, schemas
 
 __all__ = ["UnifiedExec"]
 
 EXEC_COMMAND: Final = "exec_command"
 WRITE_STDIN: Final = "write_stdin"
+READ_OUTPUT: Final = "read_output"
 
 
 class UnifiedExec(SessionManager):
@@ -46,12 +47,12 @@ class UnifiedExec(SessionManager):
 
     async def call(
         self, name: str, arguments: str | Mapping[str, object], *, call_id: str | None = None
-    ) -> ExecResult | ToolError:
+    ) -> ExecResult | ReadResult | ToolError:
         """
         Do what a model asks for, and return what it is to read.
 
         Args:
-            name: `exec_command` or `write_stdin`.
+            name: `exec_command` or `write_stdin`; with extras also `read_output`.
             arguments: The JSON text as the model wrote it, or the object.
             call_id: The id of the call; made up unless given.
         """
@@ -62,6 +63,8 @@ class UnifiedExec(SessionManager):
                 return await self._call_exec_command(given, call_id)
             if name == WRITE_STDIN:
                 return await self._call_write_stdin(given, call_id)
+            if name == READ_OUTPUT and self.options.extras:
+                return await self._call_read_output(given, call_id)
             raise CallRefused(f"unsupported call: {name}")
         except UnifiedExecError as error:
             shown = exec_failure_text if name == EXEC_COMMAND else write_failure_text
@@ -79,3 +82,10 @@ class UnifiedExec(SessionManager):
         # An unknown session hides what is wrong with the other arguments.
         self.session(given.session_id())
         return await self.write_stdin(given.write_stdin(), call_id=call_id)
+
+    async def _call_read_output(self, given: Arguments, call_id: str) -> ReadResult:
+        wanted = given.read_output()
+        page = await self.read_output(
+            wanted.id, from_seq=wanted.from_seq, lines=wanted.lines, pattern=wanted.pattern
+        )
+        return ReadResult(call_id=call_id, page=page)

@@ -118,7 +118,7 @@ class Watch:
         wait_for: WaitFor,
         wake: Callable[[], None],
         *,
-        files: FileSystem,
+        files: FileSystem | None = None,
         sandbox: SandboxContext | None = None,
     ) -> Self:
         """
@@ -127,7 +127,7 @@ class Watch:
         Args:
             wait_for: The conditions.
             wake: Called once, when the first of them is met.
-            files: Those of the environment, for a port.
+            files: Those of the environment; needed for a port only.
             sandbox: That of the command, if it has one.
 
         Raises:
@@ -136,6 +136,7 @@ class Watch:
         """
         if wait_for.port is None:
             return cls(wait_for, wake, None)
+        assert files is not None  # a port is asked for
         watch = cls(wait_for, wake, None)  # the pattern is checked before anything is asked
         watch._port = await ListeningPort.open(wait_for.port, files, sandbox)
         return watch

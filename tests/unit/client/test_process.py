@@ -11,6 +11,7 @@ from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
     InvalidParams,
+    InvalidRequest,
     RemoteError,
     RemoteProtocolError,
     Unsupported,
@@ -23,6 +24,7 @@ from holdfast.events import (
     LimitKind,
     Reason,
     StreamEnded,
+    WaitingFor,
 )
 from holdfast.protocol.envelope import Notification, Request
 from holdfast.protocol.process import OutputChunk, WriteStatus
@@ -274,7 +276,7 @@ def capable(peer: ScriptedPeer, request: Request) -> None:
     """Answer `initialize` as a Holdfast server does."""
     info = {
         "shell": {"name": "sh", "path": "/bin/sh"},
-        "capabilities": {"processHold": True, "processAck": True},
+        "capabilities": {"processHold": True, "processAck": True, "processWaitingFor": True},
     }
     peer.reply(request, {"sessionId": SESSION_ID, "environmentInfo": info})
 
@@ -492,6 +494,45 @@ async def test_a_hold_that_is_refused_holds_the_connection_instead(
     for _ in range(1, seq):
         await anext(stream)
     await peer.until(lambda: not peer.sending_paused)
+
+
+# -- waiting for input
+
+
+@pytest.mark.requirement("extension.waiting-for")
+async def test_a_server_without_the_extension_is_not_asked(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    assert await process.waiting_for() is WaitingFor.UNKNOWN
+    assert peer.requests("process/waitingFor") == []
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("line", WaitingFor.LINE), ("none", WaitingFor.NONE), ("news", WaitingFor.UNKNOWN)],
+)
+async def test_a_word_that_is_not_known_means_nothing(
+    server: ScriptedServer, capable_client: ExecServerClient, word: str, expected: WaitingFor
+) -> None:
+    peer = server.peers[-1]
+    process = await started(capable_client, peer)
+    asking = asyncio.ensure_future(process.waiting_for())
+    asked = await peer.take("process/waitingFor")
+    assert asked.params == {"processId": "p1"}
+    peer.reply(asked, {"waitingFor": word})
+    assert await asking is expected
+
+
+async def test_a_server_that_forgot_a_process_refuses(
+    server: ScriptedServer, capable_client: ExecServerClient
+) -> None:
+    peer = server.peers[-1]
+    process = await started(capable_client, peer)
+    asking = asyncio.ensure_future(process.waiting_for())
+    peer.fail(await peer.take("process/waitingFor"), -32600, "unknown process id p1")
+    with pytest.raises(InvalidRequest, match="unknown process id p1"):
+        await asking
 
 
 @pytest.mark.requirement("extension.close-left")

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.events import Reason, WaitingFor
-from holdfast.process import input_wanted
+from holdfast.process import foreground, input_wanted
 from holdfast.process.input_wanted import Polling, look
 from holdfast.process.local import LocalProcess
 from holdfast.process.table import LocalProcesses
+from holdfast.protocol.process import WriteStatus
 from tests.unit.process.starting import LIMIT, launch, program, shell, written
 
 READS_IN_THREAD = """
@@ -36,6 +37,15 @@ import select
 p = select.epoll(); p.register(0, select.EPOLLIN)
 print("ready", flush=True)
 p.poll()
+"""
+MANY_THREADS = """
+import threading, time
+done = threading.Event()
+for _ in range(60):
+    threading.Thread(target=done.wait, daemon=True).start()
+print("ready", flush=True)
+input()
+time.sleep(60)
 """
 WRITE_POLLS = """
 import select, os
@@ -169,8 +179,15 @@ async def test_with_too_many_threads_nobody_knows(
 ) -> None:
     terminal = start("sh", "-c", "sleep 60 | sleep 60; true")
     assert terminal.look() is WaitingFor.NONE
-    monkeypatch.setattr(input_wanted, "_MOST_THREADS", 1)
+    monkeypatch.setattr(foreground, "MOST_THREADS", 1)
     assert await terminal.waits() is WaitingFor.UNKNOWN
+
+
+async def test_of_many_threads_the_first_counts(start: Start) -> None:
+    terminal = start(sys.executable, "-c", MANY_THREADS)
+    await terminal.comes_to(lambda found: found is WaitingFor.LINE)
+    assert terminal.process.write(b"\n", "w") is WriteStatus.ACCEPTED
+    await terminal.comes_to(lambda found: found is WaitingFor.UNKNOWN)
 
 
 @pytest.mark.parametrize(

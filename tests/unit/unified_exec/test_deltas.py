@@ -13,7 +13,7 @@ def pieces(*chunks: bytes) -> list[bytes]:
     return found + cutter.finish()
 
 
-@pytest.mark.requirement("unified.events.delta-size")
+@pytest.mark.requirement("unified-exec.events.delta-size")
 @given(st.lists(st.text(max_size=9_000).map(str.encode), max_size=4), st.integers(1, 40))
 def test_nothing_is_lost_and_no_character_is_cut(texts: list[bytes], step: int) -> None:
     data = b"".join(texts)
@@ -25,7 +25,7 @@ def test_nothing_is_lost_and_no_character_is_cut(texts: list[bytes], step: int) 
         piece.decode()  # each is whole
 
 
-@pytest.mark.requirement("unified.events.delta-size")
+@pytest.mark.requirement("unified-exec.events.delta-size")
 @given(st.lists(st.binary(min_size=1, max_size=20_000), max_size=4))
 def test_bytes_that_are_no_text_pass_through(chunks: list[bytes]) -> None:
     found = pieces(*chunks)
@@ -33,7 +33,7 @@ def test_bytes_that_are_no_text_pass_through(chunks: list[bytes]) -> None:
     assert all(0 < len(piece) <= DELTA_BYTES for piece in found)
 
 
-@pytest.mark.requirement("unified.events.delta-size")
+@pytest.mark.requirement("unified-exec.events.delta-size")
 def test_an_unfinished_character_waits_for_its_rest() -> None:
     cutter = DeltaCutter()
     euro = "€".encode()
@@ -50,7 +50,7 @@ def test_a_first_byte_that_begins_no_character_is_not_waited_for() -> None:
         assert DeltaCutter().feed(byte) == [byte]
 
 
-@pytest.mark.requirement("unified.events.delta-count")
+@pytest.mark.requirement("unified-exec.events.delta-count")
 def test_after_ten_thousand_pieces_none_follow() -> None:
     cutter = DeltaCutter()
     for _ in range(MOST_DELTAS - 2):

@@ -293,16 +293,16 @@ def test_a_bad_pattern_is_refused_before_the_first_step() -> None:
 def test_a_search_leaves_turns_to_others_and_is_of_one_moment() -> None:
     log = logged(b"a\n" * 100_000)
     steps = log.read_in_steps(pattern="a")
-    turns = 0
-    while True:
+    page, turns = None, 0
+    while page is None:
         try:
             next(steps)
+            turns += 1
+            log.append(1 + turns, b"a\n" * 60_000)
         except StopIteration as end:
-            page: Page = end.value
-            break
-        turns += 1
-        log.append(1 + turns, b"a\n" * 60_000)
-    assert turns == 200_000 // (16 << 10) + 1
+            page = end.value
+    assert turns == 200_000 // (8 << 10) + 1
+    assert isinstance(page, Page)
     assert page.matching_lines == page.total_lines == 100_000
 
 

@@ -1,0 +1,129 @@
+"""
+The output of one call as it comes, for what a call may ask beyond the original.
+
+It selects lines (`head`, `tail`, `grep`) and watches for what ends the wait early (`wait_for`).
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+from holdfast.environments.environment import Environment
+from holdfast.events import Gap, WaitingFor
+from holdfast.protocol.sandbox import SandboxContext
+from holdfast.unified_exec.arguments import ExecArguments, WriteArguments
+from holdfast.unified_exec.selection import Selected, Selection, Selector
+from holdfast.unified_exec.session import Session
+from holdfast.unified_exec.wait_for import WaitFor, Watch
+
+__all__ = ["CallOutput"]
+
+
+class CallOutput:
+    """A consumer of the output of one session, for the time of one call."""
+
+    def __init__(self, selector: Selector | None, wake: asyncio.Event) -> None:
+        """Make one with `open`."""
+        self.wake = wake
+        """Set when the wait is to end early."""
+        self._selector = selector
+        self._watch: Watch | None = None
+        self._selected: Selected | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        arguments: ExecArguments | WriteArguments,
+        environment: Environment,
+        sandbox: SandboxContext | None,
+    ) -> Self | None:
+        """
+        Check what a call asks for, before anything is started; None if it asks for nothing.
+
+        Raises:
+            InvalidParams: It cannot be done; the text names the argument.
+        """
+        selection = Selection(head=arguments.head, tail=arguments.tail, grep=arguments.grep)
+        if arguments.wait_for is None and not selection:
+            return None
+        wake = asyncio.Event()
+        found = cls(Selector(selection) if selection else None, wake)
+        asked = arguments.wait_for
+        if asked is not None:
+            wait_for = WaitFor(
+                pattern=asked.pattern,
+                quiet=None if asked.quiet_ms is None else asked.quiet_ms / 1000,
+                port=asked.port,
+                input=asked.input,
+            )
+            found._watch = await Watch.open(
+                wait_for,
+                wake.set,
+                files=None if asked.port is None else environment.filesystem,
+                sandbox=sandbox,
+            )
+        return found
+
+    @contextmanager
+    def following(self, session: Session) -> Iterator[None]:
+        """Take the output of a session in the block, from the first byte not yet reported."""
+        waiting = session.peek_output()
+        self._feed(waiting.head)
+        if waiting.omitted:
+            self.gap(Gap(0, 0))
+        self._feed(waiting.tail)
+        watching: asyncio.Task[None] | None = None
+        if self._watch is not None:
+            # Of this block: it is cancelled at its end.
+            watching = asyncio.get_running_loop().create_task(self._watch.run())
+            session.look_for_input()
+        session.consumers.append(self)
+        try:
+            yield
+        finally:
+            session.consumers.remove(self)
+            if self._watch is not None:
+                self._watch.close()
+            if watching is not None:
+                watching.cancel()
+
+    @property
+    def ended_by(self) -> str | None:
+        """The condition that ended the wait, with what is known about it."""
+        if self._watch is None or self._watch.met is None:
+            return None
+        return f"{self._watch.met} ({self._watch.detail})"
+
+    def selected(self) -> Selected | None:
+        """Return the lines that the call asked for; None if it asked for all."""
+        if self._selected is None and self._selector is not None:
+            self._selected = self._selector.selected()
+        return self._selected
+
+    # -- Consumer
+
+    def output(self, seq: int, data: bytes) -> None:
+        """Take bytes that the command wrote."""
+        self._feed(data)
+
+    def gap(self, gap: Gap) -> None:
+        """Note that output is missing."""
+        if self._selector is not None:
+            self._selector.gap(gap.first_seq, gap.last_seq)
+
+    def input_wanted(self, kind: WaitingFor) -> None:
+        """Note that the command waits for input on its terminal."""
+        if self._watch is not None:
+            self._watch.input_found(kind)
+
+    def settled(self) -> None:
+        """Do nothing: the wait ends by itself."""
+
+    def _feed(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._selector is not None:
+            self._selector.feed(data)
+        if self._watch is not None:
+            self._watch.feed(data)

@@ -1,0 +1,171 @@
+"""What a call may ask for beyond the original: conditions, parts of the output, pages."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.environments.local import LocalEnvironment
+from holdfast.events import WaitingFor
+from holdfast.testing import FakeBackend, FakeEnvironment
+from holdfast.unified_exec import ExecResult, Options, ReadResult, ToolError, UnifiedExec
+from holdfast.unified_exec.events import InputWanted
+
+LONG = 30_000
+
+
+@pytest.fixture
+async def tools() -> AsyncIterator[UnifiedExec]:
+    async with (
+        LocalEnvironment() as environment,
+        UnifiedExec(environment, options=Options(extras=True)) as tools,
+    ):
+        yield tools
+
+
+async def run(tools: UnifiedExec, cmd: str, **arguments: object) -> ExecResult:
+    given = {"cmd": cmd, "login": False, "yield_time_ms": LONG, **arguments}
+    result = await tools.call("exec_command", given)
+    assert isinstance(result, ExecResult), result.text()
+    return result
+
+
+async def test_a_pattern_ends_the_wait(tools: UnifiedExec) -> None:
+    result = await run(
+        tools, "echo begin; echo ready on 80; sleep 60", wait_for={"pattern": "ready on [0-9]+"}
+    )
+    assert result.ended_by == "pattern (ready on 80)"
+    assert result.session_id is not None
+    assert result.text().startswith("Wait ended by pattern (ready on 80)\nChunk ID: ")
+    assert b"ready on 80" in result.raw_output
+    tools.terminate(result.session_id)
+
+
+async def test_a_pattern_in_output_between_two_calls_counts(tools: UnifiedExec) -> None:
+    first = await run(
+        tools, "echo one; read x; echo two; sleep 60", tty=True, wait_for={"pattern": "one"}
+    )
+    assert first.session_id is not None
+    session = tools.session(first.session_id)
+    await session.process.write(b"\n")
+    while b"two" not in bytes(session.peek_output()):  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0.01)
+    again = await tools.call(
+        "write_stdin",
+        {"session_id": first.session_id, "yield_time_ms": LONG, "wait_for": {"pattern": "two"}},
+    )
+    assert isinstance(again, ExecResult)
+    assert again.ended_by == "pattern (two)"
+    tools.clean()
+
+
+async def test_a_program_that_waits_for_input_ends_the_wait_and_is_told(
+    tools: UnifiedExec,
+) -> None:
+    listener = tools.listen(deltas=False)
+    result = await run(tools, "read -p 'name? ' x; echo $x", tty=True, wait_for={"input": True})
+    assert result.ended_by == "input (line)"
+    assert result.waiting_for is WaitingFor.LINE
+    assert "The program waits for a line of input." in result.text(notes=True)
+    events = [await anext(listener) for _ in range(2)]
+    assert isinstance(events[1], InputWanted)
+    answered = await tools.call("write_stdin", {"session_id": result.session_id, "chars": "me\n"})
+    assert isinstance(answered, ExecResult)
+    assert (answered.exit_code, answered.waiting_for) == (0, None)
+
+
+@pytest.mark.virtual_time
+async def test_a_time_without_output_ends_the_wait() -> None:
+    async with (
+        FakeEnvironment() as environment,
+        UnifiedExec(environment, options=Options(extras=True)) as tools,
+    ):
+        call = asyncio.ensure_future(
+            tools.call(
+                "exec_command",
+                {"cmd": "x", "yield_time_ms": LONG, "wait_for": {"quiet_ms": 2000}},
+            )
+        )
+        process = await environment.backend.process()
+        for _ in range(3):
+            await asyncio.sleep(1.5)
+            process.output(b"still busy\n")
+        result = await call
+        assert isinstance(result, ExecResult)
+        assert result.ended_by == "quiet (2 s)"
+        assert result.wall_time == pytest.approx(6.5 - 0.15)
+
+
+@pytest.mark.parametrize(
+    ("wait_for", "text"),
+    [
+        ({"pattern": "("}, "pattern"),
+        ({"port": 0}, "port"),
+        ({}, "wait_for"),
+    ],
+)
+async def test_a_condition_that_makes_no_sense_is_refused_before_the_start(
+    tools: UnifiedExec, wait_for: dict[str, object], text: str
+) -> None:
+    result = await tools.call("exec_command", {"cmd": "touch started", "wait_for": wait_for})
+    assert isinstance(result, ToolError)
+    assert text in result.text()
+    assert tools.sessions() == []
+    assert tools._store.reserved == frozenset()
+
+
+async def test_a_part_of_the_output_with_true_counts_and_the_exit_code(
+    tools: UnifiedExec,
+) -> None:
+    result = await run(tools, "seq 1 50000; exit 3", tail=2)
+    assert result.exit_code == 3
+    assert result.text().endswith(
+        "Original token count: 72224\nOutput:\n"
+        "[last 2 of 50,000 lines; read_output shows the rest]\n49999\n50000\n"
+    )
+    matching = await run(tools, "seq 1 50000", grep="^4999.$")
+    assert matching.selected is not None
+    assert matching.selected.matching_lines == 10
+    assert len(matching.raw_output) == 288_894  # all of it is still in the result
+
+
+async def test_what_was_not_shown_can_be_read_later(tools: UnifiedExec) -> None:
+    await tools.call("exec_command", {"cmd": "seq 1 50000"}, call_id="first")
+    for key in ({"call_id": "first", "lines": [48_000, 48_001]},):
+        page = await tools.call("read_output", key)
+        assert isinstance(page, ReadResult)
+        assert page.text().endswith("48000\n48001\n")
+    unknown = await tools.call("read_output", {"call_id": "other"})
+    assert isinstance(unknown, ToolError)
+    assert unknown.text() == "no output is kept for 'other'"
+
+
+async def test_a_session_that_runs_can_be_read_by_its_number(tools: UnifiedExec) -> None:
+    result = await run(tools, "echo here; sleep 60", wait_for={"pattern": "here"})
+    page = await tools.call("read_output", {"session_id": result.session_id})
+    assert page.text().endswith("here\n")
+    tools.clean()
+
+
+async def test_without_extras_they_are_ignored_as_in_the_original() -> None:
+    async with LocalEnvironment() as environment, UnifiedExec(environment) as tools:
+        result = await run(tools, "seq 1 3", tail=1, wait_for={"pattern": "("})
+        assert result.output == "1\n2\n3\n"
+        unknown = await tools.call("read_output", {"call_id": result.call_id})
+        assert unknown.text() == "unsupported call: read_output"
+        page = await tools.read_output(result.call_id, lines=(2, 2))  # still there for the owner
+        assert page.text == "2\n"
+
+
+async def test_input_is_not_known_on_a_server_that_cannot_look() -> None:
+    async with (
+        FakeEnvironment(FakeBackend.codex()) as environment,
+        UnifiedExec(environment, options=Options(extras=True)) as tools,
+    ):
+        call = asyncio.ensure_future(
+            tools.call("exec_command", {"cmd": "x", "tty": True, "yield_time_ms": 250})
+        )
+        await environment.backend.process()
+        result = await call
+        assert isinstance(result, ExecResult)
+        assert result.waiting_for is None
