@@ -59,6 +59,9 @@ _INPUT_NOTES = {
     WaitingFor.KEY: "The program waits for a key.",
 }
 
+SLOW_LINE = 5.0
+"""Seconds that a server has to take input, however short the call: the line may be slow."""
+
 END_LIMIT = 5.0
 """Seconds that closing the tools waits for servers to kill what still runs."""
 
@@ -488,6 +491,8 @@ class SessionManager:
             return
         if not session.running:
             return  # its end is reported, whatever the input was
+        if session.process.remote:
+            limit = max(limit, SLOW_LINE)
         try:
             async with asyncio.timeout(limit):
                 status = await session.process.write(chars.encode("utf-8", "surrogatepass"))
