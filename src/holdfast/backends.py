@@ -59,7 +59,11 @@ class EventStream(Protocol):
         """
 
     def close(self) -> None:
-        """Read no more, so that the process does not wait for it; harmless a second time."""
+        """
+        Read no more, so that the process does not wait for it; harmless a second time.
+
+        A wait for the next event that is under way ends, as at the end of the stream.
+        """
 
     async def __aenter__(self) -> Self: ...
 

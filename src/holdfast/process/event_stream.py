@@ -198,14 +198,17 @@ class _Queue(LogListener):
         """True while the writer waits for it."""
         self._failure: HoldfastError | None = None
         self._woken = asyncio.Event()
+        self._ended = False
 
     @property
     def empty(self) -> bool:
         return not self._entries
 
-    async def get(self) -> ProcessEvent:
-        """Return the next event; nothing is lost if this is cancelled."""
+    async def get(self) -> ProcessEvent | None:
+        """Return the next event, or None after `end`; nothing is lost if this is cancelled."""
         while not self._entries:
+            if self._ended:
+                return None
             if self._failure is not None:
                 raise self._failure.with_traceback(None)  # others are told too
             self._woken.clear()
@@ -215,6 +218,12 @@ class _Queue(LogListener):
             self._size -= len(event.chunk)
         self._release_if_low()
         return event
+
+    def end(self) -> None:
+        """Forget all events, and end the wait of a reader that has none."""
+        self._ended = True
+        self._entries.clear()
+        self._woken.set()
 
     def fail(self, error: HoldfastError) -> None:
         self._failure = error
@@ -336,6 +345,8 @@ class LogEventStream:
             except HoldfastError:
                 self.close()
                 raise
+            if event is None:
+                break  # it was closed while somebody waited
             self._turn_events += 1
             kind = type(event)
             if kind is OutputChunk:
@@ -358,9 +369,10 @@ class LogEventStream:
         self.close()
 
     def close(self) -> None:
-        """Read no more; harmless a second time."""
+        """Read no more; harmless a second time. Whoever waits for an event meets the end."""
         self._ended = True
         self._close(self._queue)
+        self._queue.end()
 
     def __del__(self) -> None:
         # The garbage collector may run in any thread, and in the middle of anything.

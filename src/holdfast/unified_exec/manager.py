@@ -8,7 +8,7 @@ interrupted call leaves it there, and what the call had collected goes to the ne
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -58,6 +58,9 @@ _INPUT_NOTES = {
     WaitingFor.PASSWORD: "The program waits for a password, or another line it does not show.",
     WaitingFor.KEY: "The program waits for a key.",
 }
+
+SLOW_LINE = 5.0
+"""Seconds that a server has to take input, however short the call: the line may be slow."""
 
 END_LIMIT = 5.0
 """Seconds that closing the tools waits for servers to kill what still runs."""
@@ -488,6 +491,8 @@ class SessionManager:
             return
         if not session.running:
             return  # its end is reported, whatever the input was
+        if session.process.remote:
+            limit = max(limit, SLOW_LINE)
         try:
             async with asyncio.timeout(limit):
                 status = await session.process.write(chars.encode("utf-8", "surrogatepass"))
@@ -626,10 +631,13 @@ class SessionManager:
     async def _end_what_was_left(self, entry: _Entry) -> bool:
         """Kill what an exited command left in its group; return True if there was something."""
         left = False
+        process = entry.session.process
         if self.options.background != "keep":
+            # Nothing waits on this machine, and most commands run here.
+            limit = asyncio.timeout(END_LIMIT) if process.remote else nullcontext()
             with suppress(HoldfastError, TimeoutError):  # nobody knows
-                async with asyncio.timeout(END_LIMIT):
-                    left = await entry.session.process.terminate(left=True)
+                async with limit:
+                    left = await process.terminate(left=True)
         entry.ended = True
         return left
 
