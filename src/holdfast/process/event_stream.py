@@ -197,17 +197,17 @@ class _Queue(LogListener):
         self.holding = False
         """True while the writer waits for it."""
         self._failure: HoldfastError | None = None
-        self._over = False
         self._woken = asyncio.Event()
+        self._ended = False
 
     @property
     def empty(self) -> bool:
         return not self._entries
 
     async def get(self) -> ProcessEvent | None:
-        """Return the next event, None once it is over; nothing is lost if this is cancelled."""
+        """Return the next event, or None after `end`; nothing is lost if this is cancelled."""
         while not self._entries:
-            if self._over:
+            if self._ended:
                 return None
             if self._failure is not None:
                 raise self._failure.with_traceback(None)  # others are told too
@@ -220,8 +220,9 @@ class _Queue(LogListener):
         return event
 
     def end(self) -> None:
-        """Wake a reader that waits: nothing will come any more."""
-        self._over = True
+        """Forget all events, and end the wait of a reader that has none."""
+        self._ended = True
+        self._entries.clear()
         self._woken.set()
 
     def fail(self, error: HoldfastError) -> None:
@@ -345,7 +346,7 @@ class LogEventStream:
                 self.close()
                 raise
             if event is None:
-                break  # it was closed during the wait
+                break  # it was closed while somebody waited
             self._turn_events += 1
             kind = type(event)
             if kind is OutputChunk:
@@ -368,10 +369,10 @@ class LogEventStream:
         self.close()
 
     def close(self) -> None:
-        """Read no more; a task that waits for an event is told. Harmless a second time."""
+        """Read no more; harmless a second time. Whoever waits for an event meets the end."""
         self._ended = True
-        self._queue.end()
         self._close(self._queue)
+        self._queue.end()
 
     def __del__(self) -> None:
         # The garbage collector may run in any thread, and in the middle of anything.

@@ -30,7 +30,7 @@ class PausableClock:
         if self._pauses == 1:
             self._paused_at = loop.time()
             self._runs.clear()
-            for limit in self._limits:
+            for limit in self._running_limits():
                 limit.reschedule(None)
         try:
             yield
@@ -38,10 +38,19 @@ class PausableClock:
             self._pauses -= 1
             if not self._pauses:
                 length = loop.time() - self._paused_at
-                for limit in self._limits:
+                for limit in self._running_limits():
                     self._limits[limit] += length
                     limit.reschedule(self._limits[limit])
                 self._runs.set()
+
+    def _running_limits(self) -> list[asyncio.Timeout]:
+        """Return the limits that are not over: a wait may still have to learn that it is."""
+        return [limit for limit in self._limits if not limit.expired()]
+
+    async def _running(self) -> None:
+        """Wait until the clock runs; it may be paused again before a task comes to its turn."""
+        while self._pauses:
+            await self._runs.wait()
 
     async def wait(self, event: asyncio.Event, limit: float) -> bool:
         """
@@ -52,7 +61,7 @@ class PausableClock:
         Returns:
             True if the event is set.
         """
-        await self._runs.wait()
+        await self._running()
         if event.is_set():
             return True
         if limit <= 0:
@@ -65,7 +74,7 @@ class PausableClock:
                 self._limits[timeout] = deadline
                 try:
                     await event.wait()
-                    await self._runs.wait()
+                    await self._running()
                 finally:
                     del self._limits[timeout]
         except TimeoutError:

@@ -8,7 +8,7 @@ interrupted call leaves it there, and what the call had collected goes to the ne
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -50,11 +50,17 @@ __all__ = ["SessionInfo", "SessionManager", "new_call_id"]
 INTERRUPT = "\x03"
 """The one input that also a command on pipes takes: it becomes a SIGINT."""
 
+CLOSED = "the tools are closed"
+"""What a call reads that comes too late, or whose command was not started yet."""
+
 _INPUT_NOTES = {
     WaitingFor.LINE: "The program waits for a line of input.",
     WaitingFor.PASSWORD: "The program waits for a password, or another line it does not show.",
     WaitingFor.KEY: "The program waits for a key.",
 }
+
+SLOW_LINE = 5.0
+"""Seconds that a server has to take input, however short the call: the line may be slow."""
 
 END_LIMIT = 5.0
 """Seconds that closing the tools waits for servers to kill what still runs."""
@@ -84,7 +90,20 @@ class _Entry:
     environment: Environment
     attempt: Attempt
     announcer: Announcer
+    ended: bool = False
+    """True once its process was told to end, and what it left behind was, unless kept."""
+    forgotten: bool = False
+    """True if it was killed while a call waits on it: it goes with that call."""
+    cleaned: bool = False
+    """True if that call is to find that there is no such session any more."""
+    denied_early: bool = False
+    """True if its sandbox denied it something in the grace: nothing is told of it."""
     released: bool = False
+
+
+async def _interrupt(session: Session) -> None:
+    with suppress(HoldfastError):  # it is lost, or gone
+        await session.process.signal("interrupt")
 
 
 def new_call_id() -> str:
@@ -128,6 +147,10 @@ class SessionManager:
         self._archive = Archive()
         self._listeners = Listeners()
         self._tasks = OwnedTasks()
+        # Calls whose process is not started yet. Closing the tools ends them.
+        self._starting: set[asyncio.Timeout] = set()
+        self._none_starting = asyncio.Event()
+        self._none_starting.set()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -195,9 +218,11 @@ class SessionManager:
         return True
 
     def clean(self) -> None:
-        """Kill all commands, as `terminate` does."""
+        """Kill all commands, as `terminate` does; a call that waits on one fails."""
         for session in self._store:
-            self._kill(self._entries[session])
+            entry = self._entries[session]
+            entry.cleaned = True
+            self._kill(entry)
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
@@ -221,13 +246,18 @@ class SessionManager:
     async def aclose(self) -> None:
         """Kill all commands and wait for their end, at most 5 s; harmless a second time."""
         self._closed = True
+        now = asyncio.get_running_loop().time()
+        for starting in self._starting:
+            if not starting.expired():
+                starting.reschedule(now)
         for entry in list(self._entries.values()):
             self._kill(entry)
-            entry.announcer.end()
             self._release(entry)
+            entry.announcer.end()
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(END_LIMIT):
+                    await self._none_starting.wait()
                     await self._tasks.join()
         finally:
             await self._tasks.aclose()
@@ -252,12 +282,16 @@ class SessionManager:
         call_id = call_id or new_call_id()
         session_id = self._store.reserve()
         try:
-            request = await self._planner.plan(
-                environment, arguments, call_id=call_id, session_id=session_id
-            )
-            request = await self._hooks.before_start(request)
-            output = await CallOutput.open(arguments, environment, request.sandbox)
-            entry = await self._start(environment, request)
+            async with self._ended_by_close():
+                request = await self._planner.plan(
+                    environment, arguments, call_id=call_id, session_id=session_id
+                )
+                request = await self._hooks.before_start(request)
+                output = await CallOutput.open(arguments, environment, request.sandbox)
+                entry = await self._start(environment, request)
+                if self._closed:
+                    self._release(entry)
+                    raise CallRefused(CLOSED)
         except BaseException:
             self._store.free(session_id)
             raise
@@ -275,9 +309,33 @@ class SessionManager:
                     entry, call_id, wall_time, arguments, output=output, pruned=pruned
                 )
             finally:
+                # It was killed, or it was never stored and the call is cancelled.
+                if entry.forgotten or not self._store.holds(session):
+                    self._release(entry)
                 entry.announcer.end()
-                if not self._store.holds(session):
-                    self._release(entry)  # cancelled in the report of its end
+
+    @asynccontextmanager
+    async def _ended_by_close(self) -> AsyncIterator[None]:
+        """
+        End the block when the tools are closed, whatever it waits for.
+
+        Raises:
+            CallRefused: They were closed in the block.
+        """
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                self._starting.add(scope)
+                self._none_starting.clear()
+                yield
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise CallRefused(CLOSED) from None
+        finally:
+            self._starting.discard(scope)
+            if not self._starting:
+                self._none_starting.set()
 
     async def _start(self, environment: Environment, request: StartRequest) -> _Entry:
         """
@@ -294,7 +352,8 @@ class SessionManager:
                 verdict = session.verdict
                 if verdict is None or verdict.denial is None:
                     return entry
-                await session.settled.wait()
+                # Not for ever: the line may be lost.
+                await self._clock.wait(session.settled, exec_wait(request.arguments.yield_time_ms))
                 denied = DeniedAttempt(
                     request=request,
                     verdict=verdict,
@@ -306,6 +365,7 @@ class SessionManager:
                 self._release(entry)
                 raise
             if again is None:
+                entry.denied_early = True
                 return entry
             self._release(entry, keep_id=True)
             request = again
@@ -354,7 +414,8 @@ class SessionManager:
                 old.announcer.pruned = True
                 self._kill(old)
             self._store.add(session)
-        entry.announcer.begin()
+        if not entry.denied_early:
+            entry.announcer.begin()
         return tuple(pruned)
 
     # -- write_stdin
@@ -392,9 +453,6 @@ class SessionManager:
                 raise UnknownProcessId(arguments.session_id)
             self._store.touch(session)
             session.call_ids.append(call_id)
-            output = await CallOutput.open(
-                arguments, entry.environment, entry.attempt.request.sandbox
-            )
             wait = write_wait(
                 arguments.yield_time_ms,
                 poll=not arguments.chars,
@@ -402,6 +460,9 @@ class SessionManager:
             )
             loop = asyncio.get_running_loop()
             try:
+                output = await CallOutput.open(
+                    arguments, entry.environment, entry.attempt.request.sandbox
+                )
                 if arguments.chars:
                     await self._send(entry, arguments.chars, wait)
                 since = loop.time()
@@ -412,6 +473,8 @@ class SessionManager:
                     entry.announcer.input_sent(arguments.chars)
                 return result
             finally:
+                if entry.forgotten:
+                    self._release(entry)
                 entry.announcer.end()
 
     async def _send(self, entry: _Entry, chars: str, limit: float) -> None:
@@ -424,13 +487,17 @@ class SessionManager:
         session = entry.session
         if not session.tty:
             if chars != INTERRUPT:
+                if session.process.remote and not session.running:
+                    return  # a server says that it is gone, and its end is reported
                 raise SessionStdinClosed
             if session.running:
-                with suppress(HoldfastError):
-                    await session.process.signal("interrupt")
+                # A line that is down holds a signal; the call has its deadline all the same.
+                await asyncio.wait([self._tasks.start(_interrupt(session))], timeout=INPUT_PAUSE)
             return
         if not session.running:
             return  # its end is reported, whatever the input was
+        if session.process.remote:
+            limit = max(limit, SLOW_LINE)
         try:
             async with asyncio.timeout(limit):
                 status = await session.process.write(chars.encode("utf-8", "surrogatepass"))
@@ -440,9 +507,9 @@ class SessionManager:
             session.mark_failed(str(error))
             return  # reported as a failure
         except HoldfastError as error:
-            if session.exit_code is None:
+            if session.exit_code is None and session.process.verdict is None:
                 raise WriteToStdin from error
-            return  # it has exited meanwhile
+            return  # it has exited meanwhile, though its reader may not have come to that
         if status is WriteStatus.STARTING:
             raise WriteToStdin
         session.look_for_input()
@@ -509,15 +576,18 @@ class SessionManager:
 
         Raises:
             ProcessFailed: It cannot be followed any more.
+            UnknownProcessId: All sessions were cleaned meanwhile.
         """
         session = entry.session
         if session.failure is not None:
             self._release(entry)
             raise ProcessFailed(session.failure)
+        if entry.cleaned:
+            raise UnknownProcessId(session.session_id)
         exit_code = session.exit_code
         left = False
         if exit_code is not None and not session.killed:
-            left = await self._end_what_was_left(session)
+            left = await self._end_what_was_left(entry)
         result = ExecResult(
             call_id=call_id,
             chunk_id=secrets.token_hex(3),
@@ -527,6 +597,7 @@ class SessionManager:
             session_id=session.session_id if exit_code is None else None,
             command=session.argv,
             verdict=session.verdict,
+            killed=session.killed,
             left_behind=left,
             output_lost=entry.announcer.output_lost,
             pruned_sessions=tuple(pruned),
@@ -562,33 +633,48 @@ class SessionManager:
         with output.following(session):
             await wait_for_end(session, self._clock, limit, output.wake)
 
-    async def _end_what_was_left(self, session: Session) -> bool:
+    async def _end_what_was_left(self, entry: _Entry) -> bool:
         """Kill what an exited command left in its group; return True if there was something."""
-        if self.options.background == "keep":
-            return False
-        try:
-            async with asyncio.timeout(END_LIMIT):
-                return await session.process.terminate(left=True)
-        except (HoldfastError, TimeoutError):
-            return False  # nobody knows
+        left = False
+        process = entry.session.process
+        if self.options.background != "keep":
+            # Nothing waits on this machine, and most commands run here.
+            limit = asyncio.timeout(END_LIMIT) if process.remote else nullcontext()
+            with suppress(HoldfastError, TimeoutError):  # nobody knows
+                async with limit:
+                    left = await process.terminate(left=True)
+        entry.ended = True
+        return left
 
     def _kill(self, entry: _Entry) -> None:
         """Mark a session as ended and kill its process; a call that waits on it reports that."""
         session = entry.session
-        if session.running:
-            session.mark_killed()
-            self._tasks.start(self._terminate(session))
-        if not session.lock.locked():
-            entry.announcer.end()
+        if session.lock.locked():
+            entry.forgotten = True
+            if session.running:
+                self._end_process(entry)
+        else:
             self._release(entry)
+            entry.announcer.end()
 
     def _fail(self, entry: _Entry, reason: str) -> None:
         session = entry.session
         if session.running:
             session.mark_failed(reason)
-            self._tasks.start(self._terminate(session))
+            self._end_process(entry)
         if not session.lock.locked():
             entry.announcer.end()
+
+    def _end_process(self, entry: _Entry) -> None:
+        """Kill a process in the background, or what an exited one left; does so once."""
+        if entry.ended:
+            return
+        entry.ended = True
+        session = entry.session
+        session.mark_killed()
+        exited = session.verdict is not None and not session.killed
+        if not (exited and self.options.background == "keep"):
+            self._tasks.start(self._terminate(session))
 
     async def _terminate(self, session: Session) -> None:
         with suppress(HoldfastError):  # it is lost, or gone
@@ -603,9 +689,7 @@ class SessionManager:
         session = entry.session
         if not keep_id:
             self._store.free(session.session_id)
-        if session.running:
-            session.mark_killed()
-            self._tasks.start(self._terminate(session))
+        self._end_process(entry)
         session.stop_reading()
         self._archive.add(session.log, call_ids=session.call_ids, session_id=session.session_id)
         del self._entries[session]
@@ -613,5 +697,5 @@ class SessionManager:
 
     def _open_environment(self, environment_id: str | None) -> Environment:
         if self._closed:
-            raise CallRefused("the tools are closed")
+            raise CallRefused(CLOSED)
         return self.environment(environment_id)

@@ -225,8 +225,9 @@ class Session:
                 consumer.settled()
 
     def stop_reading(self) -> None:
-        """End the reader; nothing that is written from now on belongs to anybody."""
+        """End the reader and whoever waits; nothing that is written from now on counts."""
         self._drain.close()
+        self._end()
 
     def mark_killed(self) -> None:
         """Note that the tools kill it: calls that wait on it end now."""

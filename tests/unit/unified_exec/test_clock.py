@@ -70,3 +70,39 @@ async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
     assert clock._limits == {}
     with clock.paused():
         pass
+
+
+async def test_a_pause_in_the_moment_of_the_deadline() -> None:
+    clock = PausableClock()
+    start = now()
+    loop = asyncio.get_running_loop()
+    waiting = asyncio.ensure_future(clock.wait(asyncio.Event(), 2.0))
+    await asyncio.sleep(0)
+    paused = asyncio.Event()
+
+    def pause() -> None:
+        with clock.paused():  # the limit is over, and the wait has not learned it yet
+            paused.set()
+
+    loop.call_at(start + 2.0 + 1e-12, pause)
+    assert await waiting is False
+    await paused.wait()
+
+
+async def test_a_pause_behind_another_one() -> None:
+    """A wait that the end of the first pause wakes finds the clock paused again."""
+    clock, start = PausableClock(), now()
+    with clock.paused():
+        beginning = asyncio.ensure_future(clock.wait(asyncio.Event(), 2.0))
+        happened = asyncio.Event()
+        event = asyncio.ensure_future(clock.wait(happened, 2.0))
+        await asyncio.sleep(1)
+    with clock.paused():
+        await asyncio.sleep(10)
+        happened.set()
+        await asyncio.sleep(1)
+        assert not beginning.done()
+        assert not event.done()
+    assert await event is True
+    assert await beginning is False
+    assert now() - start == pytest.approx(14.0)
