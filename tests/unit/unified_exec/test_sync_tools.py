@@ -39,10 +39,12 @@ PLAIN = Options(allow_login_shell=False)
 """Without the start files of a user, which may do anything and take any time."""
 
 
-@pytest.fixture(params=["local", "server"])
-def env(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sync.Environment]:
+@pytest.fixture(scope="module", params=["local", "server"])
+def env(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[sync.Environment]:
     where = SERVER if request.param == "server" else None
-    with sync.connect(where, cwd=tmp_path) as environment:
+    with sync.connect(where, cwd=tmp_path_factory.mktemp("work")) as environment:
         yield environment
 
 
