@@ -59,7 +59,11 @@ class EventStream(Protocol):
         """
 
     def close(self) -> None:
-        """Read no more, so that the process does not wait for it; harmless a second time."""
+        """
+        Read no more, so that the process does not wait for it; harmless a second time.
+
+        A task that waits for the next event finds the iteration at its end.
+        """
 
     async def __aenter__(self) -> Self: ...
 

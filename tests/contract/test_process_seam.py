@@ -166,6 +166,18 @@ async def test_a_stream_that_is_closed_holds_nobody_up(place: Place, how: str) -
         assert (await process.wait()).exit_code == 0
 
 
+async def test_a_close_ends_the_wait_for_the_next_event(place: Place) -> None:
+    process = await start(place, shell("cat", pipe_stdin=True))
+    stream = process.events()
+    waiting = asyncio.ensure_future(anext(stream, None))
+    await asyncio.sleep(0)
+    stream.close()
+    async with asyncio.timeout(LIMIT):
+        assert await waiting is None
+        await process.terminate()
+        await process.wait()
+
+
 async def test_streams_do_not_know_each_other(place: Place) -> None:
     process = await start(place, shell("seq 1 100000"))
     first, second, third = process.events(), process.events(), process.events()

@@ -198,7 +198,7 @@ async def test_both_streams_are_one_output(caller: Caller) -> None:
 
 
 async def test_input_of_a_terminal(caller: Caller) -> None:
-    script = "stty -echo; echo ready; read line; echo \"got <$line>\"; cat > /dev/null; echo over"
+    script = 'stty -echo; echo ready; read line; echo "got <$line>"; cat > /dev/null; echo over'
     session_id, _ = await caller.begin(script, until="ready", tty=True)
     answer = await caller.write(session_id, "größer ✓\n", until="got .*>")
     assert "got <größer ✓>" in answer.output
@@ -276,9 +276,13 @@ async def test_output_is_shortened_for_the_model(caller: Caller) -> None:
         "Output:\nWarning: truncated output (original token count: 15224)\n"
         "Total output lines: 12000\n\n1\n…15223 tokens truncated…0\n"
     )
-    assert (await caller.run("printf hi", max_output_tokens=0)).text().endswith(
-        "Output:\nWarning: truncated output (original token count: 1)\n"
-        "Total output lines: 1\n\n…1 tokens truncated…"
+    assert (
+        (await caller.run("printf hi", max_output_tokens=0))
+        .text()
+        .endswith(
+            "Output:\nWarning: truncated output (original token count: 1)\n"
+            "Total output lines: 1\n\n…1 tokens truncated…"
+        )
     )
 
 

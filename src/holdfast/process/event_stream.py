@@ -197,15 +197,22 @@ class _Queue(LogListener):
         self.holding = False
         """True while the writer waits for it."""
         self._failure: HoldfastError | None = None
+        self._stopped = False
         self._woken = asyncio.Event()
 
     @property
     def empty(self) -> bool:
         return not self._entries
 
-    async def get(self) -> ProcessEvent:
-        """Return the next event; nothing is lost if this is cancelled."""
+    async def get(self) -> ProcessEvent | None:
+        """
+        Return the next event, or None after `stop`.
+
+        Nothing is lost if this is cancelled.
+        """
         while not self._entries:
+            if self._stopped:
+                return None
             if self._failure is not None:
                 raise self._failure.with_traceback(None)  # others are told too
             self._woken.clear()
@@ -215,6 +222,11 @@ class _Queue(LogListener):
             self._size -= len(event.chunk)
         self._release_if_low()
         return event
+
+    def stop(self) -> None:
+        """Wake a reader that waits: nobody reads any more."""
+        self._stopped = True
+        self._woken.set()
 
     def fail(self, error: HoldfastError) -> None:
         self._failure = error
@@ -336,6 +348,8 @@ class LogEventStream:
             except HoldfastError:
                 self.close()
                 raise
+            if event is None:
+                break
             self._turn_events += 1
             kind = type(event)
             if kind is OutputChunk:
@@ -358,8 +372,9 @@ class LogEventStream:
         self.close()
 
     def close(self) -> None:
-        """Read no more; harmless a second time."""
+        """Read no more, and end the iteration of whoever waits; harmless a second time."""
         self._ended = True
+        self._queue.stop()
         self._close(self._queue)
 
     def __del__(self) -> None:

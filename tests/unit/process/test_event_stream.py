@@ -142,6 +142,15 @@ async def test_a_reader_that_leaves_holds_nobody_up() -> None:
     stream.close()  # harmless
 
 
+async def test_a_close_ends_the_wait_of_a_reader() -> None:
+    writer = Writer()
+    stream = writer.readers.stream()
+    reading = asyncio.ensure_future(all_of(stream))
+    await asyncio.sleep(0)
+    stream.close()
+    assert await asyncio.wait_for(reading, 5) == []
+
+
 async def test_a_reader_that_is_dropped_holds_nobody_up() -> None:
     writer = Writer()
     stream = writer.readers.stream()
