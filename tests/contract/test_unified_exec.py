@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -348,10 +347,10 @@ SERVERS = pytest.mark.parametrize(
 
 
 @pytest.fixture
-async def server_url(server: str, websocket_url: str, codex_url: str | None) -> AsyncIterator[str]:
+def server_url(server: str, websocket_url: str, codex_url: str | None) -> str:
     url = websocket_url if server == "holdfast" else codex_url
     assert url is not None  # the mark sees to it
-    yield url
+    return url
 
 
 @SERVERS
