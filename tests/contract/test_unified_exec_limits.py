@@ -55,7 +55,9 @@ async def test_sixty_five_sessions_at_once(caller: Caller) -> None:
     # One more brings the store back to its size: it tells which ones went.
     one_more = await caller.call("exec_command", cmd=script, login=False, yield_time_ms=250)
     assert len(caller.tools.sessions()) == 64
-    assert len(one_more.pruned_sessions) == 2
+    # While all calls wait at once none can go; how many go early depends on the machine.
+    pruned = [gone_id for result in (*results, one_more) for gone_id in result.pruned_sessions]
+    assert len(pruned) == 2
     assert "64 of at most 64 sessions are open" in one_more.text(notes=True)
     assert "64 of at most" not in one_more.text()
     for info in caller.tools.sessions():
