@@ -154,6 +154,13 @@ class Sizes:
     run_bytes: int
     """Output of the one command that writes much."""
 
+    bursts: int
+    """How often 61 commands are run at once."""
+
+    idle_seconds: int
+    writer_bytes: int
+    """Output of each of 64 sessions."""
+
 
 MIB = 1024 * 1024
 
@@ -182,6 +189,9 @@ FULL = Sizes(
     direct_reads=2000,
     runs=200,
     run_bytes=100_000_000,
+    bursts=7,
+    idle_seconds=5,
+    writer_bytes=6_000_000,
 )
 """Enough for figures that repeat within a few percent on a quiet machine."""
 
@@ -210,6 +220,9 @@ QUICK = Sizes(
     direct_reads=100,
     runs=5,
     run_bytes=8_000_000,
+    bursts=1,
+    idle_seconds=1,
+    writer_bytes=600_000,
 )
 """Enough to see that every measurement works; the figures mean little."""
 

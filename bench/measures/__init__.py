@@ -16,6 +16,7 @@ from bench.measures import (
     sandbox,
     starts,
     streams,
+    unified_exec,
 )
 
 __all__ = ["ALL"]
@@ -42,6 +43,7 @@ ALL: tuple[Benchmark, ...] = (
     launch.IMPORT,
     run.RUN,
     readers.READERS,
+    unified_exec.UNIFIED_EXEC,
     looks.LOOKS,
     lines.LINES,
 )

@@ -62,7 +62,7 @@ class EventStream(Protocol):
         """
         Read no more, so that the process does not wait for it; harmless a second time.
 
-        A task that waits for the next event finds the iteration at its end.
+        A wait for the next event that is under way ends, as at the end of the stream.
         """
 
     async def __aenter__(self) -> Self: ...

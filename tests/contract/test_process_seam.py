@@ -166,16 +166,16 @@ async def test_a_stream_that_is_closed_holds_nobody_up(place: Place, how: str) -
         assert (await process.wait()).exit_code == 0
 
 
-async def test_a_close_ends_the_wait_for_the_next_event(place: Place) -> None:
-    process = await start(place, shell("cat", pipe_stdin=True))
+async def test_a_stream_that_is_closed_ends_the_wait_for_its_next_event(place: Place) -> None:
+    process = await start(place, shell("sleep 60"))
     stream = process.events()
-    waiting = asyncio.ensure_future(anext(stream, None))
-    await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)  # it waits now
     stream.close()
     async with asyncio.timeout(LIMIT):
-        assert await waiting is None
-        await process.terminate()
-        await process.wait()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+    await process.terminate()
 
 
 async def test_streams_do_not_know_each_other(place: Place) -> None:

@@ -237,3 +237,22 @@ async def test_the_wire_tells_what_a_process_waits_for(client: Client) -> None:
         await _waits_for(client, "nobody")
     assert refused.value.message == "unknown process id nobody"
     assert refused.value.code == -32600
+
+
+@pytest.mark.requirement("extension.close-left")
+async def test_a_close_says_whether_something_is_left_of_the_group(server: ServerProcess) -> None:
+    scripts = {"true": False, "sleep 60 >/dev/null 2>&1 &": True}
+    async with connect(server.url, initialize=False) as client:
+        await client.call("initialize", {"clientName": "c", "acknowledges": True})
+        await client.notify("initialized", {})
+        for number, (script, left) in enumerate(scripts.items()):
+            name = f"p{number}"
+            await client.shell(name, script)
+            while not (closed := [e for e in client.seen(name) if e.kind == "closed"]):
+                await client._pull()
+            assert closed[0].params["left"] is left
+            ended = await client.call("process/terminate", {"processId": name, "left": True})
+            assert ended["running"] is left
+    async with connect(server.url) as codex:
+        await codex.start("p", ["true"])
+        assert "left" not in (await codex.events("p"))[-1].params

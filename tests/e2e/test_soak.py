@@ -5,15 +5,14 @@ import hashlib
 import json
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.measured import Measured, measured
 from tests.e2e.wire import (
     INITIALIZE,
     INITIALIZED,
@@ -25,11 +24,9 @@ from tests.e2e.wire import (
     connect,
     connect_slowly,
     file_uri,
-    first_line,
     frame,
     frames,
     from_base64,
-    readable,
     serving,
     start_params,
 )
@@ -37,60 +34,6 @@ from tests.e2e.wire import (
 pytestmark = pytest.mark.soak
 
 MIB = 1 << 20
-
-
-# -- a server that tells what it holds
-
-
-class Measured:
-    """A server with short memory for closed processes, and a way to look inside."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self.pid = process.pid
-        self.url = first_line(process)
-        self._ask = process.stdin.fileno()
-        self._told = process.stdout.fileno()
-
-    async def measure(self) -> dict[str, int]:
-        os.write(self._ask, b"\n")
-        line = b""
-        async with asyncio.timeout(LIMIT):
-            while not line.endswith(b"\n"):
-                await readable(self._told)
-                line += os.read(self._told, 4096)
-        measured = json.loads(line)
-        assert isinstance(measured, dict)
-        return measured
-
-    async def settled(self) -> dict[str, int]:
-        """What it holds when no process is kept any more."""
-        async with asyncio.timeout(2 * LIMIT):
-            while (measured := await self.measure())["processes"]:
-                pass
-        return measured
-
-
-@contextmanager
-def measured(retention: float, **env: str) -> Iterator[Measured]:
-    script = Path(__file__).with_name("measured_server.py")
-    with subprocess.Popen(
-        [sys.executable, str(script), str(retention)],
-        env={**os.environ, **env},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stderr is not None
-        try:
-            yield Measured(process)
-            process.stdin.close()
-            assert process.wait(2 * LIMIT) == 0
-            assert process.stderr.read() == b""
-        finally:
-            process.kill()
 
 
 # -- many, one after the other

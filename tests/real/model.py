@@ -59,19 +59,20 @@ def _call(call_id: str, name: str, arguments: dict[str, object]) -> Item:
     }
 
 
-_GOODBYE: Item = {
+GOODBYE: Item = {
     "type": "message",
     "role": "assistant",
     "id": "goodbye",
     "content": [{"type": "output_text", "text": "done"}],
 }
+"""A message that ends a turn."""
 
 
 class Model:
     """Plays turns and remembers what the client's tools answered."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
-        self._turns = [*turns, [_GOODBYE]]
+        self._turns = [*turns, [GOODBYE]]
         self.outputs: dict[str, str] = {}
         """The full text of each tool's answer, by the id of the call."""
         self.images: dict[str, list[str]] = {}
@@ -79,6 +80,10 @@ class Model:
         self.told = ""
         """The text of the first request: instructions, and what Codex found out by itself."""
         self.url = ""
+
+    def play_next(self, turns: Sequence[Turn]) -> None:
+        """Play these turns from the next request on, in place of what was left."""
+        self._turns = list(turns)
 
     @property
     def finished(self) -> bool:
@@ -108,7 +113,7 @@ class Model:
                 output = item.get("output")
                 self.outputs.setdefault(item["call_id"], _text(output))
                 self.images.setdefault(item["call_id"], _images(output))
-        turn = self._turns.pop(0) if self._turns else [_GOODBYE]
+        turn = self._turns.pop(0) if self._turns else [GOODBYE]
         items = turn(self) if callable(turn) else turn
         usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
         events: list[dict[str, Any]] = [

@@ -47,6 +47,7 @@ from holdfast.protocol.methods import (
 )
 from holdfast.protocol.process import (
     AckParams,
+    ClosedEvent,
     ExitedEvent,
     ProcessSummary,
     StartParams,
@@ -412,6 +413,14 @@ class ExecServerClient:
         if process is not None:
             try:
                 process.deliver_exit(event)
+            except RemoteProtocolError as error:
+                self._fail_process(process, error)
+
+    def deliver_close(self, event: ClosedEvent) -> None:
+        process = self._processes.get(event.process_id)
+        if process is not None:
+            try:
+                process.deliver_close(event)
             except RemoteProtocolError as error:
                 self._fail_process(process, error)
 

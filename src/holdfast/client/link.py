@@ -11,7 +11,7 @@ import pybase64
 
 from holdfast.connection import Connection
 from holdfast.errors import ConnectFailed, ConnectionLost, MalformedMessage, RemoteProtocolError
-from holdfast.events import Closed, LogEntry
+from holdfast.events import LogEntry
 from holdfast.protocol import codes
 from holdfast.protocol.base import Empty, Method
 from holdfast.protocol.envelope import Notification, Request
@@ -67,6 +67,9 @@ class LinkOwner(Protocol):
 
     def deliver_exit(self, event: ExitedEvent) -> None:
         """A process exited."""
+
+    def deliver_close(self, event: ClosedEvent) -> None:
+        """Nothing more will come of a process."""
 
     def deliver_stream_end(self, event: StreamEndedEvent) -> None:
         """One stream of a process has ended."""
@@ -262,7 +265,7 @@ class Link:
             self._owner.deliver_exit(exited)
         elif method == PROCESS_CLOSED.name:
             closed = msgspec.convert(params, ClosedEvent)
-            self._owner.deliver(closed.process_id, Closed(closed.seq))
+            self._owner.deliver_close(closed)
         elif method == PROCESS_STREAM_ENDED.name:
             self._owner.deliver_stream_end(msgspec.convert(params, StreamEndedEvent))
         elif method == HTTP_BODY_DELTA.name:

@@ -43,6 +43,7 @@ from holdfast.protocol.methods import (
     PROCESS_WAITING_FOR,
 )
 from holdfast.protocol.process import (
+    ClosedEvent,
     Enforcement,
     ExitedEvent,
     OutputChunk,
@@ -109,6 +110,8 @@ class RemoteProcess:
         self._ack_bytes = 0
         self._ack_events = 0
         self._terminated = False
+        # True once the server has said that its group is empty: it stays so.
+        self._nothing_left = False
         # When the server first said, after a cut, that the start is still under way.
         self._starting_since: float | None = None
         self._failure: HoldfastError | None = None
@@ -206,7 +209,7 @@ class RemoteProcess:
     ) -> bool:
         if streams not in ("close", "keep"):
             raise InvalidParams(f"streams is `{streams}`, expected `close` or `keep`")
-        if self._log.closed and not left:
+        if self._log.closed and (self._nothing_left or not left):
             return False
         self._terminated = True
         params = TerminateParams(process_id=self.process_id, tree=tree, left=left, streams=streams)
@@ -278,6 +281,11 @@ class RemoteProcess:
     def deliver_exit(self, event: ExitedEvent) -> None:
         """Take the exit from the wire."""
         self.deliver(self._exit(event))
+
+    def deliver_close(self, event: ClosedEvent) -> None:
+        """Take the close from the wire."""
+        self._nothing_left = event.left is False
+        self.deliver(Closed(event.seq))
 
     def deliver_stream_end(self, event: StreamEndedEvent) -> None:
         """Take the end of a stream from the wire."""

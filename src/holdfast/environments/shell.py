@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from holdfast.protocol.handshake import ShellInfo
@@ -16,6 +17,7 @@ _USUAL = {
 """Paths of each kind, for when neither the user database nor `PATH` names one."""
 
 
+@lru_cache(maxsize=64)
 def shell_kind(name: str) -> str:
     """Return the kind that a name or a path stands for: its file name without an ending."""
     return PurePosixPath(name).stem

@@ -113,6 +113,11 @@ class Child:
             return False  # somebody else has reaped it: the number may be anybody's
         return kill_left(self.pid)
 
+    @property
+    def left_something(self) -> bool:
+        """True if its group was not empty at `reap`; False means for good that it is."""
+        return self._left_since is not None
+
     def lingers(self, then: Callable[[], None]) -> bool:
         """Whether more than its output has to be waited for; if so, `then` is called after it."""
         return False

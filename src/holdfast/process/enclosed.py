@@ -84,6 +84,11 @@ class EnclosedChild(Child):
         """
         return False
 
+    @property
+    def left_something(self) -> bool:
+        """False, for the same reason."""
+        return False
+
     def lingers(self, then: Callable[[], None]) -> bool:
         """
         Whether something inside may still run, although the command has ended.

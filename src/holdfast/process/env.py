@@ -98,7 +98,13 @@ def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
     parts = [_translate(pattern) for pattern in patterns if pattern]
     if not parts:
         return lambda name: None
-    return re.compile("|".join(parts), re.IGNORECASE | re.DOTALL).fullmatch
+    fullmatch = re.compile("|".join(parts), re.IGNORECASE | re.DOTALL).fullmatch
+    if any("*" in pattern or "?" in pattern or not pattern.isascii() for pattern in patterns):
+        return fullmatch
+    # Plain names, as unified exec has them at every start. Some letters beyond ASCII count
+    # as another case of an ASCII letter, which only the expression knows.
+    names = frozenset(pattern.upper() for pattern in patterns)
+    return lambda name: name.upper() in names if name.isascii() else fullmatch(name)
 
 
 def _translate(pattern: str) -> str:

@@ -232,21 +232,17 @@ class _Queue(LogListener):
         self.watched = False
         """True while a timer looks whether the reader goes on."""
         self._failure: HoldfastError | None = None
-        self._stopped = False
         self._woken = asyncio.Event()
+        self._ended = False
 
     @property
     def empty(self) -> bool:
         return not self._entries
 
     async def get(self) -> ProcessEvent | None:
-        """
-        Return the next event, or None after `stop`.
-
-        Nothing is lost if this is cancelled.
-        """
+        """Return the next event, or None after `end`; nothing is lost if this is cancelled."""
         while not self._entries:
-            if self._stopped:
+            if self._ended:
                 return None
             if self._failure is not None:
                 raise self._failure.with_traceback(None)  # others are told too
@@ -259,9 +255,10 @@ class _Queue(LogListener):
         self._release_if_low()
         return event
 
-    def stop(self) -> None:
-        """Wake a reader that waits: nobody reads any more."""
-        self._stopped = True
+    def end(self) -> None:
+        """Forget all events, and end the wait of a reader that has none."""
+        self._ended = True
+        self._entries.clear()
         self._woken.set()
 
     def fail(self, error: HoldfastError) -> None:
@@ -386,7 +383,7 @@ class LogEventStream:
                 self.close()
                 raise
             if event is None:
-                break
+                break  # it was closed while somebody waited
             self._turn_events += 1
             kind = type(event)
             if kind is OutputChunk:
@@ -409,10 +406,10 @@ class LogEventStream:
         self.close()
 
     def close(self) -> None:
-        """Read no more, and end the iteration of whoever waits; harmless a second time."""
+        """Read no more; harmless a second time. Whoever waits for an event meets the end."""
         self._ended = True
-        self._queue.stop()
         self._close(self._queue)
+        self._queue.end()
 
     def __del__(self) -> None:
         # The garbage collector may run in any thread, and in the middle of anything.

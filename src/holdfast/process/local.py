@@ -124,6 +124,11 @@ class LocalProcess:
         """Whether the process itself, not its children, is still there."""
         return self.log.verdict is None
 
+    @property
+    def left_something(self) -> bool:
+        """True after the close if processes of its group may be left."""
+        return self._child.left_something
+
     # -- output
 
     def read(

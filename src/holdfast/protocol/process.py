@@ -322,6 +322,8 @@ class ExitedEvent(Wire, frozen=True, kw_only=True):
 class ClosedEvent(Wire, frozen=True, kw_only=True):
     process_id: str
     seq: int
+    left: bool | UnsetType = UNSET
+    """False if nothing is left of its process group. Only between Holdfast and Holdfast."""
 
 
 class StreamEndedEvent(Wire, frozen=True, kw_only=True):

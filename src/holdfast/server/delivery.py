@@ -195,7 +195,8 @@ class Delivery(LogListener):
 
     def closed(self, seq: int) -> None:
         if self._owner is not None:
-            event = ClosedEvent(process_id=self._process_id, seq=seq)
+            left = self._process.left_something if self._acknowledged else UNSET
+            event = ClosedEvent(process_id=self._process_id, seq=seq, left=left)
             self._owner.send(encode_notification(PROCESS_CLOSED.name, event))
 
     def gap(self, gap: Gap) -> None:

@@ -10,11 +10,22 @@ The original decodes in steps and acts between them: an unknown environment hide
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, cast
 
 from holdfast.errors import HoldfastError
 from holdfast.unified_exec.json_reader import JsonReader, Read, Unplaced
 from holdfast.unified_exec.json_scanner import Fault
+from holdfast.unified_exec.plain_arguments import (
+    Check,
+    flag,
+    integer,
+    one_of,
+    optional,
+    read_plain,
+    text,
+    texts,
+)
 from holdfast.unified_exec.requested_permissions import (
     RequestedPermissions,
     read_requested_permissions,
@@ -129,6 +140,36 @@ class ReadArguments:
         return found
 
 
+_PLAIN_EXEC: dict[str, Check] = {
+    "cmd": text,
+    "workdir": optional(text),
+    "environment_id": optional(text),
+    "shell": optional(text),
+    "login": optional(flag),
+    "tty": flag,
+    "yield_time_ms": integer(_U64[1]),
+    "max_output_tokens": optional(integer(_U64[1])),
+    "sandbox_permissions": optional(one_of(_SANDBOX_PERMISSIONS)),
+    "additional_permissions": lambda value: value is None,
+    "justification": optional(text),
+    "prefix_rule": optional(texts),
+}
+_PLAIN_WRITE: dict[str, Check] = {
+    "session_id": integer(_I32[1]),
+    "chars": text,
+    "yield_time_ms": integer(_U64[1]),
+    "max_output_tokens": optional(integer(_U64[1])),
+}
+_PLAIN_EXTRAS: dict[str, Check] = {
+    "wait_for": lambda value: value is None,
+    "head": optional(integer(_LINES[1])),
+    "tail": optional(integer(_LINES[1])),
+    "grep": optional(text),
+}
+_PLAIN_EXTRA_EXEC = _PLAIN_EXEC | _PLAIN_EXTRAS
+_PLAIN_EXTRA_WRITE = _PLAIN_WRITE | _PLAIN_EXTRAS
+
+
 class Arguments:
     """The arguments of one call. Every method raises `ArgumentError` for what is wrong."""
 
@@ -143,22 +184,50 @@ class Arguments:
         Raises:
             ArgumentError: A member is nothing that JSON has.
         """
-        if not isinstance(given, str):
-            given = _encoded(given)
-        # Half a surrogate pair is no UTF-8. Its escape is what JSON has for it.
-        self._data = given.encode("utf-8", "backslashreplace")
+        self._given = given
         self._extras = extras
         # What the first two steps found: the last one gives it again.
         self._location: dict[str, str | None] = {}
+        if not isinstance(given, str):
+            _ = self._data  # to refuse what JSON does not have before anything else
+
+    @cached_property
+    def _data(self) -> bytes:
+        given = self._given
+        text = given if isinstance(given, str) else _encoded(given)
+        # Half a surrogate pair is no UTF-8. Its escape is what JSON has for it.
+        return text.encode("utf-8", "backslashreplace")
+
+    def _plain(self, fields: Mapping[str, Check], needs: str) -> dict[str, object] | None:
+        """Return the members if there is nothing unusual about them."""
+        found = read_plain(self._given, fields)
+        return None if found is None or needs not in found else found
 
     # -- exec_command
 
+    @cached_property
+    def _plain_exec(self) -> ExecArguments | None:
+        """All arguments of `exec_command`, if they can be had without the exact reader."""
+        found = self._plain(_PLAIN_EXTRA_EXEC if self._extras else _PLAIN_EXEC, "cmd")
+        if found is None:
+            return None
+        if found.get("justification") is not None and found.get("sandbox_permissions") is None:
+            return None
+        found["workdir"] = found.get("workdir") or None
+        if (rule := found.get("prefix_rule")) is not None:
+            found["prefix_rule"] = tuple(cast("list[str]", rule))
+        return ExecArguments(**found)  # type: ignore[arg-type]  # each was checked for its type
+
     def environment_id(self) -> str | None:
         """Return the id of the environment; an empty text is an id."""
+        if self._plain_exec is not None:
+            return self._plain_exec.environment_id
         return self._optional_text("environment_id", required=1)
 
     def workdir(self) -> str | None:
         """Return the folder as the model wrote it, None for an empty text."""
+        if self._plain_exec is not None:
+            return self._plain_exec.workdir
         return self._optional_text("workdir", required=0) or None
 
     def _optional_text(self, name: str, *, required: int) -> str | None:
@@ -171,6 +240,8 @@ class Arguments:
 
     def exec_command(self) -> ExecArguments:
         """Return all arguments of `exec_command`, which includes the two above."""
+        if self._plain_exec is not None:
+            return self._plain_exec
         environment_id, workdir = self.environment_id(), self.workdir()
         reader = JsonReader(self._data)
         text = reader.optional(reader.string)
@@ -199,8 +270,19 @@ class Arguments:
 
     # -- write_stdin
 
+    @cached_property
+    def _plain_write(self) -> WriteArguments | None:
+        """All arguments of `write_stdin`, if they can be had without the exact reader."""
+        fields = _PLAIN_EXTRA_WRITE if self._extras else _PLAIN_WRITE
+        found = self._plain(fields, "session_id")
+        if found is None:
+            return None
+        return WriteArguments(**found)  # type: ignore[arg-type]  # each was checked for its type
+
     def session_id(self) -> int:
         """Return the number of the session; nothing else is decoded yet."""
+        if self._plain_write is not None:
+            return self._plain_write.session_id
         reader = JsonReader(self._data)
         fields: dict[str, Read] = {"session_id": lambda: reader.integer("i32", *_I32)}
         found = _document(
@@ -210,6 +292,8 @@ class Arguments:
 
     def write_stdin(self) -> WriteArguments:
         """Return all arguments of `write_stdin`, once the session is known to exist."""
+        if self._plain_write is not None:
+            return self._plain_write
         reader = JsonReader(self._data)
         fields: dict[str, Read] = {
             "session_id": lambda: reader.integer("i32", *_I32),

@@ -24,7 +24,15 @@ FORCED = {
 _VERSION = "0.166.0"
 """The version of Codex whose contract this is; scripts look at `CODEX_VERSION`."""
 
-_NOT_INHERITED = ["CODEX_PLUGIN_METRICS_OUTPUT", "CODEX_PERMISSION_PROFILE"]
+_LINE_ENDINGS = "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS"
+"""Tells the `apply_patch` of Codex to leave line endings as they are."""
+
+_NOT_INHERITED = [
+    "CODEX_PERMISSION_PROFILE",
+    "CODEX_VERSION",
+    _LINE_ENDINGS,
+    "CODEX_PLUGIN_METRICS_OUTPUT",
+]
 
 POLICY = EnvPolicy(
     inherit="all",
@@ -58,6 +66,7 @@ def command_variables(
         **given,
         "CODEX_SESSION_ID": session_id,
         "CODEX_VERSION": _VERSION,
+        _LINE_ENDINGS: "1",
         **FORCED,
     }
     if sandbox is not None and not _has_network(sandbox):

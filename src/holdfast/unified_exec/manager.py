@@ -8,7 +8,7 @@ interrupted call leaves it there, and what the call had collected goes to the ne
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -64,6 +64,9 @@ _INPUT_NOTES = {
     WaitingFor.KEY: "The program waits for a key.",
 }
 
+SLOW_LINE = 5.0
+"""Seconds that a server has to take input, however short the call: the line may be slow."""
+
 END_LIMIT = 5.0
 """Seconds that closing the tools waits for servers to kill what still runs."""
 
@@ -96,6 +99,10 @@ class _Entry:
     """True once its process was told to end, and what it left behind was, unless kept."""
     forgotten: bool = False
     """True if it was killed while a call waits on it: it goes with that call."""
+    cleaned: bool = False
+    """True if that call is to find that there is no such session any more."""
+    denied_early: bool = False
+    """True if its sandbox denied it something in the grace: nothing is told of it."""
     released: bool = False
 
 
@@ -211,9 +218,11 @@ class SessionManager:
         return True
 
     def clean(self) -> None:
-        """Kill all commands, as `terminate` does."""
+        """Kill all commands, as `terminate` does; a call that waits on one fails."""
         for session in self._store:
-            self._kill(self._entries[session])
+            entry = self._entries[session]
+            entry.cleaned = True
+            self._kill(entry)
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
@@ -356,6 +365,7 @@ class SessionManager:
                 self._release(entry)
                 raise
             if again is None:
+                entry.denied_early = True
                 return entry
             self._release(entry, keep_id=True)
             request = again
@@ -404,7 +414,8 @@ class SessionManager:
                 old.announcer.pruned = True
                 self._kill(old)
             self._store.add(session)
-        entry.announcer.begin()
+        if not entry.denied_early:
+            entry.announcer.begin()
         return tuple(pruned)
 
     # -- write_stdin
@@ -477,6 +488,8 @@ class SessionManager:
         session = entry.session
         if not session.tty:
             if chars != INTERRUPT:
+                if session.process.remote and not session.running:
+                    return  # a server says that it is gone, and its end is reported
                 raise SessionStdinClosed
             if session.running:
                 # A line that is down holds a signal; the call has its deadline all the same.
@@ -484,6 +497,8 @@ class SessionManager:
             return
         if not session.running:
             return  # its end is reported, whatever the input was
+        if session.process.remote:
+            limit = max(limit, SLOW_LINE)
         try:
             async with asyncio.timeout(limit):
                 status = await session.process.write(chars.encode())
@@ -562,11 +577,14 @@ class SessionManager:
 
         Raises:
             ProcessFailed: It cannot be followed any more.
+            UnknownProcessId: All sessions were cleaned meanwhile.
         """
         session = entry.session
         if session.failure is not None:
             self._release(entry)
             raise ProcessFailed(session.failure)
+        if entry.cleaned:
+            raise UnknownProcessId(session.session_id)
         exit_code = session.exit_code
         left = False
         if exit_code is not None and not session.killed:
@@ -580,6 +598,7 @@ class SessionManager:
             session_id=session.session_id if exit_code is None else None,
             command=session.argv,
             verdict=session.verdict,
+            killed=session.killed,
             left_behind=left,
             output_lost=entry.announcer.output_lost,
             pruned_sessions=tuple(pruned),
@@ -618,10 +637,13 @@ class SessionManager:
     async def _end_what_was_left(self, entry: _Entry) -> bool:
         """Kill what an exited command left in its group; return True if there was something."""
         left = False
+        process = entry.session.process
         if self.options.background != "keep":
+            # Nothing waits on this machine, and most commands run here.
+            limit = asyncio.timeout(END_LIMIT) if process.remote else nullcontext()
             with suppress(HoldfastError, TimeoutError):  # nobody knows
-                async with asyncio.timeout(END_LIMIT):
-                    left = await entry.session.process.terminate(left=True)
+                async with limit:
+                    left = await process.terminate(left=True)
         entry.ended = True
         return left
 
@@ -658,6 +680,7 @@ class SessionManager:
     async def _terminate(self, session: Session) -> None:
         with suppress(HoldfastError):  # it is lost, or gone
             await session.process.terminate(tree=True, left=True)
+            await session.process.wait()  # who closes the tools waits for the end
 
     def _release(self, entry: _Entry, *, keep_id: bool = False) -> None:
         """Let go of a session: its number, its reader and what the hooks made for it."""

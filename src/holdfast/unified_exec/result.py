@@ -37,6 +37,8 @@ class ExecResult:
     """The argv of the command."""
     verdict: Verdict | None = None
     """How it ended, in detail; None while it runs, or if that is not known."""
+    killed: bool = False
+    """True if the tools killed it during this call; the text then has no exit code."""
     left_behind: bool = False
     """True if it left processes in its group, which were ended with the report of its end."""
     output_lost: bool = False
@@ -87,7 +89,7 @@ class ExecResult:
             self._shown,
             chunk_id=self.chunk_id,
             wall_time=self.wall_time,
-            exit_code=self.exit_code,
+            exit_code=None if self.killed else self.exit_code,
             session_id=self.session_id,
             max_output_tokens=self.max_output_tokens,
             model=self.model_policy,
@@ -105,7 +107,9 @@ class ExecResult:
         """The output, or the part of it that the call asked for."""
         if self.selected is None:
             return self.captured
-        return Captured(self.selected.output(), marker=self.captured.marker)
+        # Models do not see the ids of their calls.
+        hint = f'read_output with call_id "{self.call_id}" shows the rest'
+        return Captured(self.selected.output(hint), marker=self.captured.marker)
 
     def object(self) -> dict[str, object]:
         """Return what code that a model writes gets instead of the text."""
@@ -113,7 +117,7 @@ class ExecResult:
             self._shown,
             chunk_id=self.chunk_id,
             wall_time=self.wall_time,
-            exit_code=self.exit_code,
+            exit_code=None if self.killed else self.exit_code,
             session_id=self.session_id,
             max_output_tokens=self.max_output_tokens,
             model=self.model_policy,

@@ -127,10 +127,12 @@ async def folder_of(environment: Environment, workdir: str | None) -> PathUri:
     Return the folder that a `workdir` means, cleaned up as text: `a/link/..` is `a`.
 
     Raises:
-        CallRefused: It is relative to a folder of another kind of machine.
+        CallRefused: It is relative to a folder of another kind of machine, or no path.
     """
     if not workdir:
         return await environment.uri()
+    if "\0" in workdir:
+        raise CallRefused(f"'{workdir}' is invalid on 'linux'")
     try:
         base = (await environment.uri()).native
     except ForeignPathUri as error:

@@ -533,3 +533,21 @@ async def test_a_server_that_forgot_a_process_refuses(
     peer.fail(await peer.take("process/waitingFor"), -32600, "unknown process id p1")
     with pytest.raises(InvalidRequest, match="unknown process id p1"):
         await asking
+
+
+@pytest.mark.requirement("extension.close-left")
+@pytest.mark.parametrize("left", [None, True, False])
+async def test_only_a_group_that_is_known_to_be_empty_is_not_asked_for(
+    client: ExecServerClient, peer: ScriptedPeer, left: bool | None
+) -> None:
+    process = await started(client, peer)
+    peer.exited("p1", 1)
+    extra = {} if left is None else {"left": left}
+    peer.notify("process/closed", {"processId": "p1", "seq": 2, **extra})
+    await process.wait()
+    if left is False:
+        assert await process.terminate(left=True) is False  # nobody answers
+        return
+    async with meanwhile(process.terminate(left=True)) as ending:
+        peer.reply(await peer.take("process/terminate"), {"running": True})
+        assert await ending is True

@@ -143,13 +143,14 @@ async def test_a_reader_that_leaves_holds_nobody_up() -> None:
     stream.close()  # harmless
 
 
-async def test_a_close_ends_the_wait_of_a_reader() -> None:
+async def test_closing_a_stream_ends_the_wait_of_its_reader() -> None:
     writer = Writer()
     stream = writer.readers.stream()
-    reading = asyncio.ensure_future(all_of(stream))
-    await asyncio.sleep(0)
+    reading = asyncio.create_task(anext(stream, None))
+    await asyncio.sleep(0)  # it waits
     stream.close()
-    assert await asyncio.wait_for(reading, 5) == []
+    async with asyncio.timeout(5):
+        assert await reading is None
 
 
 async def test_a_reader_that_is_dropped_holds_nobody_up() -> None:

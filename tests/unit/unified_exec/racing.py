@@ -174,10 +174,7 @@ class Race:
         """Fail if anything is left when all calls are over and the tools are closed."""
         tools = self.tools
         await asyncio.gather(*self._calls, return_exceptions=True)
-        for _ in range(20):  # readers that were told to stop come to their turn
-            await asyncio.sleep(0)
-        readers = [task for task in tools._tasks._tasks if "Session.read" in repr(task)]
-        assert not readers, f"readers of ended commands are left: {readers}"
+        await self._check_readers()
         assert not tools.sessions(), "a session is left open"
         assert not tools._store.reserved, "an id is left reserved"
         await self.close()
@@ -204,6 +201,16 @@ class Race:
         for process in self.backend.processes:
             if process not in self.alive_on_purpose:
                 assert not process.running, f"{process.process_id} still runs"
+
+    async def _check_readers(self) -> None:
+        readers: list[object] = []
+        for _ in range(10):  # those that were told to stop come to their turn
+            tasks = self.tools._tasks._tasks
+            readers = [task for task in tasks if "Session.read" in repr(task)]
+            if not readers:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError(f"readers of ended commands are left: {readers}")
 
     def _check_tasks(self) -> None:
         ours = asyncio.all_tasks() - {asyncio.current_task()}

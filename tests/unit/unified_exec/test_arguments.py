@@ -255,3 +255,85 @@ def test_the_arguments_of_read_output() -> None:
     assert "`lines`: needs the first" in refusal(
         Arguments({"call_id": "c", "lines": []}).read_output
     )
+
+
+def steps(arguments: Arguments) -> list[object]:
+    """What each step says, in the order in which a manager takes them."""
+    return [
+        said(step)
+        for step in (
+            arguments.environment_id,
+            arguments.workdir,
+            arguments.exec_command,
+            arguments.session_id,
+            arguments.write_stdin,
+        )
+    ]
+
+
+def said(step: Callable[[], object]) -> object:
+    """What a step returns, or the text of its refusal."""
+    try:
+        return step()
+    except ArgumentError as error:
+        return str(error)
+
+
+def exact_steps(given: str | dict[str, object], *, extras: bool) -> list[object]:
+    """What they say if the quick reader takes nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.unified_exec.arguments.read_plain", lambda given, fields: None)
+        return steps(Arguments(given, extras=extras))
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.sampled_from([-1, 0, 1, 250, 2**31 - 1, 2**31, 2**64 - 1, 2**64, 1.0, -0.0, 1e400]),
+    st.sampled_from(["", "ls", "use_default", "\ud800", "ü", "\U0001f600", "a\x00b"]),
+    st.lists(st.sampled_from(["git", "\udc00", 1, None]), max_size=2),
+    st.dictionaries(st.sampled_from(["pattern", "ü"]), st.just("x"), max_size=1),
+)
+NAMES = [
+    *("cmd", "workdir", "environment_id", "shell", "login", "tty", "yield_time_ms"),
+    *("max_output_tokens", "sandbox_permissions", "additional_permissions", "justification"),
+    *("prefix_rule", "session_id", "chars", "wait_for", "head", "tail", "grep"),
+    *("unknown", "ünknown", "\ud800"),
+]
+
+
+@pytest.mark.requirement("unified-exec.arguments.plain")
+@given(
+    st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=4),
+    st.sampled_from(["", " ", "x", ",}"]),
+    st.booleans(),
+)
+def test_the_quick_reader_and_the_exact_one_agree(
+    members: list[tuple[str, object]], behind: str, extras: bool
+) -> None:
+    pairs = [f"{json.dumps(name)}:{json.dumps(value)}" for name, value in members]
+    text = '{"cmd":"true",' + ",".join(pairs).replace("-0.0", "-0") + "}" + behind
+    for whole in (
+        text,
+        text.replace('"cmd":"true",', '"session_id":1234,'),
+        json.loads(json.dumps(dict(members))),
+    ):
+        assert steps(Arguments(whole, extras=extras)) == exact_steps(whole, extras=extras)
+
+
+@pytest.mark.requirement("unified-exec.arguments.plain")
+def test_recorded_texts_mean_the_same_to_both_readers() -> None:
+    for _, text, _ in RECORDED:
+        assert steps(Arguments(text)) == exact_steps(text, extras=False)
+
+
+@pytest.mark.requirement("unified-exec.arguments.plain")
+def test_an_ordinary_call_does_not_need_the_exact_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("holdfast.unified_exec.arguments.JsonReader")
+    text = '{"cmd": "ls ü", "login": false, "yield_time_ms": 1000, "tty": true, "later": [1.5]}'
+    expected = ExecArguments(cmd="ls ü", login=False, yield_time_ms=1000, tty=True)
+    assert Arguments(text).exec_command() == expected
+    assert Arguments(json.loads(text) | {"later": 1}).exec_command() == expected
+    assert Arguments('{"session_id":4711,"chars":"\\u0003"}').write_stdin() == WriteArguments(
+        session_id=4711, chars="\x03"
+    )

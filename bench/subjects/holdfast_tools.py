@@ -1,0 +1,48 @@
+"""Holdfast: `exec_command` of `UnifiedExec`, with a listener that reads all live output."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import holdfast
+from bench.subjects.tool_harness import main
+from holdfast.environments.environment import Environment
+from holdfast.unified_exec import ExecResult, UnifiedExec
+from holdfast.unified_exec.events import Listener, OutputDelta
+
+
+class _Tools:
+    def __init__(self, tools: UnifiedExec, environment: Environment, argv: list[str]) -> None:
+        self._tools = tools
+        self._environment = environment
+        self._argv = argv
+
+    async def exec_command(self, **arguments: object) -> str:
+        return (await self._tools.call("exec_command", json.dumps(arguments))).text()
+
+    def run(self) -> Callable[[], Awaitable[object]]:
+        return lambda: self._environment.run(self._argv)
+
+
+async def _read(listener: Listener) -> None:
+    async for event in listener:
+        if isinstance(event, OutputDelta):
+            _ = event.text
+
+
+@asynccontextmanager
+async def _place(url: str | None) -> AsyncIterator[_Tools]:
+    async with holdfast.connect(url) as environment, UnifiedExec(environment) as tools:
+        first = await tools.call("exec_command", {"cmd": "true", "login": False})
+        assert isinstance(first, ExecResult), first
+        async with tools.listen() as listener:
+            reading = asyncio.ensure_future(_read(listener))
+            yield _Tools(tools, environment, list(first.command))
+        await reading
+
+
+if __name__ == "__main__":
+    main(_place)

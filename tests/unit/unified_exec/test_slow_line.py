@@ -1,0 +1,38 @@
+"""A server that is far away, or busy, takes input later than a call waits for output."""
+
+import asyncio
+
+import pytest
+
+from holdfast.protocol.process import WriteStatus
+from holdfast.testing import FakeBackend, FakeEnvironment
+from holdfast.unified_exec import UnifiedExec
+from holdfast.unified_exec.arguments import ExecArguments, WriteArguments
+from holdfast.unified_exec.errors import WriteToStdin
+
+pytestmark = pytest.mark.virtual_time
+
+
+@pytest.mark.requirement("tools.slow-line")
+@pytest.mark.parametrize(("delay", "taken"), [(1.0, True), (60.0, False)])
+async def test_input_may_take_longer_than_the_shortest_call(
+    monkeypatch: pytest.MonkeyPatch, delay: float, taken: bool
+) -> None:
+    environment = FakeEnvironment(FakeBackend(remote=True))
+    async with environment, UnifiedExec(environment) as tools:
+        begun = await tools.exec_command(ExecArguments(cmd="cat", tty=True, yield_time_ms=250))
+        assert begun.session_id is not None
+        (process,) = environment.backend.processes
+
+        async def write(data: bytes, write_id: str | None = None) -> WriteStatus:
+            await asyncio.sleep(delay)
+            process.output(data)
+            return WriteStatus.ACCEPTED
+
+        monkeypatch.setattr(process, "write", write)
+        call = tools.write_stdin(WriteArguments(session_id=begun.session_id, chars="a\n"))
+        if taken:
+            assert (await call).output == "a\n"
+        else:
+            with pytest.raises(WriteToStdin):
+                await call
