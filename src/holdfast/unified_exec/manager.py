@@ -41,7 +41,12 @@ from holdfast.unified_exec.output import Archive, OutputLog
 from holdfast.unified_exec.pages import Page
 from holdfast.unified_exec.result import ExecResult
 from holdfast.unified_exec.session import Session
-from holdfast.unified_exec.start import Planner, native_path, spawn_failure
+from holdfast.unified_exec.start import (
+    Planner,
+    native_path,
+    refuse_half_characters,
+    spawn_failure,
+)
 from holdfast.unified_exec.store import CAPACITY, CROWDED, SessionStore
 from holdfast.unified_exec.text import denial_message
 
@@ -446,6 +451,7 @@ class SessionManager:
             UnifiedExecError: It could not be done; the text is for the model.
         """
         session = self.session(arguments.session_id)
+        refuse_half_characters(chars=arguments.chars)
         entry = self._entries[session]
         call_id = call_id or new_call_id()
         async with session.lock:
@@ -500,7 +506,7 @@ class SessionManager:
             limit = max(limit, SLOW_LINE)
         try:
             async with asyncio.timeout(limit):
-                status = await session.process.write(chars.encode("utf-8", "surrogatepass"))
+                status = await session.process.write(chars.encode())
         except TimeoutError:
             raise WriteToStdin from None  # it does not read, and its queue is full
         except ConnectionLost as error:
