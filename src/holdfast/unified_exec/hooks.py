@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from holdfast.events import Verdict
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.unified_exec.arguments import ExecArguments
+from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 
 __all__ = ["Attempt", "DeniedAttempt", "Hooks", "StartRequest"]
 

@@ -18,11 +18,7 @@ from holdfast.errors import ConnectionLost, HoldfastError
 from holdfast.events import WaitingFor
 from holdfast.protocol.process import WriteStatus
 from holdfast.tasks import OwnedTasks
-from holdfast.unified_exec.announce import Announcer, announce_failed_start
-from holdfast.unified_exec.arguments import ExecArguments, WriteArguments
-from holdfast.unified_exec.call_output import CallOutput
-from holdfast.unified_exec.clock import PausableClock
-from holdfast.unified_exec.collect import GRACE, INPUT_PAUSE, exec_wait, wait_for_end, write_wait
+from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 from holdfast.unified_exec.errors import (
     NO_ENVIRONMENT,
     CallRefused,
@@ -34,21 +30,31 @@ from holdfast.unified_exec.errors import (
     rejected_text,
     unknown_environment_text,
 )
-from holdfast.unified_exec.events import Listener, Listeners
 from holdfast.unified_exec.hooks import Attempt, DeniedAttempt, Hooks, StartRequest
 from holdfast.unified_exec.options import Options
-from holdfast.unified_exec.output import Archive, OutputLog
-from holdfast.unified_exec.pages import Page
+from holdfast.unified_exec.output.call_output import CallOutput
+from holdfast.unified_exec.output.kept_output import Archive, KeptOutput
+from holdfast.unified_exec.output.pages import Page
 from holdfast.unified_exec.result import ExecResult
-from holdfast.unified_exec.session import Session
+from holdfast.unified_exec.sessions.announce import Announcer, announce_failed_start
+from holdfast.unified_exec.sessions.events import Listener, Listeners
+from holdfast.unified_exec.sessions.session import CommandSession
+from holdfast.unified_exec.sessions.store import CAPACITY, CROWDED, SessionStore
 from holdfast.unified_exec.start import (
     Planner,
     native_path,
     refuse_half_characters,
     spawn_failure,
 )
-from holdfast.unified_exec.store import CAPACITY, CROWDED, SessionStore
-from holdfast.unified_exec.text import denial_message
+from holdfast.unified_exec.text.answer import denial_message
+from holdfast.unified_exec.waiting.clock import PausableClock
+from holdfast.unified_exec.waiting.collect import (
+    GRACE,
+    INPUT_PAUSE,
+    exec_wait,
+    wait_for_end,
+    write_wait,
+)
 
 __all__ = ["SessionInfo", "SessionManager", "new_call_id"]
 
@@ -91,7 +97,7 @@ class SessionInfo:
 class _Entry:
     """A session, and what is owed for it."""
 
-    session: Session
+    session: CommandSession
     environment: Environment
     attempt: Attempt
     announcer: Announcer
@@ -106,7 +112,7 @@ class _Entry:
     released: bool = False
 
 
-async def _interrupt(session: Session) -> None:
+async def _interrupt(session: CommandSession) -> None:
     with suppress(HoldfastError):  # it is lost, or gone
         await session.process.signal("interrupt")
 
@@ -147,7 +153,7 @@ class SessionManager:
         self._hooks = Hooks() if hooks is None else hooks
         self._planner = Planner(self.options)
         self._store = SessionStore(counted=self.options.counted_ids)
-        self._entries: dict[Session, _Entry] = {}
+        self._entries: dict[CommandSession, _Entry] = {}
         self._clock = PausableClock()
         self._archive = Archive()
         self._listeners = Listeners()
@@ -390,7 +396,7 @@ class SessionManager:
         except BaseException:
             self._hooks.attempt_ended(attempt)
             raise
-        session = Session(
+        session = CommandSession(
             process,
             session_id=request.session_id,
             call_id=request.call_id,
@@ -425,7 +431,7 @@ class SessionManager:
 
     # -- write_stdin
 
-    def session(self, session_id: int) -> Session:
+    def session(self, session_id: int) -> CommandSession:
         """
         Return a session by its number.
 
@@ -539,7 +545,7 @@ class SessionManager:
 
         Args:
             key: The id of one of its calls, or the number of its session.
-            from_seq: As for `OutputLog.read`, as are the others.
+            from_seq: As for `KeptOutput.read`, as are the others.
             lines: The first and the last line.
             pattern: Only lines that match.
 
@@ -559,7 +565,7 @@ class SessionManager:
                 return page
             await asyncio.sleep(0)
 
-    def _find_log(self, key: str | int) -> OutputLog | None:
+    def _find_log(self, key: str | int) -> KeptOutput | None:
         for session in self._entries:
             if key == session.session_id or key in session.call_ids:
                 return session.log
@@ -619,7 +625,7 @@ class SessionManager:
             self._release(entry)
         return result
 
-    def _notes(self, session: Session) -> tuple[str, ...]:
+    def _notes(self, session: CommandSession) -> tuple[str, ...]:
         notes = []
         if session.waiting_for is not None:
             notes.append(_INPUT_NOTES[session.waiting_for])
@@ -631,7 +637,7 @@ class SessionManager:
             )
         return tuple(notes)
 
-    async def _wait(self, session: Session, limit: float, output: CallOutput | None) -> None:
+    async def _wait(self, session: CommandSession, limit: float, output: CallOutput | None) -> None:
         """Wait for the end of a command, or for what the call asks for, within a limit."""
         if output is None:
             await wait_for_end(session, self._clock, limit)
@@ -682,7 +688,7 @@ class SessionManager:
         if not (exited and self.options.background == "keep"):
             self._tasks.start(self._terminate(session))
 
-    async def _terminate(self, session: Session) -> None:
+    async def _terminate(self, session: CommandSession) -> None:
         with suppress(HoldfastError):  # it is lost, or gone
             await session.process.terminate(tree=True, left=True)
             await session.process.wait()  # who closes the tools waits for the end

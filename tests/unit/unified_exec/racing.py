@@ -13,9 +13,9 @@ from typing import Any
 
 from holdfast.testing import FakeBackend, FakeEnvironment, FakeProcess
 from holdfast.unified_exec import ExecResult, Options, UnifiedExec
-from holdfast.unified_exec.arguments import ExecArguments, WriteArguments
-from holdfast.unified_exec.events import CommandBegan, CommandEnded
+from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 from holdfast.unified_exec.hooks import Attempt, DeniedAttempt, Hooks, StartRequest
+from holdfast.unified_exec.sessions.events import CommandBegan, CommandEnded
 
 REPETITIONS = 200
 

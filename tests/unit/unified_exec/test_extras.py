@@ -9,7 +9,7 @@ from holdfast.environments.local import LocalEnvironment
 from holdfast.events import WaitingFor
 from holdfast.testing import FakeBackend, FakeEnvironment
 from holdfast.unified_exec import ExecResult, Options, ReadResult, ToolError, UnifiedExec
-from holdfast.unified_exec.events import InputWanted
+from holdfast.unified_exec.sessions.events import InputWanted
 
 LONG = 30_000
 

@@ -20,7 +20,7 @@ from holdfast.unified_exec import (
     UnifiedExec,
 )
 from holdfast.unified_exec.errors import CreateProcess, rejected_text
-from holdfast.unified_exec.events import CommandBegan, CommandEnded
+from holdfast.unified_exec.sessions.events import CommandBegan, CommandEnded
 
 pytestmark = pytest.mark.virtual_time
 

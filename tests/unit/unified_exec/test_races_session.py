@@ -31,8 +31,8 @@ def end_slowly(process: FakeProcess, seconds: float) -> None:
 @pytest.fixture
 def small_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let four sessions fill the store, of which the last one is protected."""
-    monkeypatch.setattr("holdfast.unified_exec.store.CAPACITY", 4)
-    monkeypatch.setattr("holdfast.unified_exec.store.PROTECTED", 1)
+    monkeypatch.setattr("holdfast.unified_exec.sessions.store.CAPACITY", 4)
+    monkeypatch.setattr("holdfast.unified_exec.sessions.store.PROTECTED", 1)
 
 
 async def test_calls_in_the_lock_queue_are_cancelled() -> None:

@@ -1,9 +1,9 @@
-"""Waits of one call: for the end of a command, within the limits of the contract (spec 1, 8)."""
+"""Waits of one call: for the end of a command, within the limits of the contract."""
 
 import asyncio
 
-from holdfast.unified_exec.clock import PausableClock
-from holdfast.unified_exec.session import Session
+from holdfast.unified_exec.sessions.session import CommandSession
+from holdfast.unified_exec.waiting.clock import PausableClock
 
 __all__ = [
     "DEFAULT_EXEC_YIELD_MS",
@@ -54,7 +54,7 @@ def write_wait(yield_time_ms: int, *, poll: bool, longest_poll: float) -> float:
 
 
 async def wait_for_end(
-    session: Session, clock: PausableClock, limit: float, wake: asyncio.Event | None = None
+    session: CommandSession, clock: PausableClock, limit: float, wake: asyncio.Event | None = None
 ) -> None:
     """
     Wait until a command and its output have ended, at most `limit` seconds.
