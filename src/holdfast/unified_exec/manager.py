@@ -691,7 +691,9 @@ class SessionManager:
     async def _terminate(self, session: CommandSession) -> None:
         with suppress(HoldfastError):  # it is lost, or gone
             await session.process.terminate(tree=True, left=True)
-            await session.process.wait()  # who closes the tools waits for the end
+            # Who closes the tools waits for the exit. Its output may never end: on a Codex
+            # server a child that nobody can kill may hold it.
+            await session.process.exited()
 
     def _release(self, entry: _Entry, *, keep_id: bool = False) -> None:
         """Let go of a session: its number, its reader and what the hooks made for it."""
