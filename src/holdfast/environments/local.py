@@ -32,34 +32,46 @@ class LocalEnvironment(Environment):
         self.id = id
         self._stack = AsyncExitStack()
 
-    @cached_property
+    @property
     def backend(self) -> "LocalBackend":  # type: ignore[override]
         """Its processes."""
+        self._check_open()
+        return self._backend
+
+    @cached_property
+    def _backend(self) -> "LocalBackend":
         from holdfast.process.backend import LocalBackend
         from holdfast.process.table import LocalProcesses
 
-        self._check_open()
         # Whoever started a process has it, so none has to be kept to be found by its id.
         backend = LocalBackend(LocalProcesses(shell=login_shell(), retention=0.0))
         self._stack.push_async_exit(backend)
         return backend
 
-    @cached_property
+    @property
     def filesystem(self) -> "LocalFileSystem":  # type: ignore[override]
         """Its files, by URI."""
+        self._check_open()
+        return self._filesystem
+
+    @cached_property
+    def _filesystem(self) -> "LocalFileSystem":
         from holdfast.filesystem.local import LocalFileSystem
 
-        self._check_open()
         files = LocalFileSystem()
         self._stack.push_async_exit(files)
         return files
 
-    @cached_property
+    @property
     def http(self) -> "LocalHttpClient":  # type: ignore[override]
         """HTTP calls from here."""
+        self._check_open()
+        return self._http
+
+    @cached_property
+    def _http(self) -> "LocalHttpClient":
         from holdfast.http.local import LocalHttpClient
 
-        self._check_open()
         http = LocalHttpClient()
         self._stack.push_async_exit(http)
         return http

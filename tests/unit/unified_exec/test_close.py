@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.environments.local import LocalEnvironment
-from holdfast.unified_exec import ExecResult, UnifiedExec
+from holdfast.unified_exec import ExecResult, ToolError, UnifiedExec
 
 
 async def test_the_reader_of_a_killed_command_ends_with_it() -> None:
@@ -24,3 +24,14 @@ async def test_the_reader_of_a_killed_command_ends_with_it() -> None:
         async with asyncio.timeout(4):  # less than closing waits for what does not end
             await tools.aclose()
     assert asyncio.all_tasks() <= before
+
+
+async def test_a_closed_environment_starts_nothing() -> None:
+    environment = LocalEnvironment()
+    async with UnifiedExec(environment) as tools:
+        given = {"cmd": "true", "login": False}
+        async with environment:
+            assert isinstance(await tools.call("exec_command", given), ExecResult)
+        result = await tools.call("exec_command", given)
+        assert isinstance(result, ToolError)
+        assert "environment `local` is closed" in result.message
