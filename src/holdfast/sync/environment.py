@@ -2,6 +2,7 @@
 
 import atexit
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Concatenate, ParamSpec, Self
 
@@ -15,6 +16,7 @@ from holdfast.environments.environment import Environment as AsyncEnvironment
 from holdfast.environments.files import Files as AsyncFiles
 from holdfast.environments.folder import AnyPath
 from holdfast.environments.sandbox import AnySandbox
+from holdfast.errors import EnvironmentClosed
 from holdfast.events import Verdict
 from holdfast.protocol.process import Enforcement
 from holdfast.sync.loop_thread import LoopThread
@@ -189,7 +191,8 @@ class Environment(Twin[AsyncEnvironment]):
         self._closed = True
         atexit.unregister(self.close)
         try:
-            self._thread.call(lambda: self._other.__aexit__(None, None, None))
+            with suppress(EnvironmentClosed):  # after a fork it belongs to the other process
+                self._thread.call(lambda: self._other.__aexit__(None, None, None))
         finally:
             self._thread.stop()
 

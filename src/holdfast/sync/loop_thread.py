@@ -1,6 +1,7 @@
 """An event loop in a thread, in which the asynchronous side of a script runs."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, InvalidStateError
@@ -27,6 +28,8 @@ class LoopThread:
     def __init__(self) -> None:
         self.serves = ""
         """The name of the environment it is for."""
+        # A fork copies this object without the thread.
+        self._process = os.getpid()
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
@@ -60,7 +63,8 @@ class LoopThread:
         Run something there and wait for it; an interruption of the wait cancels it.
 
         Raises:
-            EnvironmentClosed: The loop has ended.
+            EnvironmentClosed: The loop has ended, or runs in the process that this one was
+                forked from.
             RuntimeError: The caller is in that thread, and would wait for itself.
         """
         loop = self._loop
@@ -70,6 +74,9 @@ class LoopThread:
                 "an environment of holdfast.sync cannot be used in its own callbacks:"
                 " collect what they are given, and use it after the call"
             )
+        if os.getpid() != self._process:
+            # Nobody would take the call: a fork copies no other thread.
+            raise EnvironmentClosed(self.serves)
         outcome: Future[R] = Future()
         task: asyncio.Task[R] | None = None
 

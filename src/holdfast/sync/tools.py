@@ -141,7 +141,8 @@ class UnifiedExec(Twin[AsyncUnifiedExec]):
         try:
             yield
         finally:
-            self._thread.call(lambda: pause.__aexit__(None, None, None))
+            with suppress(EnvironmentClosed):  # the calls have ended with it
+                self._thread.call(lambda: pause.__aexit__(None, None, None))
 
     def listen(self, *, deltas: bool = True, timeout: float | None = None) -> Listener:
         """

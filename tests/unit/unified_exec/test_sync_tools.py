@@ -298,3 +298,27 @@ with sync.connect() as env, sync.UnifiedExec(env, options=Options(counted_ids=Tr
     assert errors == ""
     # What the interrupted call had collected came with the next one.
     assert out == "interrupted\n[1000]\n0 ['before', 'it', 'got', 'it']\n"
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_has_no_environment(env: sync.Environment, tools: sync.UnifiedExec) -> None:
+    session = run(tools, "read -r x", tty=True, yield_time_ms=250).session_id
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            tools.sessions()
+        except EnvironmentClosed:
+            tools.close()
+            env.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    # The fork has closed what is not its own: nothing happens here.
+    assert write(tools, session, "\n").exit_code == 0
+
+
+def test_a_pause_outlives_its_environment() -> None:
+    with sync.connect() as env, sync.UnifiedExec(env, options=PLAIN) as tools, tools.paused():
+        env.close()
