@@ -266,6 +266,34 @@ async def test_a_server_that_is_lost_is_not_asked_any_more() -> None:
     await wait.end()
 
 
+class Silent(Tables):
+    """The files of a machine that does not answer until `answers` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(tcp=row(80))
+        self.answers = asyncio.Event()
+
+    async def read_file(self, path: PathUri, **options: Any) -> bytes:
+        await self.answers.wait()
+        return await super().read_file(path, **options)
+
+
+@pytest.mark.virtual_time
+async def test_a_machine_that_does_not_answer_does_not_hold_the_call() -> None:
+    files = Silent()
+    wait = await begin(files, port=80)  # the call goes on, and has its own deadline
+    files.answers.set()
+    assert await wait.met() == ("port", "80")
+    await wait.end()
+
+
+@pytest.mark.virtual_time
+async def test_a_server_that_is_lost_before_is_left_to_the_call() -> None:
+    wait = await begin(Tables(tcp=ConnectionLost("gone")), port=80, quiet=5)
+    assert await wait.met() == ("quiet", "5 s")
+    await wait.end()
+
+
 @pytest.mark.requirement("tools.wait-for.port-refused")
 @pytest.mark.parametrize(
     "permissions",

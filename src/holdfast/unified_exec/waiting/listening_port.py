@@ -6,10 +6,11 @@ read there is the network of the server that reads it, so a command with a netwo
 cannot be looked at.
 """
 
+import asyncio
 import re
 
 from holdfast.backends import FileSystem
-from holdfast.errors import InvalidParams, NotFound, Refused
+from holdfast.errors import ConnectionLost, InvalidParams, NotFound, Refused
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import DisabledProfile, SandboxContext
 
@@ -20,6 +21,9 @@ _TABLES = tuple(PathUri.parse(f"file:///proc/net/{name}") for name in ("tcp", "t
 _MOST_BYTES = 1 << 20
 """Bytes of a table that are searched, some 7,000 sockets; those that listen come first."""
 
+FIRST_LOOK = 5.0
+"""Seconds for the look before a command is started or polled: the line may be down."""
+
 
 class ListeningPort:
     """Looks for one port of one machine."""
@@ -27,7 +31,7 @@ class ListeningPort:
     def __init__(self, port: int, files: FileSystem) -> None:
         """Make one with `open`."""
         self.was_open = False
-        """True if something listened on it when this was made."""
+        """True if something listened on it when this was made, as far as that is known."""
         self._files = files
         self._tables = _TABLES
         # An address and a port, those of the peer, and the state: 0A is LISTEN.
@@ -40,12 +44,14 @@ class ListeningPort:
         cls, port: int, files: FileSystem, sandbox: SandboxContext | None
     ) -> "ListeningPort":
         """
-        Return one that works.
+        Return one that works, as far as the environment answers within 5 s.
+
+        One that does not answer is left to the call that looks: a start or a poll has its own
+        limits, and its own words for an environment that is lost.
 
         Raises:
             InvalidParams: The command has a network of its own, or the environment does not
                 show its sockets.
-            ConnectionLost: The environment is lost for good.
         """
         if _has_own_network(sandbox):
             raise InvalidParams(
@@ -54,7 +60,10 @@ class ListeningPort:
             )
         found = cls(port, files)
         try:
-            found.was_open = await found.is_open()
+            async with asyncio.timeout(FIRST_LOOK):
+                found.was_open = await found.is_open()
+        except (TimeoutError, ConnectionLost):
+            pass
         except Refused as error:
             raise InvalidParams(
                 f"wait_for: port {port} cannot be looked up, because the environment does not"

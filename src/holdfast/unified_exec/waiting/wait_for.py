@@ -132,7 +132,6 @@ class Watch:
 
         Raises:
             InvalidParams: The pattern is wrong, or the port cannot be looked up.
-            ConnectionLost: The environment is lost for good.
         """
         if wait_for.port is None:
             return cls(wait_for, wake, None)
