@@ -2,8 +2,11 @@
 
 import asyncio
 
+import msgspec
+
 from holdfast.collect.head_tail import Captured
 from holdfast.unified_exec.sessions.events import (
+    QUEUED_BYTES,
     QUEUED_DELTAS,
     QUEUED_EVENTS,
     CommandBegan,
@@ -99,3 +102,29 @@ async def test_deltas_are_wanted_only_by_those_who_say_so() -> None:
     assert (listeners.any, listeners.want_deltas) == (True, True)
     with_deltas.close()
     assert (listeners.any, listeners.want_deltas) == (True, False)
+
+
+async def test_the_ends_that_nobody_reads_lose_their_output_and_stay() -> None:
+    listeners = Listeners()
+    listener = listeners.add(deltas=False)
+    large = Captured(bytes(QUEUED_BYTES // 4), bytes(QUEUED_BYTES // 4), omitted=5)
+    for number in range(5):
+        listeners.tell(msgspec.structs.replace(ended(f"c{number}"), output=large))
+    listeners.close()
+    events = [event async for event in listener]
+    ends = [event for event in events if isinstance(event, CommandEnded)]
+    assert [end.call_id for end in ends] == [f"c{number}" for number in range(5)]
+    assert [end.output == large for end in ends] == [False, False, False, True, True]
+    assert {end.output.size for end in ends} == {large.size}
+
+
+async def test_a_listener_that_reads_gets_all_output() -> None:
+    listeners = Listeners()
+    listener = listeners.add(deltas=False)
+    large = Captured(bytes(QUEUED_BYTES))
+    for _ in range(3):
+        listeners.tell(msgspec.structs.replace(ended(), output=large))
+        event = await anext(listener)
+        assert isinstance(event, CommandEnded)
+        assert event.output == large
+    listener.close()

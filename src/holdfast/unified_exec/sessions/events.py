@@ -33,6 +33,9 @@ QUEUED_DELTAS = 64
 QUEUED_EVENTS = 4_096
 """Other events that wait. A listener that is so far behind is closed: it reads no more."""
 
+QUEUED_BYTES = 32 << 20
+"""Bytes of output in the ends that wait; of more, the oldest ends lose their output."""
+
 
 class CommandBegan(msgspec.Struct, frozen=True, kw_only=True):
     """A command runs, or has run and is over already. Sent once, before everything else."""
@@ -97,7 +100,11 @@ class CommandEnded(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int
     """-1 if it was killed by the tools, could not be started, or its end is not known."""
     output: Captured
-    """All it wrote from its first byte, up to 1 MiB: its beginning and its end."""
+    """
+    All it wrote from its first byte, up to 1 MiB: its beginning and its end.
+
+    All of it counts as omitted for a listener with more than 32 MiB of newer output to read.
+    """
     duration: float
     """Seconds since its start."""
     verdict: Verdict | None
@@ -138,6 +145,7 @@ class Listener:
         self._close = close
         self._queue: deque[ToolEvent] = deque()
         self._queued_deltas = 0
+        self._queued_bytes = 0
         self._more = asyncio.Event()
         self._closed = False
 
@@ -154,7 +162,22 @@ class Listener:
             self.close()
             return
         self._queue.append(event)
+        if type(event) is CommandEnded:
+            self._queued_bytes += _kept_bytes(event)
+            if self._queued_bytes > QUEUED_BYTES:
+                self._drop_output()
         self._more.set()
+
+    def _drop_output(self) -> None:
+        """Take the output from the oldest ends, until what is left is within the bound."""
+        for at, event in enumerate(self._queue):
+            if type(event) is CommandEnded and _kept_bytes(event):
+                self._queued_bytes -= _kept_bytes(event)
+                output = event.output
+                left_out = Captured(omitted=output.size, marker=output.marker)
+                self._queue[at] = msgspec.structs.replace(event, output=left_out)
+                if self._queued_bytes <= QUEUED_BYTES:
+                    return
 
     def _drop_a_delta(self) -> None:
         for at, event in enumerate(self._queue):
@@ -176,6 +199,8 @@ class Listener:
         event = self._queue.popleft()
         if type(event) is OutputDelta:
             self._queued_deltas -= 1
+        elif type(event) is CommandEnded:
+            self._queued_bytes -= _kept_bytes(event)
         return event
 
     def close(self) -> None:
@@ -190,6 +215,10 @@ class Listener:
 
     async def __aexit__(self, *exc: object) -> None:
         self.close()
+
+
+def _kept_bytes(event: CommandEnded) -> int:
+    return len(event.output.head) + len(event.output.tail)
 
 
 class Listeners:
