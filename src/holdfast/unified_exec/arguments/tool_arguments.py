@@ -344,7 +344,12 @@ def _document(
         raise ArgumentError(f"failed to parse function arguments: {fault.text}") from None
 
 
-def _encoded(members: Mapping[str, object]) -> str:
+def _encoded(members: object) -> str:
+    if not isinstance(members, Mapping):
+        raise ArgumentError(
+            "failed to parse function arguments: expected JSON text or an object,"
+            f" not {type(members).__name__}"
+        )
     try:
         return json.dumps(dict(members), ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
