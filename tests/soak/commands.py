@@ -33,7 +33,7 @@ AT_ONCE = 16
 MARK = "HOLDFAST_SOAK"
 """The variable by which every process that a command started is found."""
 
-RETENTION = 3.0
+RETENTION = 2.0
 """
 Seconds that the server keeps a closed process: all is to be gone when it is looked at.
 
@@ -52,8 +52,13 @@ class Load(NamedTuple):
     background: int
 
 
-WARM_UP = Load(commands=200, sessions=20, background=10)
-"""What is made once, such as caches and pools of memory, is made by these."""
+WARM_UP = Load(commands=1000, sessions=50, background=20)
+"""
+What is made once, such as caches, is made by these.
+
+The server also keeps the memory of as many closed processes as it had at once, so these take
+longer than it keeps one.
+"""
 
 
 class Held(NamedTuple):
