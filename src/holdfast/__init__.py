@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         WriteStatus,
     )
     from holdfast.server.app import Server
+    from holdfast.unified_exec import UnifiedExec
 
 __all__ = [
     "Base64",
@@ -144,6 +145,7 @@ __all__ = [
     "TerminalSize",
     "TransferProgress",
     "Transferred",
+    "UnifiedExec",
     "UnknownProcess",
     "Unsupported",
     "Verdict",
@@ -222,6 +224,7 @@ _HOMES = {
         "WriteStatus",
     ),
     "holdfast.server.app": ("Server",),
+    "holdfast.unified_exec": ("UnifiedExec",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -123,8 +123,8 @@ class ExecProcess(Protocol):
         Return everything that happens to it after a number, in order, up to the close.
 
         A reader that falls behind by 1 MiB or 4,096 events makes the process wait. On a Codex
-        server, which can hold only a whole connection, it makes that wait; with `gaps` it
-        loses its oldest events instead.
+        server, which can hold only a whole connection, it makes that wait; with `gaps`, and
+        if it reads nothing for half a second, it loses its oldest events instead.
 
         Args:
             after_seq: The last number the caller has. One that is beyond the end is no error:

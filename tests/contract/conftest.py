@@ -15,6 +15,7 @@ from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
 from holdfast.environments.environment import Environment, Status
 from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.remote import RemoteEnvironment
 from holdfast.environments.ssh.address import SshAddress, SshCommand
 from holdfast.environments.ssh.target import SshTarget
 from holdfast.process.backend import LocalBackend
@@ -24,7 +25,9 @@ from holdfast.testing import CODEX, FakeBackend, FakeChild
 from holdfast.testing import HOLDFAST as ALL
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.memory import connect_memory
+from holdfast.unified_exec import Options, UnifiedExec
 from tests.conftest import new_uvloop
+from tests.contract.caller import Caller
 from tests.contract.fake_programs import install
 from tests.e2e.sshd import Host, host, missing_parts, need_ssh
 from tests.e2e.wire import HOLDFAST, gone, is_alive, serving
@@ -269,3 +272,31 @@ async def env(place: Place, tmp_path: Path) -> AsyncIterator[Environment]:
     environment.cwd = tmp_path
     async with environment:
         yield environment
+
+
+TOOL_MACHINES = ["local", "holdfast", pytest.param("codex", marks=pytest.mark.real)]
+"""Where the tools of a model run commands: here, on our server, and on a real Codex one."""
+
+
+@pytest.fixture(params=TOOL_MACHINES)
+async def machine(
+    request: pytest.FixtureRequest, websocket_url: str, codex_url: str | None, tmp_path: Path
+) -> AsyncIterator[Environment]:
+    """Each of them in turn, as an environment with a folder of its own."""
+    environment: Environment
+    if request.param == "local":
+        environment = LocalEnvironment()
+    else:
+        url = websocket_url if request.param == "holdfast" else codex_url
+        assert url is not None  # the mark sees to it
+        environment = RemoteEnvironment(request.param, url)
+    environment.cwd = tmp_path
+    async with environment:
+        yield environment
+
+
+@pytest.fixture
+async def caller(machine: Environment) -> AsyncIterator[Caller]:
+    """A model with its tools, on each machine."""
+    async with UnifiedExec(machine, options=Options(extras=True)) as tools:
+        yield Caller(tools, machine, codex=machine.id == "codex")

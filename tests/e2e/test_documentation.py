@@ -17,6 +17,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+SESSIONS = [
+    "docs/python.md",
+    "docs/agent-loop.md",
+    "docs/background-and-interactive.md",
+    "docs/unified-exec.md",
+]
+"""Documents whose blocks are one session."""
+
 _BLOCK = re.compile(
     r"^<!-- runnable: (?P<kind>program|session) -->\n```python\n(?P<code>.*?)^```$",
     re.DOTALL | re.MULTILINE,
@@ -67,21 +75,21 @@ def test_the_programs_of_a_document_run(document: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("document", ["docs/python.md"])
+@pytest.mark.parametrize("document", SESSIONS)
 def test_the_snippets_of_a_document_run_one_after_the_other(document: str, tmp_path: Path) -> None:
     blocks = _blocks(document, "session")
     assert blocks
     _run(_SESSION, tmp_path, json.dumps(blocks))
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/python.md"])
+@pytest.mark.parametrize("document", ["README.md", *SESSIONS])
 def test_no_python_of_a_document_is_left_out(document: str) -> None:
     text = (ROOT / document).read_text()
     assert len(_BLOCK.findall(text)) == text.count("```python")
 
 
 def test_the_program_of_the_readme_is_the_first_example() -> None:
-    assert _blocks("README.md", "program") == [(ROOT / "examples/hello/main.py").read_text()]
+    assert _blocks("README.md", "program")[0] == (ROOT / "examples/hello/main.py").read_text()
 
 
 def test_every_link_of_the_readme_leads_somewhere() -> None:

@@ -66,8 +66,20 @@ def test_what_the_package_offers_is_there(name: str) -> None:
 
 def test_importing_the_package_costs_no_heavy_module() -> None:
     heavy = ("opentelemetry", "jwt", "picows", "shtab")
-    code = f"import holdfast, sys; print([m for m in {heavy!r} if m in sys.modules])"
+    assert loaded_by("import holdfast", heavy) == "[]"
+
+
+def test_the_tools_are_loaded_when_they_are_first_used_and_patterns_later() -> None:
+    tools = ("holdfast.unified_exec", "re2")
+    assert loaded_by("import holdfast; from holdfast import sync; holdfast.connect", tools) == "[]"
+    for code in ("from holdfast import UnifiedExec", "from holdfast import sync; sync.UnifiedExec"):
+        assert loaded_by(code, tools) == "['holdfast.unified_exec']"
+
+
+def loaded_by(code: str, names: tuple[str, ...]) -> str:
+    """Return those of the modules that are loaded after some code has run, as a list."""
+    code = f"{code}; import sys; print([name for name in {names!r} if name in sys.modules])"
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=10, check=True
     )
-    assert found.stdout.strip() == "[]"
+    return found.stdout.strip()

@@ -131,7 +131,7 @@ class Drain:
         Let the process go on without this reader, until the next call of `next`.
 
         That begins anew after the last number, with a `Gap` for what is kept nowhere by then.
-        Nobody may be waiting for an event.
+        Nobody may be waiting for an event, unless it is `close` that calls this.
         """
         if self._events is not None:
             self._events.close()

@@ -22,6 +22,7 @@ __all__ = [
     "HIGH_WATER",
     "LOW_EVENTS",
     "LOW_WATER",
+    "READER_TIME",
     "TURN_BYTES",
     "TURN_EVENTS",
     "EventReaders",
@@ -45,6 +46,14 @@ TURN_BYTES = 64 << 10
 
 TURN_EVENTS = 64
 """Events likewise."""
+
+READER_TIME = 0.25
+"""
+Seconds that a connection waits for one reader which takes gaps and reads nothing.
+
+A reader that goes on is waited for: a socket brings more in a turn of the event loop than is
+handed out in one. Only one that stands still loses events, so that others need not wait.
+"""
 
 CLAIM_TIME = 1.0
 """
@@ -104,7 +113,7 @@ class EventReaders:
             queue.gaps = gaps
             queue.skip_through(after_seq)
             if gaps and queue.holding and not self._can_hold():
-                queue.drop_instead_of_holding()
+                self._wait_for_reader(queue)
         return LogEventStream(
             queue, self._close, self._close_soon, after_seq, stream_ends=stream_ends
         )
@@ -155,10 +164,30 @@ class EventReaders:
     def _behind(self, queue: "_Queue") -> bool:
         """Make the writer wait for a queue; False if the queue is to drop events instead."""
         if queue.gaps and not self._can_hold():
-            return False
+            if queue.stands_still:
+                return False
+            self._wait_for_reader(queue)
         self._hold(queue)
         self._start_claim_timer()
         return True
+
+    def _wait_for_reader(self, queue: "_Queue") -> None:
+        """Hold everybody for a reader as long as it reads."""
+        if not queue.watched:
+            queue.watched = True
+            self._loop.call_later(READER_TIME, self._look_at_reader, queue, queue.taken, 1)
+
+    def _look_at_reader(self, queue: "_Queue", taken: int, times: int) -> None:
+        if not queue.holding:
+            queue.watched = False
+        elif queue.taken != taken:
+            self._loop.call_later(READER_TIME, self._look_at_reader, queue, queue.taken, 1)
+        elif times:  # the loop may have been busy itself, so that the reader had no turn
+            self._loop.call_later(READER_TIME, self._look_at_reader, queue, taken, times - 1)
+        else:
+            queue.watched = False
+            queue.stands_still = True
+            queue.drop_instead_of_holding()
 
     def _start_claim_timer(self) -> None:
         unclaimed = self._unclaimed
@@ -196,6 +225,12 @@ class _Queue(LogListener):
         self._size = sum(len(entry.chunk) for entry in entries if type(entry) is OutputChunk)
         self.holding = False
         """True while the writer waits for it."""
+        self.taken = 0
+        """Events that the reader has taken."""
+        self.stands_still = False
+        """True once the reader was waited for in vain, until it has caught up."""
+        self.watched = False
+        """True while a timer looks whether the reader goes on."""
         self._failure: HoldfastError | None = None
         self._woken = asyncio.Event()
         self._ended = False
@@ -214,6 +249,7 @@ class _Queue(LogListener):
             self._woken.clear()
             await self._woken.wait()
         event = self._entries.popleft()
+        self.taken += 1
         if type(event) is OutputChunk:
             self._size -= len(event.chunk)
         self._release_if_low()
@@ -236,7 +272,8 @@ class _Queue(LogListener):
         self._release()
 
     def _release_if_low(self) -> None:
-        if self.holding and self._size <= LOW_WATER and len(self._entries) <= LOW_EVENTS:
+        if self._size <= LOW_WATER and len(self._entries) <= LOW_EVENTS:
+            self.stands_still = False
             self._release()
 
     def _release(self) -> None:

@@ -1,23 +1,83 @@
-"""The tools `exec_command` and `write_stdin`, on any environment (unified-exec spec)."""
+"""
+The tools `exec_command` and `write_stdin` for a model, on any environment.
 
-from holdfast.unified_exec.errors import CallRefused, UnifiedExecError
+`UnifiedExec` is what a program makes; the other names are what it gives, takes and tells.
+"""
+
+from holdfast.events import WaitingFor
+from holdfast.unified_exec.arguments import (
+    ArgumentError,
+    ExecArguments,
+    WaitForArguments,
+    WriteArguments,
+)
+from holdfast.unified_exec.errors import (
+    CallRefused,
+    CreateProcess,
+    ProcessFailed,
+    SessionStdinClosed,
+    UnifiedExecError,
+    UnknownProcessId,
+    WriteToStdin,
+    rejected_text,
+)
+from holdfast.unified_exec.events import (
+    CommandBegan,
+    CommandEnded,
+    InputSent,
+    InputWanted,
+    Listener,
+    OutputDelta,
+    OutputMissing,
+    ToolEvent,
+)
 from holdfast.unified_exec.hooks import Attempt, DeniedAttempt, Hooks, StartRequest
 from holdfast.unified_exec.manager import SessionInfo
 from holdfast.unified_exec.options import Options
+from holdfast.unified_exec.pages import Page
 from holdfast.unified_exec.result import ExecResult, ReadResult, ToolError
+from holdfast.unified_exec.schemas import SchemaKind
+from holdfast.unified_exec.selection import Selected
+from holdfast.unified_exec.text import aborted_exec_text, aborted_write_text
 from holdfast.unified_exec.tools import UnifiedExec
+from holdfast.unified_exec.truncate import TruncationPolicy
 
 __all__ = [
+    "ArgumentError",
     "Attempt",
     "CallRefused",
+    "CommandBegan",
+    "CommandEnded",
+    "CreateProcess",
     "DeniedAttempt",
+    "ExecArguments",
     "ExecResult",
     "Hooks",
+    "InputSent",
+    "InputWanted",
+    "Listener",
     "Options",
+    "OutputDelta",
+    "OutputMissing",
+    "Page",
+    "ProcessFailed",
     "ReadResult",
+    "SchemaKind",
+    "Selected",
     "SessionInfo",
+    "SessionStdinClosed",
     "StartRequest",
     "ToolError",
+    "ToolEvent",
+    "TruncationPolicy",
     "UnifiedExec",
     "UnifiedExecError",
+    "UnknownProcessId",
+    "WaitForArguments",
+    "WaitingFor",
+    "WriteArguments",
+    "WriteToStdin",
+    "aborted_exec_text",
+    "aborted_write_text",
+    "rejected_text",
 ]

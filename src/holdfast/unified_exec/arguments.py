@@ -50,6 +50,8 @@ _SANDBOX_PERMISSIONS = ("use_default", "require_escalated", "with_additional_per
 _I32 = (-(2**31), 2**31 - 1)
 _U64 = (0, 2**64 - 1)
 _LINES = (1, 2**31 - 1)
+_QUIET_MS = (1, 86_400_000)
+_QUIET = "milliseconds from 1 to 86400000"
 
 EXEC_YIELD_MS = 10_000
 """How long `exec_command` waits unless the model says."""
@@ -368,7 +370,7 @@ def _wait_for(reader: JsonReader) -> WaitForArguments:
         {
             "pattern": reader.optional(_named("pattern", reader.string)),
             "quiet_ms": reader.optional(
-                _named("quiet_ms", lambda: reader.integer("milliseconds from 1", 1, _U64[1]))
+                _named("quiet_ms", lambda: reader.integer(_QUIET, *_QUIET_MS))
             ),
             "port": reader.optional(
                 _named("port", lambda: reader.integer("a port from 1 to 65535", 1, 65535))

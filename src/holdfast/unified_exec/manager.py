@@ -41,7 +41,12 @@ from holdfast.unified_exec.output import Archive, OutputLog
 from holdfast.unified_exec.pages import Page
 from holdfast.unified_exec.result import ExecResult
 from holdfast.unified_exec.session import Session
-from holdfast.unified_exec.start import Planner, native_path, spawn_failure
+from holdfast.unified_exec.start import (
+    Planner,
+    native_path,
+    refuse_half_characters,
+    spawn_failure,
+)
 from holdfast.unified_exec.store import CAPACITY, CROWDED, SessionStore
 from holdfast.unified_exec.text import denial_message
 
@@ -132,6 +137,11 @@ class SessionManager:
             options: Choices of the owner.
             hooks: Decide over commands; everything is allowed without.
         """
+        if not isinstance(environment, Environment | EnvironmentManager):
+            raise TypeError(
+                f"{type(self).__name__} needs an Environment or an EnvironmentManager,"
+                f" not {environment!r}"
+            )
         self.options = Options() if options is None else options
         self._environments = environment
         self._hooks = Hooks() if hooks is None else hooks
@@ -441,6 +451,7 @@ class SessionManager:
             UnifiedExecError: It could not be done; the text is for the model.
         """
         session = self.session(arguments.session_id)
+        refuse_half_characters(chars=arguments.chars)
         entry = self._entries[session]
         call_id = call_id or new_call_id()
         async with session.lock:
@@ -495,7 +506,7 @@ class SessionManager:
             limit = max(limit, SLOW_LINE)
         try:
             async with asyncio.timeout(limit):
-                status = await session.process.write(chars.encode("utf-8", "surrogatepass"))
+                status = await session.process.write(chars.encode())
         except TimeoutError:
             raise WriteToStdin from None  # it does not read, and its queue is full
         except ConnectionLost as error:
@@ -674,6 +685,7 @@ class SessionManager:
     async def _terminate(self, session: Session) -> None:
         with suppress(HoldfastError):  # it is lost, or gone
             await session.process.terminate(tree=True, left=True)
+            await session.process.wait()  # who closes the tools waits for the end
 
     def _release(self, entry: _Entry, *, keep_id: bool = False) -> None:
         """Let go of a session: its number, its reader and what the hooks made for it."""

@@ -107,7 +107,9 @@ class ExecResult:
         """The output, or the part of it that the call asked for."""
         if self.selected is None:
             return self.captured
-        return Captured(self.selected.output(), marker=self.captured.marker)
+        # Models do not see the ids of their calls.
+        hint = f'read_output with call_id "{self.call_id}" shows the rest'
+        return Captured(self.selected.output(hint), marker=self.captured.marker)
 
     def object(self) -> dict[str, object]:
         """Return what code that a model writes gets instead of the text."""

@@ -23,7 +23,7 @@ from holdfast.unified_exec.hooks import Attempt, StartRequest
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.shell import shell_argv
 
-__all__ = ["Planner", "folder_of", "native_path", "spawn_failure"]
+__all__ = ["Planner", "folder_of", "native_path", "refuse_half_characters", "spawn_failure"]
 
 
 class Planner:
@@ -48,6 +48,7 @@ class Planner:
             CallRefused: An argument cannot be met; the text is for the model.
         """
         options = self._options
+        refuse_half_characters(cmd=arguments.cmd, workdir=arguments.workdir, shell=arguments.shell)
         if arguments.login and not options.allow_login_shell:
             raise CallRefused(LOGIN_DISABLED)
         login = options.allow_login_shell if arguments.login is None else arguments.login
@@ -103,6 +104,22 @@ class Planner:
             shell_snapshot=snapshot,
             unset=list(options.unset) or UNSET,
         )
+
+
+def refuse_half_characters(**texts: str | None) -> None:
+    """
+    Refuse texts that cannot be sent anywhere; JSON cannot bring them, a program can.
+
+    Raises:
+        CallRefused: One of them has half a surrogate pair; the text names it.
+    """
+    for name, text in texts.items():
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError as error:
+            raise CallRefused(
+                f"`{name}` has half a surrogate pair at position {error.start}: it is no text"
+            ) from None
 
 
 async def folder_of(environment: Environment, workdir: str | None) -> PathUri:

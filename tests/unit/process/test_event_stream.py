@@ -11,6 +11,7 @@ from holdfast.events import Closed, Exited, Gap, ProcessEvent, Reason, Verdict
 from holdfast.process.event_stream import (
     HIGH_WATER,
     LOW_WATER,
+    READER_TIME,
     EventReaders,
     LogEventStream,
 )
@@ -142,6 +143,16 @@ async def test_a_reader_that_leaves_holds_nobody_up() -> None:
     stream.close()  # harmless
 
 
+async def test_closing_a_stream_ends_the_wait_of_its_reader() -> None:
+    writer = Writer()
+    stream = writer.readers.stream()
+    reading = asyncio.create_task(anext(stream, None))
+    await asyncio.sleep(0)  # it waits
+    stream.close()
+    async with asyncio.timeout(5):
+        assert await reading is None
+
+
 async def test_a_reader_that_is_dropped_holds_nobody_up() -> None:
     writer = Writer()
     stream = writer.readers.stream()
@@ -205,10 +216,45 @@ async def test_a_reader_that_has_what_held_the_writer_lets_it_go_on() -> None:
     assert (await take(stream, 1))[0].seq == writer.log.next_seq - 1
 
 
+@pytest.mark.virtual_time
+async def test_a_reader_that_takes_gaps_loses_nothing_while_it_reads() -> None:
+    """A connection brings events faster than a reader takes them, and waits for it."""
+    writer = Writer(can_hold=False)
+    stream = writer.readers.stream(gaps=True)
+    seqs: list[int] = []
+    for _ in range(5):
+        written = writer.write_until_held()
+        for _ in range(written):
+            await asyncio.sleep(0.9 * READER_TIME)
+            seqs += [event.seq for event in await take(stream, 1)]
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert not writer.holders
+
+
+@pytest.mark.virtual_time
+async def test_a_reader_that_takes_gaps_holds_others_for_a_moment_only() -> None:
+    writer = Writer(can_hold=False)
+    stream = writer.readers.stream(gaps=True)
+    writer.write_until_held()
+    await asyncio.sleep(3 * READER_TIME)
+    assert not writer.holders
+    for _ in range(2 * HIGH_WATER // PIECE):  # it was waited for once, and is not again
+        writer.write(bytes(PIECE))
+        assert not writer.holders
+    assert isinstance((await take(stream, 1))[0], Gap)
+    while not stream._queue.empty:
+        await take(stream, 1)
+    writer.write_until_held()  # it has caught up
+    assert writer.holders
+    stream.close()
+
+
+@pytest.mark.virtual_time
 async def test_a_first_reader_that_takes_gaps_holds_nobody_where_others_would_wait_too() -> None:
     writer = Writer(can_hold=False)
     writer.write_until_held()
     stream = writer.readers.stream(gaps=True)
+    await asyncio.sleep(3 * READER_TIME)
     assert not writer.holders
     first = (await take(stream, 1))[0]
     assert isinstance(first, Gap)

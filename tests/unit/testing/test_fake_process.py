@@ -175,6 +175,7 @@ async def test_a_slow_reader_holds_it() -> None:
     assert process.holds == [True, False]
 
 
+@pytest.mark.virtual_time
 async def test_on_codex_a_slow_reader_holds_the_line_or_drops() -> None:
     backend = FakeBackend.codex()
     slow, other = await backend.start(params("a")), await backend.start(params("b"))
@@ -189,6 +190,7 @@ async def test_on_codex_a_slow_reader_holds_the_line_or_drops() -> None:
     dropping = slow.events(gaps=True)
     for _ in range(40):
         slow.output(bytes(64 << 10))
+    await asyncio.sleep(1)
     assert not backend.line.held
     assert isinstance(await anext(dropping), Gap)
 

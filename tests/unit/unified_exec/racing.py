@@ -23,6 +23,9 @@ GRACE = 0.15
 SHORTEST = 0.25
 """The shortest wait of a call."""
 
+CLOSE_LIMIT = 5.0
+"""Seconds after which closing the tools waits no more."""
+
 DEADLINE = GRACE + SHORTEST
 """Seconds after its start at which an `exec_command` with the shortest wait answers."""
 
@@ -171,6 +174,7 @@ class Race:
         """Fail if anything is left when all calls are over and the tools are closed."""
         tools = self.tools
         await asyncio.gather(*self._calls, return_exceptions=True)
+        await self._check_readers()
         assert not tools.sessions(), "a session is left open"
         assert not tools._store.reserved, "an id is left reserved"
         await self.close()
@@ -178,7 +182,10 @@ class Race:
     async def close(self) -> None:
         """Close the tools, and fail if anything is left; for scenarios that end by this."""
         tools = self.tools
+        before = asyncio.get_running_loop().time()
         await tools.aclose()
+        took = asyncio.get_running_loop().time() - before
+        assert took < CLOSE_LIMIT, "the tools waited for something that did not come"
         await asyncio.gather(*self._calls, return_exceptions=True)
         assert not tools._store.reserved, "an id is left reserved"
         assert len(tools._store) == 0, "a session is left in the store"
@@ -194,6 +201,16 @@ class Race:
         for process in self.backend.processes:
             if process not in self.alive_on_purpose:
                 assert not process.running, f"{process.process_id} still runs"
+
+    async def _check_readers(self) -> None:
+        readers: list[object] = []
+        for _ in range(10):  # those that were told to stop come to their turn
+            tasks = self.tools._tasks._tasks
+            readers = [task for task in tasks if "Session.read" in repr(task)]
+            if not readers:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError(f"readers of ended commands are left: {readers}")
 
     def _check_tasks(self) -> None:
         ours = asyncio.all_tasks() - {asyncio.current_task()}

@@ -236,6 +236,10 @@ def test_every_extra_argument() -> None:
         ('"wait_for":{}', "needs one of `pattern`, `quiet_ms`, `port`, `input`"),
         ('"wait_for":{"input":false}', "needs one of"),
         ('"wait_for":{"quiet_ms":null}', "needs one of"),
+        (
+            '"wait_for":{"quiet_ms":86400001}',
+            "`quiet_ms`: invalid value: integer `86400001`, expected milliseconds from 1 to",
+        ),
     ],
 )
 def test_a_wrong_extra_argument_is_named(member: str, said: str) -> None:

@@ -121,7 +121,8 @@ async def test_a_part_of_the_output_with_true_counts_and_the_exit_code(
     assert result.exit_code == 3
     assert result.text().endswith(
         "Original token count: 72224\nOutput:\n"
-        "[last 2 of 50,000 lines; read_output shows the rest]\n49999\n50000\n"
+        f'[last 2 of 50,000 lines; read_output with call_id "{result.call_id}" shows the rest]\n'
+        "49999\n50000\n"
     )
     matching = await run(tools, "seq 1 50000", grep="^4999.$")
     assert matching.selected is not None

@@ -249,8 +249,8 @@ async def test_a_prune_of_locked_exited_and_ending_sessions() -> None:
 @pytest.mark.usefixtures("small_store")
 async def test_many_starts_into_a_full_store() -> None:
     async def scenario(race: Race) -> None:
-        calls = [race.exec_command() for _ in range(6)]
-        for number in range(6):
+        calls = [race.exec_command() for _ in range(5)]
+        for number in range(5):
             process = await race.backend.process(number)
             if race.chance.random() < 0.3:
                 race.exits(race.near(GRACE), process)

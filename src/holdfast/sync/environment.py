@@ -1,0 +1,232 @@
+"""Environments without `await`: a place to run, its files, and processes that go on there."""
+
+import atexit
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec, Self
+
+from holdfast.environments import connect as places
+from holdfast.environments.commands.chunks import Chunk
+from holdfast.environments.commands.run import DRAIN
+from holdfast.environments.commands.running import Running as AsyncRunning
+from holdfast.environments.commands.running import Starting
+from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT
+from holdfast.environments.environment import Environment as AsyncEnvironment
+from holdfast.environments.files import Files as AsyncFiles
+from holdfast.environments.folder import AnyPath
+from holdfast.environments.sandbox import AnySandbox
+from holdfast.events import Verdict
+from holdfast.protocol.process import Enforcement
+from holdfast.sync.loop_thread import LoopThread
+from holdfast.sync.twin import Twin, twin
+
+__all__ = ["Environment", "Files", "Running", "connect"]
+
+P = ParamSpec("P")
+
+
+class Files(Twin[AsyncFiles]):
+    """The files of one environment; see `holdfast.environments.files.Files`."""
+
+    read_text = twin(AsyncFiles.read_text)
+    read_bytes = twin(AsyncFiles.read_bytes)
+    write = twin(AsyncFiles.write)
+    list = twin(AsyncFiles.list)
+    walk = twin(AsyncFiles.walk)
+    exists = twin(AsyncFiles.exists)
+    stat = twin(AsyncFiles.stat)
+    mkdir = twin(AsyncFiles.mkdir)
+    remove = twin(AsyncFiles.remove)
+    copy = twin(AsyncFiles.copy)
+    upload = twin(AsyncFiles.upload)
+    download = twin(AsyncFiles.download)
+
+
+class Running(Twin[AsyncRunning]):
+    """A process that was started; see `holdfast.environments.commands.running.Running`."""
+
+    write = twin(AsyncRunning.write)
+    close_stdin = twin(AsyncRunning.close_stdin)
+    read = twin(AsyncRunning.read)
+    wait = twin(AsyncRunning.wait)
+    expect = twin(AsyncRunning.expect)
+    signal = twin(AsyncRunning.signal)
+    resize = twin(AsyncRunning.resize)
+    waiting_for = twin(AsyncRunning.waiting_for)
+    terminate = twin(AsyncRunning.terminate)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._thread.call(lambda: self._other.__aexit__(*exc))
+
+    def close(self) -> None:
+        """Kill it and all that is below it, if it runs, and wait for its end; at most 5 s."""
+        self._thread.call(self._other.aclose)
+
+    @property
+    def process_id(self) -> str:
+        """The id it was started with."""
+        return self._other.process_id
+
+    @property
+    def pid(self) -> int | None:
+        """The kernel's number for it where it runs; `None` if a server does not tell."""
+        return self._other.pid
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The end, as soon as it is known here; `None` while it runs."""
+        return self._other.verdict
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its status, or 128 and the signal that killed it; `None` while it runs."""
+        return self._other.exit_code
+
+    @property
+    def detached(self) -> str | None:
+        """The name to find it by, if it has one."""
+        return self._other.detached
+
+    @property
+    def missed(self) -> int:
+        """Events of its output that were lost because nobody read them."""
+        return self._other.missed
+
+    @property
+    def enforcement(self) -> Enforcement | None:
+        """The layers its sandbox applied, and their gaps; `None` without one."""
+        return self._other.enforcement
+
+    def output(self, *, drain: float | None = DRAIN) -> Iterator[Chunk]:
+        """
+        What it writes, as it comes; goes on where the last call stopped.
+
+        While another thread is in `wait`, the last 1 MiB of what is not read is kept.
+        """
+        while True:
+            chunk = self._thread.call(lambda: self._other.next_chunk(drain))
+            if chunk is None:
+                return
+            yield chunk
+
+    def __repr__(self) -> str:
+        return repr(self._other)
+
+
+def _twin_of_start(
+    method: Callable[Concatenate[AsyncEnvironment, P], Starting],
+) -> Callable[Concatenate["Environment", P], Running]:
+    @wraps(method)
+    def start(self: "Environment", /, *args: P.args, **kwargs: P.kwargs) -> Running:
+        async def started() -> AsyncRunning:
+            return await method(self._other, *args, **kwargs)
+
+        return Running(self._thread.call(started), self._thread)
+
+    return start
+
+
+class Environment(Twin[AsyncEnvironment]):
+    """A place to run; see `holdfast.environments.environment.Environment`."""
+
+    run = twin(AsyncEnvironment.run)
+    start = _twin_of_start(AsyncEnvironment.start)
+    uri = twin(AsyncEnvironment.uri)
+    sandbox_context = twin(AsyncEnvironment.sandbox_context)
+    info = twin(AsyncEnvironment.info)
+    status = twin(AsyncEnvironment.status)
+    wait_ready = twin(AsyncEnvironment.wait_ready)
+    capabilities = twin(AsyncEnvironment.capabilities)
+    shell = twin(AsyncEnvironment.shell)
+    prepare = twin(AsyncEnvironment.prepare)
+
+    def __init__(self, other: AsyncEnvironment, thread: LoopThread) -> None:
+        super().__init__(other, thread)
+        thread.serves = other.id
+        self._closed = False
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self._other.id
+
+    def attach(self, name: str) -> Running:
+        """Find a process that was detached by a name, also after its end."""
+        return Running(self._other.attach(name), self._thread)
+
+    def processes(self) -> list[Running]:
+        """Return the processes that `start` began here and that run, oldest first."""
+
+        async def running() -> list[AsyncRunning]:
+            return self._other.processes()
+
+        return [Running(one, self._thread) for one in self._thread.call(running)]
+
+    @property
+    def files(self) -> Files:
+        """Its files, by plain paths."""
+        return Files(self._other.files, self._thread)
+
+    def close(self) -> None:
+        """Let go of it; what was started there ends. Harmless a second time."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        try:
+            self._thread.call(lambda: self._other.__aexit__(None, None, None))
+        finally:
+            self._thread.stop()
+
+    def __repr__(self) -> str:
+        return repr(self._other)
+
+
+def connect(
+    where: str | Sequence[str] | None = None,
+    *,
+    bearer_token: str | None = None,
+    cwd: AnyPath | None = None,
+    sandbox: AnySandbox | None = None,
+    install: bool = False,
+    connect_timeout: float | None = None,
+    initialize_timeout: float = DEFAULT_TIMEOUT,
+) -> Environment:
+    """
+    A place to run; as `holdfast.connect`, for scripts without an event loop.
+
+    Use it with `with`, or close it with `close`.
+    """
+    thread = LoopThread()
+
+    async def made() -> AsyncEnvironment:
+        return places.connect(
+            where,
+            bearer_token=bearer_token,
+            cwd=cwd,
+            sandbox=sandbox,
+            install=install,
+            connect_timeout=connect_timeout,
+            initialize_timeout=initialize_timeout,
+        )
+
+    try:
+        return Environment(thread.call(made), thread)
+    except BaseException:
+        thread.stop()
+        raise

@@ -1,0 +1,128 @@
+"""An event loop in a thread, in which the asynchronous side of a script runs."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import suppress
+from typing import TypeVar, cast
+
+from holdfast.environments.commands.run import END_LIMIT
+from holdfast.errors import EnvironmentClosed
+
+__all__ = ["LoopThread"]
+
+R = TypeVar("R")
+
+_CLOSE_LIMIT = 10.0
+"""Seconds for an environment to close, and for its thread to end."""
+_LISTEN_INTERVAL = 0.25
+"""Seconds that a signal can go unheard: one that comes just before the interpreter begins
+to wait for a lock does not end that wait."""
+
+
+class LoopThread:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self.serves = ""
+        """The name of the environment it is for."""
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        # What somebody waits for in another thread.
+        self._awaited: set[Future[object]] = set()
+        # Not waited for when the interpreter ends: by then it was asked to end in order.
+        self._thread = threading.Thread(target=self._run, name="holdfast", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._serve())
+        finally:
+            # The loop takes nothing any more. What it took while it ended never began.
+            for outcome in list(self._awaited):
+                self._refuse(outcome)
+
+    def _refuse(self, outcome: "Future[object]") -> None:
+        with suppress(InvalidStateError):  # it is done, or was refused by the other side
+            outcome.set_exception(EnvironmentClosed(self.serves))
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ready.set()
+        await self._stop.wait()
+
+    def call(self, work: Callable[[], Coroutine[object, object, R]]) -> R:
+        """
+        Run something there and wait for it; an interruption of the wait cancels it.
+
+        Raises:
+            EnvironmentClosed: The loop has ended.
+            RuntimeError: The caller is in that thread, and would wait for itself.
+        """
+        loop = self._loop
+        assert loop is not None  # known before anybody has this object
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "an environment of holdfast.sync cannot be used in its own callbacks:"
+                " collect what they are given, and use it after the call"
+            )
+        outcome: Future[R] = Future()
+        task: asyncio.Task[R] | None = None
+
+        def begin() -> None:
+            nonlocal task
+            task = loop.create_task(work())
+            task.add_done_callback(settle)
+
+        def settle(task: asyncio.Task[R]) -> None:
+            if task.cancelled():
+                outcome.cancel()
+            elif (error := task.exception()) is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(task.result())
+
+        def cancel() -> None:
+            if task is None:  # interrupted before it was asked for
+                outcome.cancel()
+            else:
+                task.cancel()
+
+        awaited = cast("Future[object]", outcome)
+        self._awaited.add(awaited)
+        try:
+            try:
+                loop.call_soon_threadsafe(begin)
+            except RuntimeError:
+                self._refuse(awaited)
+            return _wait_for(outcome)
+        except BaseException:
+            if not outcome.done():  # it is the wait that was interrupted
+                loop.call_soon_threadsafe(cancel)
+                # By the same signal a second time, if need be.
+                with suppress(CancelledError, TimeoutError, Exception):
+                    outcome.result(END_LIMIT + 1)
+            raise
+        finally:
+            self._awaited.discard(awaited)
+
+    def stop(self) -> None:
+        """End the loop and its thread; what still runs there is cancelled."""
+        if self._thread.is_alive() and self._loop is not None:
+            with suppress(RuntimeError):  # it has ended just now
+                self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(_CLOSE_LIMIT)
+
+
+def _wait_for(outcome: Future[R]) -> R:
+    """The result, once it is there, with an ear for signals."""
+    while True:
+        try:
+            return outcome.result(_LISTEN_INTERVAL)
+        except TimeoutError:
+            if outcome.done():
+                return outcome.result()
