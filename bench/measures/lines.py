@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from bench.figures import Benchmark, Context, Figure, Subject
-from holdfast.unified_exec.output import OutputLog
-from holdfast.unified_exec.selection import Selection, Selector
+from holdfast.unified_exec.output.kept_output import KeptOutput
+from holdfast.unified_exec.output.selection import Selection, Selector
 
 __all__ = ["LINES"]
 
@@ -32,7 +32,7 @@ def _chunk(line: bytes) -> bytes:
 
 
 def _log() -> Callable[[int, bytes], object]:
-    return OutputLog().append
+    return KeptOutput().append
 
 
 def _select(pattern: str) -> Callable[[int, bytes], object]:

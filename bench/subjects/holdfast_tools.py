@@ -11,7 +11,7 @@ import holdfast
 from bench.subjects.tool_harness import main
 from holdfast.environments.environment import Environment
 from holdfast.unified_exec import ExecResult, UnifiedExec
-from holdfast.unified_exec.events import Listener, OutputDelta
+from holdfast.unified_exec.sessions.events import Listener, OutputDelta
 
 
 class _Tools:

@@ -11,7 +11,7 @@ from holdfast.environments.config.snapshot import Entry, EnvironmentProvider, Se
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.unified_exec import ExecResult, Options, UnifiedExec
-from holdfast.unified_exec.events import CommandBegan, CommandEnded, OutputDelta
+from holdfast.unified_exec.sessions.events import CommandBegan, CommandEnded, OutputDelta
 from tests.contract.caller import LONG, Caller
 from tests.e2e.wire import Fifo, gone, is_alive
 

@@ -23,6 +23,7 @@ PROCESSES = "exec_server_conformance"
 FILES = "fs_http_conformance"
 SANDBOXES = "sandbox_conformance"
 STRICTER = "sandbox_conformance, stricter"
+TOOLS = "unified_exec_conformance"
 CODEX = "real_client"
 NAME = re.compile(r"`([\w.-]+)`")
 SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
@@ -210,6 +211,31 @@ def test_sandboxes_of_an_ordinary_user() -> None:
         with serving(command=serve, **user.popen) as listening:
             text = printed([*script, "--url", listening.url], limit=50, **user.popen)
     check_sandboxes(output(SANDBOXES, "--list", limit=10), text)
+
+
+QUICK = ("exit.", "output.", "cut.", "shell.", "workdir.", "env.", "args.", "background.")
+LONG = ("big.", "yield.", "poll.", "input.", "sessions.", "prune.", "login.", "sandbox.")
+TOOL_CASES = QUICK + LONG if os.environ.get("HOLDFAST_CONFORMANCE_WHOLE") else QUICK
+"""
+Cases of the tools by their areas, but for those of approvals and of patches.
+
+Those that wait for long are played if the variable asks for it. So is `interrupt.` by hand: it
+cancels a call after 1.5 s, when a driver on a busy machine may not have begun.
+"""
+
+
+@pytest.mark.timeout(600)
+def test_the_tools_of_a_model() -> None:
+    driver = f"env PYTHONPATH={ROOT} {sys.executable} -m tests.real.unified_driver"
+
+    def play(names: Sequence[str]) -> tuple[set[str], set[str]]:
+        filters = [option for name in names or TOOL_CASES for option in ("--filter", name)]
+        lines = output(TOOLS, "--call", driver, "--strict", *filters, limit=280).splitlines()
+        failed = {name for name in starting(lines, "FAIL") if name.startswith(TOOL_CASES)}
+        ran = {name for name in starting(lines, "ok") if name.startswith(TOOL_CASES)}
+        return ran | failed, failed
+
+    played(TOOLS, play)
 
 
 def play_codex(chosen: Callable[[str], bool], *, limit: float) -> None:

@@ -79,9 +79,9 @@ class Held(NamedTuple):
         return cls(
             descriptors=len(os.listdir("/proc/self/fd")),
             tasks=len(asyncio.all_tasks()),
-            reserved_ids=len(tools._store.reserved),
-            sessions=len(tools._store),
-            entries=len(tools._entries),
+            reserved_ids=len(tools._owner.store.reserved),
+            sessions=len(tools._owner.store),
+            entries=len(tools._owner.held),
             listeners=len(tools._listeners._listeners),
             processes=len(marked(mark)),
             memory=resident(),
@@ -199,7 +199,7 @@ async def _spread(count: int, work: Callable[[int], Awaitable[None]]) -> None:
 async def settled(tools: UnifiedExec, mark: str) -> Held:
     """Return what is held once no process is left, or after a while."""
     deadline = time.monotonic() + SETTLE
-    while marked(mark) or tools._tasks._tasks:
+    while marked(mark) or tools._owner.tasks._tasks:
         if time.monotonic() > deadline:
             break
         await asyncio.sleep(0.05)  # nobody tells of a process that was left behind

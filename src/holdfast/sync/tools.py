@@ -9,10 +9,10 @@ from holdfast.errors import EnvironmentClosed
 from holdfast.sync.environment import Environment
 from holdfast.sync.loop_thread import LoopThread
 from holdfast.sync.twin import Twin, sides, twin, twin_of_plain
-from holdfast.unified_exec.events import Listener as AsyncListener
-from holdfast.unified_exec.events import ToolEvent
 from holdfast.unified_exec.hooks import Hooks
 from holdfast.unified_exec.options import Options
+from holdfast.unified_exec.sessions.events import Listener as AsyncListener
+from holdfast.unified_exec.sessions.events import ToolEvent
 from holdfast.unified_exec.tools import UnifiedExec as AsyncUnifiedExec
 
 __all__ = ["Listener", "UnifiedExec"]

@@ -5,7 +5,8 @@ The tools `exec_command` and `write_stdin` for a model, on any environment.
 """
 
 from holdfast.events import WaitingFor
-from holdfast.unified_exec.arguments import (
+from holdfast.unified_exec.arguments.schemas import SchemaKind
+from holdfast.unified_exec.arguments.tool_arguments import (
     ArgumentError,
     ExecArguments,
     WaitForArguments,
@@ -21,7 +22,13 @@ from holdfast.unified_exec.errors import (
     WriteToStdin,
     rejected_text,
 )
-from holdfast.unified_exec.events import (
+from holdfast.unified_exec.hooks import Attempt, DeniedAttempt, Hooks, StartRequest
+from holdfast.unified_exec.manager import SessionInfo
+from holdfast.unified_exec.options import Options
+from holdfast.unified_exec.output.pages import Page
+from holdfast.unified_exec.output.selection import Selected
+from holdfast.unified_exec.result import ExecResult, ReadResult, ToolError
+from holdfast.unified_exec.sessions.events import (
     CommandBegan,
     CommandEnded,
     InputSent,
@@ -31,16 +38,9 @@ from holdfast.unified_exec.events import (
     OutputMissing,
     ToolEvent,
 )
-from holdfast.unified_exec.hooks import Attempt, DeniedAttempt, Hooks, StartRequest
-from holdfast.unified_exec.manager import SessionInfo
-from holdfast.unified_exec.options import Options
-from holdfast.unified_exec.pages import Page
-from holdfast.unified_exec.result import ExecResult, ReadResult, ToolError
-from holdfast.unified_exec.schemas import SchemaKind
-from holdfast.unified_exec.selection import Selected
-from holdfast.unified_exec.text import aborted_exec_text, aborted_write_text
+from holdfast.unified_exec.text.answer import aborted_exec_text, aborted_write_text
+from holdfast.unified_exec.text.truncate import TruncationPolicy
 from holdfast.unified_exec.tools import UnifiedExec
-from holdfast.unified_exec.truncate import TruncationPolicy
 
 __all__ = [
     "ArgumentError",

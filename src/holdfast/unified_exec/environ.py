@@ -1,4 +1,4 @@
-"""The variables of a command that a model runs (unified-exec spec 5)."""
+"""The variables of a command that a model runs."""
 
 from collections.abc import Iterable, Mapping
 

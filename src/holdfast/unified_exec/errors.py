@@ -1,11 +1,11 @@
 """
-What can go wrong in a call, with the texts that the model reads (unified-exec spec 3, 4, 17).
+Errors of a call, with the texts that the model reads.
 
 `write_stdin` shows an error's own text, `exec_command` the form that Rust's `{:?}` gives it.
 """
 
 from holdfast.errors import HoldfastError
-from holdfast.unified_exec.rust_text import debug_text
+from holdfast.unified_exec.text.rust_text import debug_text
 
 __all__ = [
     "LOGIN_DISABLED",

@@ -10,8 +10,8 @@ from holdfast.environments.commands.arguments import as_names, as_variables
 from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import AnySandbox
 from holdfast.errors import InvalidParams
-from holdfast.unified_exec.collect import LONGEST_POLL
-from holdfast.unified_exec.truncate import DEFAULT_MODEL_POLICY, TruncationPolicy
+from holdfast.unified_exec.text.truncate import DEFAULT_MODEL_POLICY, TruncationPolicy
+from holdfast.unified_exec.waiting.collect import LONGEST_POLL
 
 __all__ = ["Background", "Options"]
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from holdfast.collect.head_tail import Captured
 from holdfast.events import Verdict, WaitingFor
-from holdfast.unified_exec.pages import Page
-from holdfast.unified_exec.selection import Selected
-from holdfast.unified_exec.text import answer_object, answer_text, original_token_count
-from holdfast.unified_exec.truncate import (
+from holdfast.unified_exec.output.pages import Page
+from holdfast.unified_exec.output.selection import Selected
+from holdfast.unified_exec.text.answer import answer_object, answer_text, original_token_count
+from holdfast.unified_exec.text.truncate import (
     DEFAULT_MODEL_POLICY,
     TruncationPolicy,
     format_output,

@@ -1,4 +1,4 @@
-"""The argv that runs a script in a shell (unified-exec spec 4)."""
+"""The argv that runs a script in a shell."""
 
 from holdfast.environments.shell import shell_kind
 from holdfast.protocol.handshake import ShellInfo

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.errors import HoldfastError
-from holdfast.unified_exec.arguments import Arguments
+from holdfast.unified_exec.arguments.schemas import SchemaKind, schemas
+from holdfast.unified_exec.arguments.tool_arguments import Arguments
 from holdfast.unified_exec.errors import (
     CallRefused,
     UnifiedExecError,
@@ -17,7 +18,6 @@ from holdfast.unified_exec.errors import (
 )
 from holdfast.unified_exec.manager import SessionManager, new_call_id
 from holdfast.unified_exec.result import ExecResult, ReadResult, ToolError
-from holdfast.unified_exec.schemas import SchemaKind, schemas
 
 __all__ = ["UnifiedExec"]
 

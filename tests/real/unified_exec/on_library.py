@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.environments.manager import EnvironmentManager
-from holdfast.unified_exec.events import (
+from holdfast.unified_exec.options import Options
+from holdfast.unified_exec.sessions.events import (
     CommandBegan,
     CommandEnded,
     InputSent,
@@ -15,8 +16,7 @@ from holdfast.unified_exec.events import (
     OutputDelta,
     ToolEvent,
 )
-from holdfast.unified_exec.options import Options
-from holdfast.unified_exec.text import aborted_exec_text, aborted_write_text
+from holdfast.unified_exec.text.answer import aborted_exec_text, aborted_write_text
 from holdfast.unified_exec.tools import UnifiedExec
 from tests.real.unified_exec.normal import Events, Place, Row, listing
 from tests.real.unified_exec.script import Act, Call, Calls, Case, Mode, argument_text

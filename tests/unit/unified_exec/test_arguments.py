@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.unified_exec.arguments import (
+from holdfast.unified_exec.arguments.requested_permissions import (
+    RequestedFiles,
+    RequestedPermissions,
+)
+from holdfast.unified_exec.arguments.tool_arguments import (
     ArgumentError,
     Arguments,
     ExecArguments,
@@ -16,7 +20,6 @@ from holdfast.unified_exec.arguments import (
     WaitForArguments,
     WriteArguments,
 )
-from holdfast.unified_exec.requested_permissions import RequestedFiles, RequestedPermissions
 
 RECORDED: list[tuple[str, str, str | None]] = [
     (tool, text, answer)
@@ -286,7 +289,9 @@ def said(step: Callable[[], object]) -> object:
 def exact_steps(given: str | dict[str, object], *, extras: bool) -> list[object]:
     """What they say if the quick reader takes nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.unified_exec.arguments.read_plain", lambda given, fields: None)
+        patch.setattr(
+            "holdfast.unified_exec.arguments.tool_arguments.read_plain", lambda given, fields: None
+        )
         return steps(Arguments(given, extras=extras))
 
 
@@ -333,7 +338,7 @@ def test_recorded_texts_mean_the_same_to_both_readers() -> None:
 
 @pytest.mark.requirement("unified-exec.arguments.plain")
 def test_an_ordinary_call_does_not_need_the_exact_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("holdfast.unified_exec.arguments.JsonReader")
+    monkeypatch.delattr("holdfast.unified_exec.arguments.tool_arguments.JsonReader")
     text = '{"cmd": "ls ü", "login": false, "yield_time_ms": 1000, "tty": true, "later": [1.5]}'
     expected = ExecArguments(cmd="ls ü", login=False, yield_time_ms=1000, tty=True)
     assert Arguments(text).exec_command() == expected

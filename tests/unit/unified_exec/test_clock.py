@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.unified_exec.clock import PausableClock
+from holdfast.unified_exec.waiting.clock import PausableClock
 
 pytestmark = [
     pytest.mark.virtual_time,

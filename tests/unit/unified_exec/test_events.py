@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.collect.head_tail import Captured
-from holdfast.unified_exec.events import (
+from holdfast.unified_exec.sessions.events import (
     QUEUED_DELTAS,
     QUEUED_EVENTS,
     CommandBegan,

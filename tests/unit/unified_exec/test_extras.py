@@ -9,7 +9,7 @@ from holdfast.environments.local import LocalEnvironment
 from holdfast.events import WaitingFor
 from holdfast.testing import FakeBackend, FakeEnvironment
 from holdfast.unified_exec import ExecResult, Options, ReadResult, ToolError, UnifiedExec
-from holdfast.unified_exec.events import InputWanted
+from holdfast.unified_exec.sessions.events import InputWanted
 
 LONG = 30_000
 
@@ -18,7 +18,8 @@ LONG = 30_000
 async def tools() -> AsyncIterator[UnifiedExec]:
     async with (
         LocalEnvironment() as environment,
-        UnifiedExec(environment, options=Options(extras=True)) as tools,
+        # Start files of a login shell may take long, or wait for a lock.
+        UnifiedExec(environment, options=Options(extras=True, allow_login_shell=False)) as tools,
     ):
         yield tools
 
@@ -111,7 +112,7 @@ async def test_a_condition_that_makes_no_sense_is_refused_before_the_start(
     assert isinstance(result, ToolError)
     assert text in result.text()
     assert tools.sessions() == []
-    assert tools._store.reserved == frozenset()
+    assert tools._owner.store.reserved == frozenset()
 
 
 async def test_a_part_of_the_output_with_true_counts_and_the_exit_code(
@@ -132,10 +133,9 @@ async def test_a_part_of_the_output_with_true_counts_and_the_exit_code(
 
 async def test_what_was_not_shown_can_be_read_later(tools: UnifiedExec) -> None:
     await tools.call("exec_command", {"cmd": "seq 1 50000"}, call_id="first")
-    for key in ({"call_id": "first", "lines": [48_000, 48_001]},):
-        page = await tools.call("read_output", key)
-        assert isinstance(page, ReadResult)
-        assert page.text().endswith("48000\n48001\n")
+    page = await tools.call("read_output", {"call_id": "first", "lines": [48_000, 48_001]})
+    assert isinstance(page, ReadResult)
+    assert page.text().endswith("48000\n48001\n")
     unknown = await tools.call("read_output", {"call_id": "other"})
     assert isinstance(unknown, ToolError)
     assert unknown.text() == "no output is kept for 'other'"

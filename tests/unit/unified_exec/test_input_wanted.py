@@ -9,7 +9,7 @@ from holdfast.events import WaitingFor
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import StartParams
 from holdfast.testing import CODEX, FakeProcess
-from holdfast.unified_exec.input_wanted import QUIET, InputWatch
+from holdfast.unified_exec.waiting.input_wanted import QUIET, InputWatch
 
 pytestmark = pytest.mark.virtual_time
 

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidParams
-from holdfast.unified_exec.output import LOG_BYTES, Archive, OutputLog
-from holdfast.unified_exec.pages import Lost, Page
+from holdfast.unified_exec.output.kept_output import LOG_BYTES, Archive, KeptOutput
+from holdfast.unified_exec.output.pages import Lost, Page
 
 MIB = 1 << 20
 
 
-def logged(*chunks: bytes, max_bytes: int = LOG_BYTES) -> OutputLog:
-    log = OutputLog(max_bytes=max_bytes)
+def logged(*chunks: bytes, max_bytes: int = LOG_BYTES) -> KeptOutput:
+    log = KeptOutput(max_bytes=max_bytes)
     for seq, chunk in enumerate(chunks, 1):
         log.append(seq, chunk)
     return log
@@ -73,7 +73,7 @@ def test_lines_that_cannot_be_are_refused(lines: tuple[int, int]) -> None:
 
 
 def test_an_empty_log() -> None:
-    log = OutputLog()
+    log = KeptOutput()
     assert log.read().output == "[no output]\n"
     assert log.read(from_seq=1).note == "no output"
     assert log.read(pattern="a").note == "no output"
@@ -149,7 +149,7 @@ def test_the_border_of_what_is_kept_is_exact() -> None:
 
 
 def test_a_line_of_10_mb() -> None:
-    log = OutputLog()
+    log = KeptOutput()
     for seq in range(1, 161):
         log.append(seq, b"x" * 62_500)
     assert (log.total_bytes, log.total_lines) == (10_000_000, 1)
@@ -327,13 +327,13 @@ def test_gaps_are_told_on_their_page() -> None:
 
 
 def test_many_gaps_are_counted() -> None:
-    log = OutputLog()
+    log = KeptOutput()
     for seq in range(1, 1000, 2):
         log.gap(seq, seq)
         log.append(seq + 1, b"x")
     page = log.read()
     assert page.note.endswith("and 253 other gaps was lost on the way")
-    only = OutputLog()
+    only = KeptOutput()
     only.gap(1, 4)
     assert only.read().note == "no output; output numbered 1 to 4 was lost on the way"
 
@@ -362,7 +362,7 @@ def test_a_large_chunk_is_kept_as_the_object_it_is() -> None:
 )
 def test_memory_is_bounded_for_chunks_of_any_size(seqs: range, chunk: bytes, most: float) -> None:
     keep = 128 << 10
-    log = OutputLog(max_bytes=keep)
+    log = KeptOutput(max_bytes=keep)
     tracemalloc.start()
     try:
         for seq in seqs:
@@ -375,7 +375,7 @@ def test_memory_is_bounded_for_chunks_of_any_size(seqs: range, chunk: bytes, mos
 
 
 def test_empty_chunks_cost_nothing() -> None:
-    log = OutputLog()
+    log = KeptOutput()
     for seq in range(1, 10_000):
         log.append(seq, b"")
     assert (log.size, log.last_seq) == (0, 9999)
@@ -383,7 +383,7 @@ def test_empty_chunks_cost_nothing() -> None:
 
 def test_a_log_that_can_keep_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="0 bytes"):
-        OutputLog(max_bytes=0)
+        KeptOutput(max_bytes=0)
 
 
 # -- against a naive log

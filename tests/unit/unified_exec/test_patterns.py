@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidParams
-from holdfast.unified_exec.line_search import LineRun, LineSearch
-from holdfast.unified_exec.patterns import PATTERN_CHARACTERS, compile_pattern
+from holdfast.unified_exec.output.line_search import LineRun, LineSearch
+from holdfast.unified_exec.output.patterns import PATTERN_CHARACTERS, compile_pattern
 
 
 def matching(pattern: str, block: bytes) -> list[bytes]:
@@ -51,7 +51,7 @@ def test_without_the_engine_the_extra_is_named() -> None:
 import sys
 sys.modules["re2"] = None
 from holdfast.errors import InvalidParams
-from holdfast.unified_exec.patterns import compile_pattern
+from holdfast.unified_exec.output.patterns import compile_pattern
 try:
     compile_pattern("a")
 except InvalidParams as error:

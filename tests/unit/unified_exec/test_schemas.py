@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.unified_exec.schemas import SchemaKind, schemas
+from holdfast.unified_exec.arguments.schemas import SchemaKind, schemas
 
 PARAMETERS: dict[SchemaKind, tuple[str, ...]] = {
     "openai": ("parameters",),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidParams
-from holdfast.unified_exec.selection import Selected, Selection, Selector
+from holdfast.unified_exec.output.selection import Selected, Selection, Selector
 
 
 def select(

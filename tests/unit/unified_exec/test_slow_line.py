@@ -7,7 +7,7 @@ import pytest
 from holdfast.protocol.process import WriteStatus
 from holdfast.testing import FakeBackend, FakeEnvironment
 from holdfast.unified_exec import UnifiedExec
-from holdfast.unified_exec.arguments import ExecArguments, WriteArguments
+from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 from holdfast.unified_exec.errors import WriteToStdin
 
 pytestmark = pytest.mark.virtual_time

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from holdfast.unified_exec import stream_search
-from holdfast.unified_exec.patterns import Pattern, compile_pattern
-from holdfast.unified_exec.stream_search import LONGEST_MATCH, StreamSearch
+from holdfast.unified_exec.output.patterns import Pattern, compile_pattern
+from holdfast.unified_exec.waiting import stream_search
+from holdfast.unified_exec.waiting.stream_search import LONGEST_MATCH, StreamSearch
 
 pytestmark = pytest.mark.virtual_time
 

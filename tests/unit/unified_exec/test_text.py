@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from holdfast.collect.head_tail import BYTES_OMITTED, Captured, HeadTail
-from holdfast.unified_exec.text import (
+from holdfast.unified_exec.text.answer import (
     aborted_exec_text,
     aborted_write_text,
     answer_object,
@@ -16,7 +16,7 @@ from holdfast.unified_exec.text import (
     denial_message,
     header_text,
 )
-from holdfast.unified_exec.truncate import TruncationPolicy
+from holdfast.unified_exec.text.truncate import TruncationPolicy
 
 RECORDED: list[tuple[Literal["tokens", "bytes"], int, str, int | None, str]] = json.loads(
     Path(__file__).with_name("recorded_answers.json").read_text()

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.collect.head_tail import BYTES_OMITTED, Captured, HeadTail
-from holdfast.unified_exec.truncate import (
+from holdfast.unified_exec.text.truncate import (
     TruncationPolicy,
     cut_text,
     decode,

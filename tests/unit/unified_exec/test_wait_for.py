@@ -21,7 +21,7 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
     UnrestrictedFiles,
 )
-from holdfast.unified_exec.wait_for import PORT_INTERVAL, WaitFor, Watch
+from holdfast.unified_exec.waiting.wait_for import PORT_INTERVAL, WaitFor, Watch
 
 HEAD = (
     b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout\n"

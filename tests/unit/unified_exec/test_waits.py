@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.testing import FakeEnvironment
 from holdfast.unified_exec import Options, UnifiedExec
-from holdfast.unified_exec.arguments import ExecArguments, WriteArguments
+from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 
 pytestmark = [
     pytest.mark.virtual_time,

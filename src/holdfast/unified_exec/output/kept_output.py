@@ -9,10 +9,10 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Generator, Hashable, Iterable
 
-from holdfast.unified_exec.line_text import BYTE_BUDGET
-from holdfast.unified_exec.pages import Lost, Page, Piece, Request, Window, read_window
+from holdfast.unified_exec.output.line_text import BYTE_BUDGET
+from holdfast.unified_exec.output.pages import Lost, Page, PageRequest, Piece, Window, read_window
 
-__all__ = ["ARCHIVE_BYTES", "ARCHIVE_LOGS", "LOG_BYTES", "Archive", "OutputLog"]
+__all__ = ["ARCHIVE_BYTES", "ARCHIVE_LOGS", "LOG_BYTES", "Archive", "KeptOutput"]
 
 LOG_BYTES = 1 << 20
 """Bytes that a log keeps: the last ones."""
@@ -59,7 +59,7 @@ class _Block:
         return self.first_seq + (len(self.lengths) - 1 if self.lengths else 0)
 
 
-class OutputLog:
+class KeptOutput:
     """
     The output of one session as it came, both streams together: its last mebibyte.
 
@@ -239,7 +239,7 @@ class OutputLog:
         The generator yields where the event loop may have its turn, and returns the page.
         What is appended meanwhile is not on it.
         """
-        request = Request(from_seq=from_seq, lines=lines, pattern=pattern, max_bytes=max_bytes)
+        request = PageRequest(from_seq=from_seq, lines=lines, pattern=pattern, max_bytes=max_bytes)
         return read_window(self._window(), request)
 
     def _window(self) -> Window:
@@ -281,7 +281,7 @@ class Archive:
     def __init__(self, *, max_logs: int = ARCHIVE_LOGS, max_bytes: int = ARCHIVE_BYTES) -> None:
         self._max_logs = max_logs
         self._max_bytes = max_bytes
-        self._logs: OrderedDict[int, _Entry] = OrderedDict()
+        self._logs: OrderedDict[int, _Archived] = OrderedDict()
         self._by_key: dict[Hashable, int] = {}
         self._next = 0
         self._size = 0
@@ -291,11 +291,11 @@ class Archive:
 
     @property
     def size(self) -> int:
-        """Bytes that all logs have together; see `OutputLog.size`."""
+        """Bytes that all logs have together; see `KeptOutput.size`."""
         return self._size
 
     def add(
-        self, log: OutputLog, *, call_ids: Iterable[str] = (), session_id: int | None = None
+        self, log: KeptOutput, *, call_ids: Iterable[str] = (), session_id: int | None = None
     ) -> None:
         """
         Keep the log of a session that has ended; nothing may be appended to it any more.
@@ -307,7 +307,7 @@ class Archive:
         if session_id is not None:
             keys.append(session_id)
         self._next += 1
-        entry = _Entry(log, log.size, keys)
+        entry = _Archived(log, log.size, keys)
         self._logs[self._next] = entry
         self._size += entry.size
         for key in keys:
@@ -315,7 +315,7 @@ class Archive:
         while self._logs and (len(self._logs) > self._max_logs or self._size > self._max_bytes):
             self._drop_oldest()
 
-    def find(self, key: str | int) -> OutputLog | None:
+    def find(self, key: str | int) -> KeptOutput | None:
         """Return the log with this call id (a text) or session id (a number), if it is kept."""
         number = self._by_key.get(key)
         return None if number is None else self._logs[number].log
@@ -334,12 +334,12 @@ class Archive:
                 del self._by_key[key]
 
 
-class _Entry:
+class _Archived:
     """One log of the archive."""
 
     __slots__ = ("keys", "log", "size")
 
-    def __init__(self, log: OutputLog, size: int, keys: list[Hashable]) -> None:
+    def __init__(self, log: KeptOutput, size: int, keys: list[Hashable]) -> None:
         self.log = log
         self.size = size
         self.keys = keys

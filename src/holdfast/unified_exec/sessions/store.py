@@ -1,5 +1,5 @@
 """
-The sessions that a model can name, and the numbers it names them by (unified-exec spec 11).
+The sessions that a model can name, and the numbers it names them by.
 
 Pure: no event loop and no clock. All methods are atomic between two awaits.
 """
@@ -7,7 +7,8 @@ Pure: no event loop and no clock. All methods are atomic between two awaits.
 import random
 from collections.abc import Iterator
 
-from holdfast.unified_exec.session import Session
+from holdfast.unified_exec.errors import CallRefused
+from holdfast.unified_exec.sessions.session import CommandSession
 
 __all__ = ["CAPACITY", "CROWDED", "IdsExhausted", "SessionStore"]
 
@@ -23,7 +24,7 @@ PROTECTED = 8
 FIRST_ID, LAST_ID = 1_000, 99_999
 
 
-class IdsExhausted(RuntimeError):
+class IdsExhausted(CallRefused):
     """All numbers are taken: 99,000 commands are being started at once."""
 
 
@@ -35,7 +36,7 @@ class SessionStore:
         Args:
             counted: Give the ids 1000, 1001, … instead of random ones, for tests.
         """
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, CommandSession] = {}
         self._reserved: set[int] = set()
         self._counted = counted
         self._uses = 0
@@ -43,7 +44,7 @@ class SessionStore:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[CommandSession]:
         """All sessions, by their ids in order."""
         return iter([self._sessions[session_id] for session_id in sorted(self._sessions)])
 
@@ -71,25 +72,25 @@ class SessionStore:
         self._sessions.pop(session_id, None)
         self._reserved.discard(session_id)
 
-    def add(self, session: Session) -> None:
+    def add(self, session: CommandSession) -> None:
         """Hold a session under the id that was reserved for it."""
         self._sessions[session.session_id] = session
         self.touch(session)
 
-    def get(self, session_id: int) -> Session | None:
+    def get(self, session_id: int) -> CommandSession | None:
         """Return a session by its id."""
         return self._sessions.get(session_id)
 
-    def holds(self, session: Session) -> bool:
+    def holds(self, session: CommandSession) -> bool:
         """Return True if it is this session that is held under its id."""
         return self._sessions.get(session.session_id) is session
 
-    def touch(self, session: Session) -> None:
+    def touch(self, session: CommandSession) -> None:
         """Note that a session was used just now."""
         self._uses += 1
         session.last_used = self._uses
 
-    def surplus(self) -> Session | None:
+    def surplus(self) -> CommandSession | None:
         """
         Return the session to end before another one is added, if there is one.
 

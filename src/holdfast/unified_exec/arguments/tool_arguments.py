@@ -1,5 +1,5 @@
 """
-Decodes the arguments of the tools, as the model wrote them (unified-exec spec 3).
+Decodes the arguments of the tools, as the model wrote them.
 
 The original decodes in steps and acts between them: an unknown environment hides a wrong
 `workdir`, an unknown session hides everything but its number. So each step is a method of
@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import Literal, cast
 
 from holdfast.errors import HoldfastError
-from holdfast.unified_exec.json_reader import JsonReader, Read, Unplaced
-from holdfast.unified_exec.json_scanner import Fault
-from holdfast.unified_exec.plain_arguments import (
+from holdfast.unified_exec.arguments.json_reader import JsonReader, Read, Unplaced
+from holdfast.unified_exec.arguments.json_scanner import Fault
+from holdfast.unified_exec.arguments.plain_arguments import (
     Check,
     flag,
     integer,
@@ -26,7 +26,7 @@ from holdfast.unified_exec.plain_arguments import (
     text,
     texts,
 )
-from holdfast.unified_exec.requested_permissions import (
+from holdfast.unified_exec.arguments.requested_permissions import (
     RequestedPermissions,
     read_requested_permissions,
 )

@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from holdfast.errors import InvalidParams
-from holdfast.unified_exec.line_search import LineSearch, PartSearch
-from holdfast.unified_exec.line_text import (
+from holdfast.unified_exec.output.line_search import LineSearch, PartSearch
+from holdfast.unified_exec.output.line_text import (
     BYTE_BUDGET,
     LEAST_BUDGET,
     count_of,

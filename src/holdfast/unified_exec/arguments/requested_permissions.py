@@ -1,5 +1,5 @@
 """
-Decodes `additional_permissions`: what a command asks for beyond its sandbox (unified-exec spec 2).
+Decodes `additional_permissions`: what a command asks for beyond its sandbox.
 
 The original takes two forms of `file_system`: lists of folders to read and to write, and
 entries as in a permission profile. A value that is neither gets one text, whatever is wrong.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, cast, get_args
 
 from holdfast.protocol.sandbox import Access, SpecialKind
-from holdfast.unified_exec.json_reader import JsonReader, Number, Read, Unplaced
+from holdfast.unified_exec.arguments.json_reader import JsonReader, Number, Read, Unplaced
 
 __all__ = ["RequestedFiles", "RequestedPermissions", "read_requested_permissions"]
 

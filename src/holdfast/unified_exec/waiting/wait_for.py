@@ -14,9 +14,9 @@ from holdfast.backends import FileSystem
 from holdfast.errors import HoldfastError, InvalidParams
 from holdfast.events import WaitingFor
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.unified_exec.listening_port import ListeningPort
-from holdfast.unified_exec.patterns import compile_pattern
-from holdfast.unified_exec.stream_search import StreamSearch
+from holdfast.unified_exec.output.patterns import compile_pattern
+from holdfast.unified_exec.waiting.listening_port import ListeningPort
+from holdfast.unified_exec.waiting.stream_search import StreamSearch
 
 __all__ = ["LONGEST_QUIET", "PORT_INTERVAL", "Condition", "WaitFor", "Watch"]
 

@@ -1,5 +1,5 @@
 """
-Cuts live output into the pieces that listeners get (unified-exec spec 12).
+Cuts live output into the pieces that listeners get.
 
 Pure. A piece has at most 8,192 bytes and does not end inside of a character. Bytes that
 are no UTF-8 pass through as they are.

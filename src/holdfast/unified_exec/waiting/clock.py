@@ -1,4 +1,4 @@
-"""A clock for deadlines that stands still while a person is asked something (spec 8)."""
+"""A clock for deadlines that stands still while a person is asked something."""
 
 import asyncio
 from collections.abc import Iterator

@@ -12,10 +12,10 @@ from typing import Self
 from holdfast.environments.environment import Environment
 from holdfast.events import Gap, WaitingFor
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.unified_exec.arguments import ExecArguments, WriteArguments
-from holdfast.unified_exec.selection import Selected, Selection, Selector
-from holdfast.unified_exec.session import Session
-from holdfast.unified_exec.wait_for import WaitFor, Watch
+from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
+from holdfast.unified_exec.output.selection import Selected, Selection, Selector
+from holdfast.unified_exec.sessions.session import CommandSession
+from holdfast.unified_exec.waiting.wait_for import WaitFor, Watch
 
 __all__ = ["CallOutput"]
 
@@ -66,7 +66,7 @@ class CallOutput:
         return found
 
     @contextmanager
-    def following(self, session: Session) -> Iterator[None]:
+    def following(self, session: CommandSession) -> Iterator[None]:
         """Take the output of a session in the block, from the first byte not yet reported."""
         waiting = session.peek_output()
         self._feed(waiting.head)

@@ -1,5 +1,5 @@
 """
-Cuts output to what a model may be shown (unified-exec spec 10).
+Cuts output to what a model may be shown.
 
 The original decodes everything, with U+FFFD for what is no UTF-8, and cuts the text by the
 bytes it has in UTF-8. The result here is the same, but only the shown ends are decoded: the

@@ -9,7 +9,7 @@ faster than every 10 ms are searched together, or a stream of single bytes would
 import asyncio
 from collections.abc import Callable
 
-from holdfast.unified_exec.patterns import Pattern
+from holdfast.unified_exec.output.patterns import Pattern
 
 __all__ = ["LONGEST_MATCH", "StreamSearch"]
 

@@ -1,12 +1,12 @@
 """
-The texts that a model reads as the result of a call (unified-exec spec 10 and 20).
+The texts that a model reads as the result of a call.
 
 A header of a few lines, then the output. Code mode gets an object instead. What a failed
 call says is in `errors`.
 """
 
 from holdfast.collect.head_tail import Captured
-from holdfast.unified_exec.truncate import (
+from holdfast.unified_exec.text.truncate import (
     DEFAULT_MODEL_POLICY,
     DENIAL_TOKENS,
     TruncationPolicy,

@@ -1,4 +1,4 @@
-"""Turns what a model asked for into a process that can be started (unified-exec spec 3 to 6)."""
+"""Turns what a model asked for into a process that can be started."""
 
 import posixpath
 import uuid
@@ -16,7 +16,7 @@ from holdfast.protocol.process import (
     StartParams,
     ThreadId,
 )
-from holdfast.unified_exec.arguments import ExecArguments
+from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 from holdfast.unified_exec.environ import POLICY, command_variables
 from holdfast.unified_exec.errors import LOGIN_DISABLED, CallRefused
 from holdfast.unified_exec.hooks import Attempt, StartRequest

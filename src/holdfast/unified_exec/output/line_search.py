@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import accumulate, compress, groupby, islice
 from typing import NamedTuple
 
-from holdfast.unified_exec.patterns import compile_pattern
+from holdfast.unified_exec.output.patterns import compile_pattern
 
 __all__ = ["LineRun", "LineSearch", "valid_utf8"]
 

@@ -1,15 +1,14 @@
-"""Waits of one call: for the end of a command, within the limits of the contract (spec 1, 8)."""
+"""Waits of one call: for the end of a command, within the limits of the contract."""
 
 import asyncio
 
-from holdfast.unified_exec.clock import PausableClock
-from holdfast.unified_exec.session import Session
+from holdfast.unified_exec.sessions.session import CommandSession
+from holdfast.unified_exec.waiting.clock import PausableClock
 
 __all__ = [
     "DEFAULT_EXEC_YIELD_MS",
     "DEFAULT_WRITE_YIELD_MS",
     "GRACE",
-    "INPUT_PAUSE",
     "LONGEST_POLL",
     "exec_wait",
     "wait_for_end",
@@ -21,9 +20,6 @@ DEFAULT_WRITE_YIELD_MS = 250
 
 GRACE = 0.15
 """Seconds after a start in which an exit is reported at once, before any clock runs."""
-
-INPUT_PAUSE = 0.1
-"""Seconds that a program gets to react to input before the clock runs."""
 
 LONGEST_POLL = 300.0
 """Seconds an empty `write_stdin` may wait, unless told otherwise."""
@@ -54,7 +50,7 @@ def write_wait(yield_time_ms: int, *, poll: bool, longest_poll: float) -> float:
 
 
 async def wait_for_end(
-    session: Session, clock: PausableClock, limit: float, wake: asyncio.Event | None = None
+    session: CommandSession, clock: PausableClock, limit: float, wake: asyncio.Event | None = None
 ) -> None:
     """
     Wait until a command and its output have ended, at most `limit` seconds.

@@ -1,9 +1,11 @@
-"""Tells listeners about one command: that it began, what it writes, how it ended (spec 12)."""
+"""Tells listeners about one command: that it began, what it writes, how it ended."""
 
 from holdfast.collect.head_tail import Captured
 from holdfast.events import Gap, WaitingFor
-from holdfast.unified_exec.deltas import DeltaCutter
-from holdfast.unified_exec.events import (
+from holdfast.unified_exec.hooks import StartRequest
+from holdfast.unified_exec.planner import native_path
+from holdfast.unified_exec.sessions.deltas import DeltaCutter
+from holdfast.unified_exec.sessions.events import (
     CommandBegan,
     CommandEnded,
     InputSent,
@@ -12,9 +14,7 @@ from holdfast.unified_exec.events import (
     OutputDelta,
     OutputMissing,
 )
-from holdfast.unified_exec.hooks import StartRequest
-from holdfast.unified_exec.session import UNKNOWN_EXIT, Session
-from holdfast.unified_exec.start import native_path
+from holdfast.unified_exec.sessions.session import UNKNOWN_EXIT, CommandSession
 
 __all__ = ["Announcer", "announce_failed_start"]
 
@@ -27,7 +27,7 @@ class Announcer:
     as in the original; the end carries everything.
     """
 
-    def __init__(self, listeners: Listeners, session: Session) -> None:
+    def __init__(self, listeners: Listeners, session: CommandSession) -> None:
         self._listeners = listeners
         self._session = session
         # None before the begin was told, and after the end was.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.errors import InvalidParams
-from holdfast.unified_exec.line_search import LineSearch
-from holdfast.unified_exec.line_text import (
+from holdfast.unified_exec.output.line_search import LineSearch
+from holdfast.unified_exec.output.line_text import (
     BYTE_BUDGET,
     LEAST_BUDGET,
     count_of,
@@ -15,7 +15,7 @@ from holdfast.unified_exec.line_text import (
     with_note,
 )
 
-__all__ = ["Lost", "Page", "Piece", "Request", "Window", "read_window"]
+__all__ = ["Lost", "Page", "PageRequest", "Piece", "Window", "read_window"]
 
 _STEP = 8 << 10
 """Bytes that are searched before the event loop may have its turn."""
@@ -71,8 +71,8 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """The page that is wanted; see `OutputLog.read`."""
+class PageRequest:
+    """The page that is wanted; see `KeptOutput.read`."""
 
     from_seq: int | None = None
     lines: tuple[int, int | None] | None = None
@@ -211,7 +211,7 @@ class Window:
         return place
 
 
-def read_window(window: Window, request: Request) -> Generator[None, None, Page]:
+def read_window(window: Window, request: PageRequest) -> Generator[None, None, Page]:
     """
     Begin to read a page; the generator yields between its steps and returns the page.
 
@@ -225,7 +225,7 @@ def read_window(window: Window, request: Request) -> Generator[None, None, Page]
 class _Reader:
     """The making of one page."""
 
-    def __init__(self, window: Window, request: Request) -> None:
+    def __init__(self, window: Window, request: PageRequest) -> None:
         self._window = window
         self._request = request
         self._max_bytes = max(request.max_bytes, LEAST_BUDGET)

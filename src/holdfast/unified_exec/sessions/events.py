@@ -1,5 +1,5 @@
 """
-Events of the commands that a model runs, and who listens to them (unified-exec spec 12).
+Events of the commands that a model runs, and who listens to them.
 
 Every listener has a queue of its own with a bound. A listener that does not keep up loses
 live output, never the news that a command began or ended.

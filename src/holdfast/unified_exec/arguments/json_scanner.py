@@ -1,9 +1,9 @@
 """
 Walks over JSON text byte by byte, with the original decoder's words for what is wrong.
 
-The model reads these errors, with the line and column where decoding stopped (unified-exec
-spec 3). A decoder that first makes Python objects has lost the places, the order of the
-members and doubled keys: this one goes from left to right and stops at the first fault.
+The model reads these errors, with the line and column where decoding stopped. A decoder that
+first makes Python objects has lost the places, the order of the members and doubled keys:
+this one goes from left to right and stops at the first fault.
 What is wanted at which place is the business of `json_reader`.
 """
 

@@ -17,10 +17,10 @@ from holdfast.collect.head_tail import BYTES_OMITTED, Captured, HeadTail
 from holdfast.errors import HoldfastError
 from holdfast.events import Exited, Gap, Verdict, WaitingFor
 from holdfast.protocol.process import OutputChunk
-from holdfast.unified_exec.input_wanted import InputWatch
-from holdfast.unified_exec.output import OutputLog
+from holdfast.unified_exec.output.kept_output import KeptOutput
+from holdfast.unified_exec.waiting.input_wanted import InputWatch
 
-__all__ = ["BUFFER", "END_OF_OUTPUT", "UNKNOWN_EXIT", "Consumer", "Session"]
+__all__ = ["BUFFER", "END_OF_OUTPUT", "UNKNOWN_EXIT", "CommandSession", "Consumer"]
 
 BUFFER = 1 << 20
 """Bytes kept for the next call, and of the whole life of a command."""
@@ -51,7 +51,7 @@ class Consumer(Protocol):
         """Note that the command has ended, and its output as far as it is waited for."""
 
 
-class Session:
+class CommandSession:
     """
     One command between its start and the report of its end.
 
@@ -105,7 +105,7 @@ class Session:
         """Those who want the output as it comes."""
         self.call_ids = deque([call_id], _CALL_IDS)
         """The ids of all its calls, by which its output can be read later."""
-        self.log = OutputLog()
+        self.log = KeptOutput()
         """What it wrote, for reading later."""
         # Only on a terminal: a command on pipes has no input to wait for.
         self._input_watch = InputWatch(process, self._input_found) if tty else None

@@ -1,7 +1,7 @@
 """
 The descriptions of the tools that a model is given, in the forms of four interfaces.
 
-Names and types of the parameters are those of the original (unified-exec spec 2); the words
+Names and types of the parameters are those of the original; the words
 are our own. `extras` adds what only Holdfast has.
 """
 

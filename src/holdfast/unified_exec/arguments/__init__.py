@@ -1,0 +1,1 @@
+"""Arguments of the tools: schemas for a model, and decoding what it writes."""

@@ -1,0 +1,1 @@
+"""Texts that a model reads: headers, shortened output, forms of errors."""
