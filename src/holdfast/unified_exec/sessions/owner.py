@@ -19,6 +19,7 @@ from holdfast.unified_exec.output.kept_output import Archive, KeptOutput
 from holdfast.unified_exec.planner import native_path
 from holdfast.unified_exec.sessions.announce import Announcer
 from holdfast.unified_exec.sessions.events import Listeners
+from holdfast.unified_exec.sessions.freed_memory import FreedMemory
 from holdfast.unified_exec.sessions.session import CommandSession
 from holdfast.unified_exec.sessions.store import SessionStore
 
@@ -66,6 +67,7 @@ class SessionOwner:
         """All that are not released, also those that have no number for the model yet."""
         self.tasks = OwnedTasks()
         """Readers, and what is told to servers in the background."""
+        self._memory = FreedMemory()
         self._archive = Archive()
         self._hooks = hooks
         self._listeners = listeners
@@ -88,7 +90,7 @@ class SessionOwner:
             started=started,
         )
         held = HeldSession(session, environment, attempt, Announcer(self._listeners, session))
-        session.consumers.append(held.announcer)
+        session.consumers += (held.announcer, self._memory)
         self.held[session] = held
         attempt.fail = lambda reason: self.fail(held, reason)
         self.tasks.start(session.read())
@@ -178,6 +180,7 @@ class SessionOwner:
 
     def release_all(self) -> None:
         """Kill all commands and let go of their sessions; calls that wait on them end."""
+        self._memory.close()
         for held in list(self.held.values()):
             self.kill(held)
             self.release(held)
