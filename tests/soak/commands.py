@@ -33,7 +33,7 @@ AT_ONCE = 16
 MARK = "HOLDFAST_SOAK"
 """The variable by which every process that a command started is found."""
 
-RETENTION = 2.0
+RETENTION = 1.0
 """
 Seconds that the server keeps a closed process: all is to be gone when it is looked at.
 

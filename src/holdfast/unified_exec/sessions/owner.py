@@ -176,6 +176,7 @@ class SessionOwner:
         session.stop_reading()
         self._archive.add(session.log, call_ids=session.call_ids, session_id=session.session_id)
         del self.held[session]
+        held.attempt.fail = _ignore  # it refers to the session, for whoever keeps the attempt
         end_attempt(self._hooks, held.attempt)
 
     def release_all(self) -> None:
@@ -196,6 +197,10 @@ class SessionOwner:
         exited = session.verdict is not None and not session.killed
         if not (exited and self._background == "keep"):
             self.tasks.start(_terminate(session))
+
+
+def _ignore(reason: str) -> None:
+    """Do nothing: the command of an attempt that failed has ended."""
 
 
 async def _terminate(session: CommandSession) -> None:
