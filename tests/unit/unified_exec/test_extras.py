@@ -60,6 +60,15 @@ async def test_a_pattern_in_output_between_two_calls_counts(tools: UnifiedExec) 
     tools.clean()
 
 
+async def test_a_program_that_reads_late_and_without_a_prompt_is_found(
+    tools: UnifiedExec,
+) -> None:
+    # It is looked at before that, and not quiet anew afterwards: it writes nothing.
+    result = await run(tools, "sleep 0.9; read x", tty=True, wait_for={"input": True})
+    assert result.ended_by == "input (line)"
+    tools.clean()
+
+
 async def test_a_program_that_waits_for_input_ends_the_wait_and_is_told(
     tools: UnifiedExec,
 ) -> None:

@@ -15,6 +15,7 @@ from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 from holdfast.unified_exec.output.selection import Selected, Selection, Selector
 from holdfast.unified_exec.sessions.session import CommandSession
+from holdfast.unified_exec.waiting.input_wanted import QUIET
 from holdfast.unified_exec.waiting.wait_for import WaitFor, Watch
 
 __all__ = ["CallOutput"]
@@ -30,6 +31,7 @@ class CallOutput:
         self._selector = selector
         self._watch: Watch | None = None
         self._selected: Selected | None = None
+        self._wants_input = False
 
     @classmethod
     async def open(
@@ -57,6 +59,7 @@ class CallOutput:
                 port=asked.port,
                 input=asked.input,
             )
+            found._wants_input = asked.input
             found._watch = await Watch.open(
                 wait_for,
                 wake.set,
@@ -73,11 +76,14 @@ class CallOutput:
         if waiting.omitted:
             self.gap(Gap(0, 0))
         self._feed(waiting.tail)
-        watching: asyncio.Task[None] | None = None
+        # Of this block: they are cancelled at its end.
+        watching: list[asyncio.Task[None]] = []
         if self._watch is not None:
-            # Of this block: it is cancelled at its end.
-            watching = asyncio.get_running_loop().create_task(self._watch.run())
+            loop = asyncio.get_running_loop()
+            watching.append(loop.create_task(self._watch.run()))
             session.look_for_input()
+            if self._wants_input:
+                watching.append(loop.create_task(_look_again(session)))
         session.consumers.append(self)
         try:
             yield
@@ -85,8 +91,8 @@ class CallOutput:
             session.consumers.remove(self)
             if self._watch is not None:
                 self._watch.close()
-            if watching is not None:
-                watching.cancel()
+            for task in watching:
+                task.cancel()
 
     @property
     def ended_by(self) -> str | None:
@@ -127,3 +133,17 @@ class CallOutput:
             self._selector.feed(data)
         if self._watch is not None:
             self._watch.feed(data)
+
+
+async def _look_again(session: CommandSession) -> None:
+    """
+    Look again and again whether a quiet command waits for input, ever more seldom.
+
+    A quiet command is looked at once. One that works without output at first, and reads its
+    terminal later without a prompt, would never be found. A call of 30 s makes six looks.
+    """
+    pause = 2 * QUIET
+    while True:
+        await asyncio.sleep(pause)
+        session.look_for_input()
+        pause *= 2
