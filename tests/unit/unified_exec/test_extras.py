@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -170,3 +171,31 @@ async def test_input_is_not_known_on_a_server_that_cannot_look() -> None:
         result = await call
         assert isinstance(result, ExecResult)
         assert result.waiting_for is None
+
+
+async def test_the_object_of_a_part_counts_the_whole_output(tools: UnifiedExec) -> None:
+    done = await run(tools, "seq 1 1000", head=1)
+    assert done.object()["original_token_count"] == done.original_token_count > 900
+
+
+async def test_a_page_has_an_object_as_its_schema_says(tools: UnifiedExec) -> None:
+    done = await run(tools, "seq 1 20")
+    read = await tools.call("read_output", {"call_id": done.call_id, "lines": [3, 4]})
+    assert isinstance(read, ReadResult)
+    assert read.object() == {
+        "first_line": 3,
+        "last_line": 4,
+        "total_lines": 20,
+        "output": read.text(),
+    }
+    described: Any = tools.schemas("mcp")[2]["outputSchema"]
+    assert read.object().keys() <= described["properties"].keys()
+    assert set(described["required"]) <= read.object().keys()
+
+
+async def test_arguments_that_are_no_object_are_told_by_their_type(tools: UnifiedExec) -> None:
+    for given, said in ((None, "invalid type: null"), (5, "invalid type: integer `5`")):
+        refused = await tools.call("exec_command", given)  # type: ignore[arg-type]
+        assert isinstance(refused, ToolError)
+        assert refused.message.startswith("failed to parse function arguments: ")
+        assert said in refused.message, refused.message
