@@ -10,7 +10,12 @@ from holdfast.environments.local import LocalEnvironment
 from holdfast.events import WaitingFor
 from holdfast.testing import FakeBackend, FakeEnvironment
 from holdfast.unified_exec import ExecResult, Options, ReadResult, ToolError, UnifiedExec
-from holdfast.unified_exec.sessions.events import InputWanted
+from holdfast.unified_exec.sessions.events import (
+    CommandBegan,
+    CommandEnded,
+    InputWanted,
+    OutputDelta,
+)
 
 LONG = 30_000
 
@@ -199,3 +204,18 @@ async def test_arguments_that_are_no_object_are_told_by_their_type(tools: Unifie
         assert isinstance(refused, ToolError)
         assert refused.message.startswith("failed to parse function arguments: ")
         assert said in refused.message, refused.message
+
+
+async def test_the_begin_and_the_live_output_are_everything(tools: UnifiedExec) -> None:
+    events = tools.listen()
+    await run(tools, "echo early; sleep 0.5; echo later")
+    shown = b""
+    async for event in events:
+        match event:
+            case CommandBegan():
+                shown += bytes(event.early)
+            case OutputDelta():
+                shown += event.data
+            case CommandEnded():
+                break
+    assert shown == bytes(event.output) == b"early\nlater\n"
