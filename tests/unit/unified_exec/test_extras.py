@@ -217,5 +217,6 @@ async def test_the_begin_and_the_live_output_are_everything(tools: UnifiedExec) 
             case OutputDelta():
                 shown += event.data
             case CommandEnded():
-                break
-    assert shown == bytes(event.output) == b"early\nlater\n"
+                assert shown == bytes(event.output) == b"early\nlater\n"
+                return
+    pytest.fail("no end was told")
