@@ -56,7 +56,7 @@ class ToolPlace(Protocol):
 
 
 async def _true(place: ToolPlace) -> None:
-    text = await place.exec_command(cmd="true", login=False)
+    text = await place.exec_command(cmd="true", login=False, shell="bash")
     if "Process exited with code 0" not in text:
         raise RuntimeError(f"true ended with {text!r}")
 
@@ -107,7 +107,7 @@ def _beside(name: str, seconds: Sequence[float]) -> dict[str, float]:
 
 async def _sessions(place: ToolPlace, count: int, script: str) -> None:
     async def begin() -> None:
-        text = await place.exec_command(cmd=script, login=False, yield_time_ms=250)
+        text = await place.exec_command(cmd=script, login=False, shell="bash", yield_time_ms=250)
         if "Process running with session ID" not in text:
             raise RuntimeError(f"a session ended with {text[:200]!r}")
 
@@ -146,7 +146,10 @@ def _flood(kind: str) -> Callable[[ToolPlace, int], Awaitable[dict[str, float]]]
         idle = await ticker.gaps()
         begun = time.perf_counter()
         text = await place.exec_command(
-            cmd=f"{_FLOODS[kind]} | head -c {size}", login=False, yield_time_ms=30_000
+            cmd=f"{_FLOODS[kind]} | head -c {size}",
+            login=False,
+            shell="bash",
+            yield_time_ms=30_000,
         )
         seconds = time.perf_counter() - begun
         gaps = await ticker.gaps()

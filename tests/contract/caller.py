@@ -72,4 +72,4 @@ class Caller:
 
     def nothing_is_open(self) -> bool:
         """Return True if no session, and no number of one, is left."""
-        return not self.tools.sessions() and not self.tools._store.reserved
+        return not self.tools.sessions() and not self.tools._owner.store.reserved

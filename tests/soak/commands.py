@@ -33,7 +33,7 @@ AT_ONCE = 16
 MARK = "HOLDFAST_SOAK"
 """The variable by which every process that a command started is found."""
 
-RETENTION = 3.0
+RETENTION = 1.0
 """
 Seconds that the server keeps a closed process: all is to be gone when it is looked at.
 
@@ -52,8 +52,13 @@ class Load(NamedTuple):
     background: int
 
 
-WARM_UP = Load(commands=200, sessions=20, background=10)
-"""What is made once, such as caches and pools of memory, is made by these."""
+WARM_UP = Load(commands=1000, sessions=50, background=20)
+"""
+What is made once, such as caches, is made by these.
+
+The server also keeps the memory of as many closed processes as it had at once, so these take
+longer than it keeps one.
+"""
 
 
 class Held(NamedTuple):
@@ -74,9 +79,9 @@ class Held(NamedTuple):
         return cls(
             descriptors=len(os.listdir("/proc/self/fd")),
             tasks=len(asyncio.all_tasks()),
-            reserved_ids=len(tools._store.reserved),
-            sessions=len(tools._store),
-            entries=len(tools._entries),
+            reserved_ids=len(tools._owner.store.reserved),
+            sessions=len(tools._owner.store),
+            entries=len(tools._owner.held),
             listeners=len(tools._listeners._listeners),
             processes=len(marked(mark)),
             memory=resident(),
@@ -194,7 +199,7 @@ async def _spread(count: int, work: Callable[[int], Awaitable[None]]) -> None:
 async def settled(tools: UnifiedExec, mark: str) -> Held:
     """Return what is held once no process is left, or after a while."""
     deadline = time.monotonic() + SETTLE
-    while marked(mark) or tools._tasks._tasks:
+    while marked(mark) or tools._owner.tasks._tasks:
         if time.monotonic() > deadline:
             break
         await asyncio.sleep(0.05)  # nobody tells of a process that was left behind

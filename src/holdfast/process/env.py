@@ -82,8 +82,7 @@ def _inherit(policy: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
     if not policy.ignore_default_excludes:
         excludes += _DEFAULT_EXCLUDES
     if excludes:
-        excluded = _matcher(tuple(excludes))
-        variables = {n: v for n, v in variables.items() if not excluded(n)}
+        variables = _without(variables, tuple(excludes))
     variables.update(policy.set)
     if policy.include_only:
         included = _matcher(tuple(policy.include_only))
@@ -98,13 +97,30 @@ def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
     parts = [_translate(pattern) for pattern in patterns if pattern]
     if not parts:
         return lambda name: None
-    fullmatch = re.compile("|".join(parts), re.IGNORECASE | re.DOTALL).fullmatch
-    if any("*" in pattern or "?" in pattern or not pattern.isascii() for pattern in patterns):
-        return fullmatch
-    # Plain names, as unified exec has them at every start. Some letters beyond ASCII count
-    # as another case of an ASCII letter, which only the expression knows.
-    names = frozenset(pattern.upper() for pattern in patterns)
-    return lambda name: name.upper() in names if name.isascii() else fullmatch(name)
+    return re.compile("|".join(parts), re.IGNORECASE | re.DOTALL).fullmatch
+
+
+@lru_cache(maxsize=64)
+def _plain_names(patterns: tuple[str, ...]) -> frozenset[str] | None:
+    """Return the patterns in upper case if they are plain ASCII names, else None."""
+    if any("*" in one or "?" in one or not one.isascii() for one in patterns):
+        return None
+    return frozenset(one.upper() for one in patterns)
+
+
+def _without(variables: dict[str, str], patterns: tuple[str, ...]) -> dict[str, str]:
+    """Return the variables whose names match none of the patterns."""
+    names = _plain_names(patterns)
+    # Most starts exclude a few names that are not set, which this finds without a loop. Some
+    # letters beyond ASCII are another case of an ASCII letter: the expression knows them.
+    if (
+        names is not None
+        and names.isdisjoint(map(str.upper, variables))
+        and all(map(str.isascii, variables))
+    ):
+        return variables
+    excluded = _matcher(patterns)
+    return {n: v for n, v in variables.items() if not excluded(n)}
 
 
 def _translate(pattern: str) -> str:

@@ -408,6 +408,8 @@ class LocalProcess:
         if self._child.lingers(self._close_if_done):
             return
         self._child.reap()
+        # They refer to this object: without them it need not wait for the garbage collector.
+        self._pumps = []
         self.log.close()
         self._closed(self)
 

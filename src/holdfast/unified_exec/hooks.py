@@ -4,6 +4,7 @@ Hooks around the commands of a model: before a start, after a denial, around its
 Approvals and network policies plug in here. The defaults allow everything and ask nobody.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,7 +13,9 @@ from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 
-__all__ = ["Attempt", "DeniedAttempt", "Hooks", "StartRequest"]
+__all__ = ["Attempt", "DeniedAttempt", "Hooks", "StartRequest", "end_attempt"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,4 +94,12 @@ class Hooks:
         return Attempt(request=request)
 
     def attempt_ended(self, attempt: Attempt) -> None:
-        """Let go of what `attempt_begins` made; must not wait."""
+        """Let go of what `attempt_begins` made; must not wait, and what it raises is logged."""
+
+
+def end_attempt(hooks: Hooks, attempt: Attempt) -> None:
+    """Tell hooks of the end of an attempt; their failure must not stop the end of a session."""
+    try:
+        hooks.attempt_ended(attempt)
+    except Exception:
+        logger.exception("a hook failed at the end of call %s", attempt.request.call_id)

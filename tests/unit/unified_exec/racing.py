@@ -176,7 +176,7 @@ class Race:
         await asyncio.gather(*self._calls, return_exceptions=True)
         await self._check_readers()
         assert not tools.sessions(), "a session is left open"
-        assert not tools._store.reserved, "an id is left reserved"
+        assert not tools._owner.store.reserved, "an id is left reserved"
         await self.close()
 
     async def close(self) -> None:
@@ -187,9 +187,9 @@ class Race:
         took = asyncio.get_running_loop().time() - before
         assert took < CLOSE_LIMIT, "the tools waited for something that did not come"
         await asyncio.gather(*self._calls, return_exceptions=True)
-        assert not tools._store.reserved, "an id is left reserved"
-        assert len(tools._store) == 0, "a session is left in the store"
-        assert not tools._entries, "an entry is left"
+        assert not tools._owner.store.reserved, "an id is left reserved"
+        assert len(tools._owner.store) == 0, "a session is left in the store"
+        assert not tools._owner.held, "an entry is left"
         assert not tools._clock._limits, "a time limit is left"
         assert not tools._listeners.any, "a listener is left"
         assert not self.backend.line.changes._waiting, "somebody still waits for a process"
@@ -205,7 +205,7 @@ class Race:
     async def _check_readers(self) -> None:
         readers: list[object] = []
         for _ in range(10):  # those that were told to stop come to their turn
-            tasks = self.tools._tasks._tasks
+            tasks = self.tools._owner.tasks._tasks
             readers = [task for task in tasks if "Session.read" in repr(task)]
             if not readers:
                 return

@@ -118,7 +118,7 @@ async def test_a_condition_that_makes_no_sense_is_refused_before_the_start(
     assert isinstance(result, ToolError)
     assert text in result.text()
     assert tools.sessions() == []
-    assert tools._store.reserved == frozenset()
+    assert tools._owner.store.reserved == frozenset()
 
 
 async def test_a_part_of_the_output_with_true_counts_and_the_exit_code(

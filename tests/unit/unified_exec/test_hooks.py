@@ -77,8 +77,8 @@ async def tools(environment: FakeEnvironment, hooks: Recorder) -> AsyncIterator[
     async with UnifiedExec(environment, options=Options(counted_ids=True), hooks=hooks) as tools:
         yield tools
     assert hooks.ended == hooks.begun
-    assert tools._store.reserved == frozenset()
-    assert tools._entries == {}
+    assert tools._owner.store.reserved == frozenset()
+    assert tools._owner.held == {}
 
 
 def exec_command(tools: UnifiedExec, **arguments: object) -> asyncio.Task[object]:
@@ -224,3 +224,22 @@ async def test_a_policy_can_fail_a_command_between_two_calls(
     assert polled.text() == "write_stdin failed: Unified exec process failed: denied"
     gone = await tools.call("write_stdin", {"session_id": first.session_id})
     assert gone.text() == "write_stdin failed: Unknown process id 1000"
+
+
+async def test_a_hook_that_fails_at_the_end_does_not_keep_the_session(
+    environment: FakeEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Hooks):
+        def attempt_ended(self, attempt: Attempt) -> None:
+            raise RuntimeError("not mine")
+
+    async with UnifiedExec(environment, hooks=Failing()) as tools:
+        call = exec_command(tools)
+        process = await environment.backend.process()
+        process.end()
+        assert isinstance(await call, ExecResult)
+        environment.backend.refuse_next_start(SpawnFailed("no"))
+        assert isinstance(await exec_command(tools), ToolError)
+        assert tools._owner.held == {}
+        assert tools._owner.store.reserved == frozenset()
+    assert caplog.text.count("a hook failed at the end of call c1") == 2

@@ -63,7 +63,7 @@ class Cut:
         if process.running and self.back:
             process.end(7)
         outcome = None
-        for session in list(self.race.tools._store):
+        for session in list(self.race.tools._owner.store):
             poll = self.race.write_stdin(session.session_id, yield_time_ms=5_000)
             outcome = await self.race.outcome(poll)
         return outcome
@@ -100,7 +100,9 @@ async def test_in_the_start(server: Server) -> None:
             race.later(race.within(1.0), call.cancel)
         outcome = await race.outcome(call)
         await cut.over.wait()
-        for session in list(race.tools._store):  # also of a call that was cancelled in its wait
+        for session in list(
+            race.tools._owner.store
+        ):  # also of a call that was cancelled in its wait
             outcome = await race.rest(session.session_id)
         if isinstance(outcome, ExecResult):
             assert cut.back
@@ -232,7 +234,7 @@ async def test_in_a_kill(server: Server) -> None:
         assert loop.time() == start
         if isinstance(outcome, ExecResult):
             assert outcome.exit_code == -1
-        assert not race.tools._store.reserved
+        assert not race.tools._owner.store.reserved
         await cut.over.wait()
         assert process in race.alive_on_purpose or not process.running
 

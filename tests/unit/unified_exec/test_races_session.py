@@ -51,7 +51,7 @@ async def test_calls_in_the_lock_queue_are_cancelled() -> None:
         for call in race.chance.sample(calls, 2):
             race.later(race.within(1.0), call.cancel)
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        if race.tools._store.get(session_id) is not None:
+        if race.tools._owner.store.get(session_id) is not None:
             outcomes.append(await race.rest(session_id))
         results = [outcome for outcome in outcomes if isinstance(outcome, ExecResult)]
         assert b"".join(result.raw_output for result in results) == b"".join(
@@ -89,7 +89,7 @@ async def test_a_call_that_is_cancelled_in_the_report_of_the_end() -> None:
         # The report begins 50 ms after the exit, and takes half a second.
         race.later(exits + 0.05 + race.within(0.49) + 1e-6, call.cancel)
         assert isinstance(await race.outcome(call), asyncio.CancelledError)
-        sessions = list(race.tools._store)
+        sessions = list(race.tools._owner.store)
         assert len(sessions) == (0 if early else 1)
         for session in sessions:
             assert (await race.rest(session.session_id)).exit_code == 7
@@ -109,7 +109,7 @@ async def test_a_kill_while_the_first_call_waits(way: str) -> None:
         killed = asyncio.Event()
 
         def kill() -> None:
-            for session in list(race.tools._store):
+            for session in list(race.tools._owner.store):
                 if way == "terminate":
                     assert race.tools.terminate(session.session_id)
                 else:
@@ -125,8 +125,8 @@ async def test_a_kill_while_the_first_call_waits(way: str) -> None:
         if isinstance(outcome, ExecResult) and outcome.session_id is None:
             assert outcome.exit_code in (-1, 7)
         # Killed too early to have a number: the session goes on until its exit.
-        if race.tools._store.get(next(iter(race.tools._store.reserved), 0)) is not None:
-            (session,) = race.tools._store
+        if race.tools._owner.store.get(next(iter(race.tools._owner.store.reserved), 0)) is not None:
+            (session,) = race.tools._owner.store
             assert (await race.rest(session.session_id)).exit_code == 7
 
     await repeat(scenario)
@@ -237,10 +237,10 @@ async def test_a_prune_of_locked_exited_and_ending_sessions() -> None:
         assert len(set(pruned)) == len(pruned)
         # The last one that was used, and those that a call waits on, are not touched.
         for session_id in pruned:
-            assert race.tools._store.get(session_id) is None
+            assert race.tools._owner.store.get(session_id) is None
         for result in [*started, *await asyncio.gather(*calls)]:
             assert result.exit_code in (None, 7)
-        assert len(race.tools._store) <= 6
+        assert len(race.tools._owner.store) <= 6
         race.tools.clean()
 
     await repeat(scenario)
@@ -257,7 +257,7 @@ async def test_many_starts_into_a_full_store() -> None:
         await asyncio.gather(*calls)
         # All of them were waited on at once, and none could go.
         last = await race.exec_command()
-        assert len(race.tools._store) <= 4
+        assert len(race.tools._owner.store) <= 4
         assert last.session_id is not None
         race.tools.clean()
 
@@ -307,7 +307,7 @@ async def test_pauses_of_several_callers() -> None:
             race.later(race.within(0.5), calls[0].cancel)
         await asyncio.gather(*asking, *calls, return_exceptions=True)
         process.end(7)
-        for session in list(race.tools._store):
+        for session in list(race.tools._owner.store):
             await race.rest(session.session_id)
 
     await repeat(scenario)
@@ -380,7 +380,7 @@ async def test_an_interrupt_of_a_command_on_pipes() -> None:
         if race.chance.random() < 0.3:
             race.later(race.within(SHORTEST), call.cancel)
         outcome = await race.outcome(call)
-        if race.tools._store.get(session_id) is not None:
+        if race.tools._owner.store.get(session_id) is not None:
             if process.running:
                 process.end(130)
             outcome = await race.rest(session_id)

@@ -155,7 +155,7 @@ async def test_a_call_that_is_cancelled_at_any_moment() -> None:
         exits = race.within(DEADLINE + 0.1)
         race.exits(exits, process)
         await race.outcome(call)
-        session = next(iter(race.tools._store), None)
+        session = next(iter(race.tools._owner.store), None)
         if session is not None:
             assert (await race.rest(session.session_id)).exit_code == 7
 
@@ -289,7 +289,7 @@ async def test_many_starts_at_once_take_ids_of_their_own() -> None:
         for call in calls[::2]:
             race.later(race.near(GRACE), call.cancel)
         await asyncio.gather(*calls, return_exceptions=True)
-        for session in list(race.tools._store):
+        for session in list(race.tools._owner.store):
             assert (await race.rest(session.session_id)).exit_code == 7
 
     await repeat(scenario)

@@ -3,6 +3,7 @@
 from holdfast.collect.head_tail import Captured
 from holdfast.events import Gap, WaitingFor
 from holdfast.unified_exec.hooks import StartRequest
+from holdfast.unified_exec.planner import native_path
 from holdfast.unified_exec.sessions.deltas import DeltaCutter
 from holdfast.unified_exec.sessions.events import (
     CommandBegan,
@@ -14,7 +15,6 @@ from holdfast.unified_exec.sessions.events import (
     OutputMissing,
 )
 from holdfast.unified_exec.sessions.session import UNKNOWN_EXIT, CommandSession
-from holdfast.unified_exec.start import native_path
 
 __all__ = ["Announcer", "announce_failed_start"]
 

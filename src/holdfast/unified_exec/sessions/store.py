@@ -7,6 +7,7 @@ Pure: no event loop and no clock. All methods are atomic between two awaits.
 import random
 from collections.abc import Iterator
 
+from holdfast.unified_exec.errors import CallRefused
 from holdfast.unified_exec.sessions.session import CommandSession
 
 __all__ = ["CAPACITY", "CROWDED", "IdsExhausted", "SessionStore"]
@@ -23,7 +24,7 @@ PROTECTED = 8
 FIRST_ID, LAST_ID = 1_000, 99_999
 
 
-class IdsExhausted(RuntimeError):
+class IdsExhausted(CallRefused):
     """All numbers are taken: 99,000 commands are being started at once."""
 
 

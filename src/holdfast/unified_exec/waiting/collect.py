@@ -9,7 +9,6 @@ __all__ = [
     "DEFAULT_EXEC_YIELD_MS",
     "DEFAULT_WRITE_YIELD_MS",
     "GRACE",
-    "INPUT_PAUSE",
     "LONGEST_POLL",
     "exec_wait",
     "wait_for_end",
@@ -21,9 +20,6 @@ DEFAULT_WRITE_YIELD_MS = 250
 
 GRACE = 0.15
 """Seconds after a start in which an exit is reported at once, before any clock runs."""
-
-INPUT_PAUSE = 0.1
-"""Seconds that a program gets to react to input before the clock runs."""
 
 LONGEST_POLL = 300.0
 """Seconds an empty `write_stdin` may wait, unless told otherwise."""

@@ -1,0 +1,75 @@
+"""Gives input to a command, as far as it has an input."""
+
+import asyncio
+from contextlib import suppress
+
+from holdfast.errors import ConnectionLost, HoldfastError
+from holdfast.protocol.process import WriteStatus
+from holdfast.tasks import OwnedTasks
+from holdfast.unified_exec.errors import SessionStdinClosed, WriteToStdin
+from holdfast.unified_exec.sessions.session import CommandSession
+
+__all__ = ["INPUT_PAUSE", "INTERRUPT", "SLOW_LINE", "send_input"]
+
+INTERRUPT = "\x03"
+"""The one input that also a command on pipes takes: it becomes a SIGINT."""
+
+INPUT_PAUSE = 0.1
+"""Seconds that a program gets to react to input before the clock of the call runs."""
+
+SLOW_LINE = 5.0
+"""Seconds that a server has to take input, however short the call: the line may be slow."""
+
+
+async def send_input(session: CommandSession, chars: str, limit: float, tasks: OwnedTasks) -> None:
+    """
+    Write to the terminal of a command, or interrupt a command on pipes.
+
+    A command that has exited gets nothing and is no error: its end is reported.
+
+    Args:
+        session: The command.
+        chars: Not empty.
+        limit: Seconds in which the input has to be taken.
+        tasks: Where a signal goes on if the line is down.
+
+    Raises:
+        SessionStdinClosed: It is on pipes.
+        WriteToStdin: It does not take the input.
+    """
+    if session.tty:
+        if session.running:
+            await _write(session, chars.encode(), limit)
+    elif chars == INTERRUPT:
+        if session.running:
+            # A line that is down holds a signal; the call has its deadline all the same.
+            await asyncio.wait([tasks.start(_interrupt(session))], timeout=INPUT_PAUSE)
+    elif session.running or not session.process.remote:
+        raise SessionStdinClosed
+
+
+async def _write(session: CommandSession, data: bytes, limit: float) -> None:
+    if session.process.remote:
+        limit = max(limit, SLOW_LINE)
+    try:
+        async with asyncio.timeout(limit):
+            status = await session.process.write(data)
+    except TimeoutError:
+        raise WriteToStdin from None  # it does not read, and its queue is full
+    except ConnectionLost as error:
+        session.mark_failed(str(error))
+        return  # reported as a failure
+    except HoldfastError as error:
+        if session.exit_code is None and session.process.verdict is None:
+            raise WriteToStdin from error
+        return  # it has exited meanwhile, though its reader may not have come to that
+    if status is WriteStatus.STARTING:
+        raise WriteToStdin
+    session.look_for_input()
+    if status is WriteStatus.ACCEPTED:
+        await asyncio.sleep(INPUT_PAUSE)
+
+
+async def _interrupt(session: CommandSession) -> None:
+    with suppress(HoldfastError):  # it is lost, or gone
+        await session.process.signal("interrupt")

@@ -1,0 +1,211 @@
+"""
+Owns the sessions of one set of tools: their numbers, their tasks, and their ends.
+
+Every session that was opened is released exactly once, whatever ends it: its number is free
+then, its process is told to end, its output can be read later, and its hooks are told.
+"""
+
+import asyncio
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+
+from holdfast.backends import ExecProcess
+from holdfast.environments.environment import Environment
+from holdfast.errors import HoldfastError
+from holdfast.tasks import OwnedTasks
+from holdfast.unified_exec.hooks import Attempt, Hooks, end_attempt
+from holdfast.unified_exec.options import Background
+from holdfast.unified_exec.output.kept_output import Archive, KeptOutput
+from holdfast.unified_exec.planner import native_path
+from holdfast.unified_exec.sessions.announce import Announcer
+from holdfast.unified_exec.sessions.events import Listeners
+from holdfast.unified_exec.sessions.freed_memory import FreedMemory
+from holdfast.unified_exec.sessions.session import CommandSession
+from holdfast.unified_exec.sessions.store import SessionStore
+
+__all__ = ["END_LIMIT", "HeldSession", "SessionOwner"]
+
+END_LIMIT = 5.0
+"""Seconds that a server has to kill what still runs, before nobody waits for it any more."""
+
+
+@dataclass(slots=True, eq=False)
+class HeldSession:
+    """A session, and what is owed for it."""
+
+    session: CommandSession
+    environment: Environment
+    attempt: Attempt
+    announcer: Announcer
+    ended: bool = False
+    """True once its process was told to end, and what it left behind was, unless kept."""
+    forgotten: bool = False
+    """True if it was killed while a call waits on it: it goes with that call."""
+    cleaned: bool = False
+    """True if that call is to find that there is no such session any more."""
+    denied_early: bool = False
+    """True if its sandbox denied it something in the grace: nothing is told of it."""
+    released: bool = False
+
+
+class SessionOwner:
+    """The sessions of one set of tools, from their start to their release."""
+
+    def __init__(
+        self, *, hooks: Hooks, listeners: Listeners, background: Background, counted_ids: bool
+    ) -> None:
+        """
+        Args:
+            hooks: Told of the end of every attempt.
+            listeners: Told of what happens to the commands.
+            background: What becomes of processes that a command left in its group.
+            counted_ids: Number the sessions 1000, 1001, … instead of at random.
+        """
+        self.store = SessionStore(counted=counted_ids)
+        """The sessions that a model can name."""
+        self.held: dict[CommandSession, HeldSession] = {}
+        """All that are not released, also those that have no number for the model yet."""
+        self.tasks = OwnedTasks()
+        """Readers, and what is told to servers in the background."""
+        self._memory = FreedMemory()
+        self._archive = Archive()
+        self._hooks = hooks
+        self._listeners = listeners
+        self._background = background
+
+    def open(
+        self, process: ExecProcess, environment: Environment, attempt: Attempt, started: float
+    ) -> HeldSession:
+        """Take a process that was just started, and read its output from now on."""
+        request = attempt.request
+        session = CommandSession(
+            process,
+            session_id=request.session_id,
+            call_id=request.call_id,
+            script=request.script,
+            argv=request.argv,
+            cwd=native_path(request.cwd),
+            tty=request.tty,
+            environment_id=request.environment_id,
+            started=started,
+        )
+        held = HeldSession(session, environment, attempt, Announcer(self._listeners, session))
+        session.consumers += (held.announcer, self._memory)
+        self.held[session] = held
+        attempt.fail = lambda reason: self.fail(held, reason)
+        self.tasks.start(session.read())
+        return held
+
+    def admit(self, held: HeldSession) -> tuple[int, ...]:
+        """
+        Tell that a command began, and let the model name it if it runs on.
+
+        Returns:
+            The numbers of sessions that were ended to make room.
+        """
+        session = held.session
+        pruned = []
+        if session.running:
+            while (surplus := self.store.surplus()) is not None:
+                pruned.append(surplus.session_id)
+                old = self.held[surplus]
+                old.announcer.pruned = True
+                self.kill(old)
+            self.store.add(session)
+        if not held.denied_early:
+            held.announcer.begin()
+        return tuple(pruned)
+
+    def find_output(self, key: str | int) -> KeptOutput | None:
+        """Return what a command wrote, by the id of a call or the number of its session."""
+        for session in self.held:
+            if key == session.session_id or key in session.call_ids:
+                return session.log
+        return self._archive.find(key)
+
+    # -- ends
+
+    def kill(self, held: HeldSession) -> None:
+        """Mark a session as ended and kill its process; a call that waits on it reports that."""
+        session = held.session
+        if session.lock.locked():
+            held.forgotten = True
+            if session.running:
+                self._end_process(held)
+        else:
+            self.release(held)
+            held.announcer.end()
+
+    def fail(self, held: HeldSession, reason: str) -> None:
+        """Kill a command for a reason that the call in progress, or the next one, reads."""
+        session = held.session
+        if session.running:
+            session.mark_failed(reason)
+            self._end_process(held)
+        if not session.lock.locked():
+            held.announcer.end()
+
+    async def end_what_was_left(self, held: HeldSession) -> bool:
+        """Kill what an exited command left in its group; return True if there was something."""
+        left = False
+        process = held.session.process
+        if self._background != "keep":
+            # Nothing waits on this machine, and most commands run here.
+            limit = asyncio.timeout(END_LIMIT) if process.remote else nullcontext()
+            with suppress(HoldfastError, TimeoutError):  # nobody knows
+                async with limit:
+                    left = await process.terminate(left=True)
+        held.ended = True
+        return left
+
+    def release(self, held: HeldSession, *, keep_id: bool = False) -> None:
+        """
+        Let go of a session: its number, its reader and what the hooks made for it.
+
+        Args:
+            held: Harmless if it was released before.
+            keep_id: Leave its number reserved, for another attempt of the same call.
+        """
+        if held.released:
+            return
+        held.released = True
+        session = held.session
+        if not keep_id:
+            self.store.free(session.session_id)
+        self._end_process(held)
+        session.stop_reading()
+        self._archive.add(session.log, call_ids=session.call_ids, session_id=session.session_id)
+        del self.held[session]
+        held.attempt.fail = _ignore  # it refers to the session, for whoever keeps the attempt
+        end_attempt(self._hooks, held.attempt)
+
+    def release_all(self) -> None:
+        """Kill all commands and let go of their sessions; calls that wait on them end."""
+        self._memory.close()
+        for held in list(self.held.values()):
+            self.kill(held)
+            self.release(held)
+            held.announcer.end()
+
+    def _end_process(self, held: HeldSession) -> None:
+        """Kill a process in the background, or what an exited one left; does so once."""
+        if held.ended:
+            return
+        held.ended = True
+        session = held.session
+        session.mark_killed()
+        exited = session.verdict is not None and not session.killed
+        if not (exited and self._background == "keep"):
+            self.tasks.start(_terminate(session))
+
+
+def _ignore(reason: str) -> None:
+    """Do nothing: the command of an attempt that failed has ended."""
+
+
+async def _terminate(session: CommandSession) -> None:
+    with suppress(HoldfastError):  # it is lost, or gone
+        await session.process.terminate(tree=True, left=True)
+        # Who closes the tools waits for the exit. Its output may never end: on a Codex
+        # server a child that nobody can kill may hold it.
+        await session.process.exited()

@@ -1,0 +1,141 @@
+"""
+Starts commands: asks the hooks, starts the process, and waits out the grace.
+
+Closing the tools ends every start that is under way, whatever it waits for.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.environments.environment import Environment
+from holdfast.errors import HoldfastError
+from holdfast.unified_exec.errors import CallRefused, CreateProcess, rejected_text
+from holdfast.unified_exec.hooks import DeniedAttempt, Hooks, StartRequest, end_attempt
+from holdfast.unified_exec.planner import Planner, spawn_failure
+from holdfast.unified_exec.sessions.announce import announce_failed_start
+from holdfast.unified_exec.sessions.events import Listeners
+from holdfast.unified_exec.sessions.owner import HeldSession, SessionOwner
+from holdfast.unified_exec.text.answer import denial_message
+from holdfast.unified_exec.waiting.clock import PausableClock
+from holdfast.unified_exec.waiting.collect import GRACE, exec_wait
+
+__all__ = ["CLOSED", "Starter"]
+
+CLOSED = "the tools are closed"
+"""The text of a call that comes too late, or whose command was not started yet."""
+
+
+class Starter:
+    """Starts the commands of one set of tools."""
+
+    def __init__(
+        self,
+        *,
+        planner: Planner,
+        hooks: Hooks,
+        owner: SessionOwner,
+        listeners: Listeners,
+        clock: PausableClock,
+    ) -> None:
+        self._planner = planner
+        self._hooks = hooks
+        self._owner = owner
+        self._listeners = listeners
+        self._clock = clock
+        # Time limits of starts that are under way. Closing the tools lets them expire.
+        self._under_way: set[asyncio.Timeout] = set()
+        self._none_under_way = asyncio.Event()
+        self._none_under_way.set()
+        self.closed = False
+        """True once nothing is started any more."""
+
+    def close(self) -> None:
+        """Refuse starts from now on, and end those that are under way."""
+        self.closed = True
+        now = asyncio.get_running_loop().time()
+        for limit in self._under_way:
+            if not limit.expired():
+                limit.reschedule(now)
+
+    async def wait_closed(self) -> None:
+        """Wait until no start is under way."""
+        await self._none_under_way.wait()
+
+    @asynccontextmanager
+    async def ended_by_close(self) -> AsyncIterator[None]:
+        """
+        End the block when the tools are closed, whatever it waits for.
+
+        Raises:
+            CallRefused: They were closed in the block.
+        """
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._under_way.add(limit)
+                self._none_under_way.clear()
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise CallRefused(CLOSED) from None
+        finally:
+            self._under_way.discard(limit)
+            if not self._under_way:
+                self._none_under_way.set()
+
+    async def start(self, environment: Environment, request: StartRequest) -> HeldSession:
+        """
+        Start a command and wait out the grace, a second time if a hook wants that.
+
+        Raises:
+            UnifiedExecError: It cannot be started.
+            CallRefused: The tools were closed meanwhile.
+        """
+        while True:
+            held = await self._start_once(environment, request)
+            session = held.session
+            try:
+                await self._clock.wait(session.exited, GRACE)
+                verdict = session.verdict
+                if verdict is None or verdict.denial is None:
+                    break
+                # Not for ever: the line may be lost.
+                await self._clock.wait(session.settled, exec_wait(request.arguments.yield_time_ms))
+                denied = DeniedAttempt(
+                    request=request,
+                    verdict=verdict,
+                    message=denial_message(session.peek_output(), verdict.exit_code),
+                )
+                again = await self._hooks.after_denial(denied)
+            except BaseException:
+                self._owner.kill(held)
+                self._owner.release(held)
+                raise
+            if again is None:
+                held.denied_early = True
+                break
+            self._owner.release(held, keep_id=True)
+            request = again
+        if self.closed:
+            self._owner.release(held)
+            raise CallRefused(CLOSED)
+        return held
+
+    async def _start_once(self, environment: Environment, request: StartRequest) -> HeldSession:
+        attempt = await self._hooks.attempt_begins(request)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            params = await self._planner.params(environment, attempt)
+            process = await environment.backend.start(params)
+        except HoldfastError as error:
+            end_attempt(self._hooks, attempt)
+            failure = spawn_failure(error)
+            announce_failed_start(self._listeners, request, failure, loop.time() - started)
+            raise CreateProcess(rejected_text(failure)) from error
+        except BaseException:
+            end_attempt(self._hooks, attempt)
+            raise
+        return self._owner.open(process, environment, attempt, started)
