@@ -231,7 +231,6 @@ async def test_the_begin_and_the_live_output_are_everything(tools: UnifiedExec) 
     pytest.fail("no end was told")
 
 
-@pytest.mark.xfail(strict=True, reason="no note names the call whose output is cut")
 async def test_a_note_tells_how_to_read_what_is_cut(tools: UnifiedExec) -> None:
     done = await run(tools, "seq 1 50000")
     assert done.notes == (f'read_output with call_id "{done.call_id}" shows what is cut.',)
@@ -239,7 +238,6 @@ async def test_a_note_tells_how_to_read_what_is_cut(tools: UnifiedExec) -> None:
     assert (await run(tools, "seq 1 50000", tail=1)).notes == ()
 
 
-@pytest.mark.xfail(strict=True, reason="the note of KEY speaks of a key only")
 async def test_a_note_for_keys_leaves_room_for_a_line(tools: UnifiedExec) -> None:
     asked = await run(tools, "bash --norc -i", tty=True, wait_for={"input": True})
     assert asked.waiting_for is WaitingFor.KEY
