@@ -15,27 +15,16 @@ from holdfast.connection import Connection
 from holdfast.errors import MalformedMessage
 from holdfast.protocol import codes
 from holdfast.protocol.envelope import Request
+from holdfast.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.rpc.router import Route, Router, error_of
 from holdfast.telemetry import RequestRecord, Telemetry
 
-__all__ = ["CONTROL", "MAX_QUEUED", "Dispatcher"]
+__all__ = ["MAX_QUEUED", "Dispatcher"]
 
 C = TypeVar("C")
 
 MAX_QUEUED = 128
 """Messages that wait for their turn; then no more is read from the connection."""
-
-CONTROL = frozenset(
-    {
-        "environment/info",
-        "environment/status",
-        "process/hold",
-        "process/signal",
-        "process/terminate",
-        "fs/close",
-    }
-)
-"""Methods that never wait for a place among the others: they end what holds the places."""
 
 
 class _Wait(NamedTuple):
@@ -58,6 +47,7 @@ class Dispatcher(Generic[C]):
         tasks: asyncio.TaskGroup,
         admit: Callable[[Route[C]], None],
         telemetry: Telemetry | None,
+        dialect: Dialect = EXEC_SERVER,
     ) -> None:
         """
         Args:
@@ -68,6 +58,7 @@ class Dispatcher(Generic[C]):
             tasks: Owns the tasks of requests that wait.
             admit: Raises if the handshake does not allow the route yet.
             telemetry: Told of every request, if there is any.
+            dialect: What the peer speaks.
         """
         self._connection = connection
         self._router = router
@@ -76,6 +67,7 @@ class Dispatcher(Generic[C]):
         self._task_group = tasks
         self._admit = admit
         self._telemetry = telemetry
+        self._dialect = dialect
         self._running: dict[asyncio.Task[None], _Wait] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
@@ -86,7 +78,11 @@ class Dispatcher(Generic[C]):
         """Run a request now, or when its turn comes."""
         busy = self._queue or len(self._running) >= self._limit
         if busy and (self._limit == 1 or self._needs_a_place(request.method)):
-            self._enqueue(request)
+            overload = self._dialect.overload()
+            if overload is None:
+                self._enqueue(request)
+            else:
+                self._fail(request, overload)
         else:
             self._run(request, None)
 
@@ -111,7 +107,7 @@ class Dispatcher(Generic[C]):
 
     def _needs_a_place(self, method: str) -> bool:
         # That there is no such method can be said at any time.
-        return method not in CONTROL and method in self._router
+        return method not in self._dialect.control and method in self._router
 
     def _run(self, request: Request, queued: float | None) -> None:
         if self._telemetry is None:
@@ -178,12 +174,9 @@ class Dispatcher(Generic[C]):
 
     def _report(self, error: MalformedMessage) -> None:
         transport = self._connection.transport
-        kind = "websocket JSON-RPC" if transport.kind == "websocket" else "JSON-RPC"
-        self._connection.fail(
-            codes.UNPARSED_ID,
-            codes.INVALID_REQUEST,
-            f"failed to parse {kind} message from {transport.label}: {error}",
-        )
+        text = self._dialect.parse_failure(error, transport.kind, transport.label)
+        if text is not None:
+            self._connection.fail(codes.UNPARSED_ID, codes.INVALID_REQUEST, text)
 
     def _enqueue(self, message: Request | MalformedMessage) -> None:
         now = 0.0 if self._telemetry is None else self._telemetry.now()

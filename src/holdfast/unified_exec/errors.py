@@ -5,7 +5,7 @@ What can go wrong in a call, with the texts that the model reads (unified-exec s
 """
 
 from holdfast.errors import HoldfastError
-from holdfast.unified_exec.rust_text import debug_text
+from holdfast.rpc.rust_text import debug_text
 
 __all__ = [
     "LOGIN_DISABLED",
