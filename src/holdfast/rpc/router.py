@@ -18,6 +18,7 @@ from holdfast.errors import (
     MethodNotFound,
     NotFound,
     OperationFailed,
+    Overloaded,
     SessionAttached,
 )
 from holdfast.protocol import codes
@@ -102,6 +103,7 @@ _CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (MethodNotFound, codes.METHOD_NOT_FOUND),
     (NotFound, codes.NOT_FOUND),
     (SessionAttached, codes.SESSION_ATTACHED),
+    (Overloaded, codes.OVERLOADED),
     (OperationFailed, codes.INTERNAL_ERROR),
 )
 

@@ -40,8 +40,16 @@ from holdfast.transports.base import (
 )
 from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.transports.life import HangUpWatch, LifeWatch, keep_alive
+from holdfast.transports.unix import bind_unix
 
-__all__ = ["MAX_FRAME", "PING_INTERVAL", "Gate", "connect_websocket", "listen_websocket"]
+__all__ = [
+    "MAX_FRAME",
+    "PING_INTERVAL",
+    "Gate",
+    "connect_websocket",
+    "listen_websocket",
+    "listen_websocket_unix",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +203,8 @@ class WebSocketTransport(WSListener):
             host = f"[{peer[0]}]" if ":" in peer[0] else peer[0]
             self.label = f"exec-server websocket {host}:{peer[1]}"
         sock = underlying.get_extra_info("socket")
-        keep_alive(sock, self._ping_interval)
+        if sock.family != socket.AF_UNIX:
+            keep_alive(sock, self._ping_interval)
         # A client of Codex may be silent for minutes: only its machine has to be there.
         self._life.start(self._ping_interval, judge_silence=self._accept is None, sock=sock)
         if self._accept is not None:
@@ -448,6 +457,23 @@ async def listen_websocket(
     except BaseException:
         listening.close()
         raise
+
+
+async def listen_websocket_unix(
+    path: str, *, gate: Gate, accept: Callable[[Transport], Receiver]
+) -> asyncio.Server:
+    """
+    As `listen_websocket`, on a socket file of mode 0600.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    loop = asyncio.get_running_loop()
+    return await loop.create_unix_server(
+        lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL),
+        sock=bind_unix(path),
+        backlog=_BACKLOG,
+    )
 
 
 async def connect_websocket(
