@@ -1,12 +1,60 @@
 """One command: its output, its controls and its end (command-exec spec 4 to 7)."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import sys
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, Self
 
-from holdfast.events import Verdict
+import msgspec
 
-__all__ = ["Command", "Delta", "Done"]
+from holdfast.backends import ExecProcess
+from holdfast.collect.head_tail import HeadTail
+from holdfast.collect.stream_drain import StreamDrain
+from holdfast.command_exec.charset import decode
+from holdfast.command_exec.checks import as_size
+from holdfast.command_exec.drain_policy import DrainPolicy
+from holdfast.command_exec.errors import (
+    ExtensionMissing,
+    NoLongerRunning,
+    NotATerminal,
+    StdinAlreadyClosed,
+    StdinNotStreamed,
+)
+from holdfast.environments.commands.arguments import as_bytes
+from holdfast.environments.commands.run import END_LIMIT, PIECE
+from holdfast.errors import HoldfastError, Refused, RemoteError, Unsupported
+from holdfast.events import LimitKind, Reason, Verdict
+from holdfast.protocol.process import OutputChunk, OutputStream, StreamsAtEnd, WriteStatus
+from holdfast.tasks import OwnedTasks
+
+__all__ = [
+    "LONGEST_TIMER",
+    "TIMED_OUT",
+    "UNKNOWN_EXIT",
+    "Command",
+    "Delta",
+    "Deltas",
+    "Done",
+    "Kill",
+    "Owner",
+    "Setup",
+]
+
+TIMED_OUT = 124
+"""The exit code of a command that took too long."""
+
+UNKNOWN_EXIT = -1
+"""The exit code of a command whose status is not known."""
+
+_END_OF_FILE = b"\n\x04"
+"""Typed into a terminal instead of closing it: a newline and the end-of-file key."""
+
+LONGEST_TIMER = 1e6
+"""Seconds that one timer takes; a longer timeout is made of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +64,7 @@ class Delta:
     stream: Literal["stdout", "stderr"]
     """A terminal has `stdout` only."""
     data: bytes
-    """May be empty only where the cap is 0."""
+    """Empty only where the cap is 0."""
     cap_reached: bool = False
     """True on the last piece of a stream whose byte count has reached the cap."""
 
@@ -39,42 +87,227 @@ class Done:
 
     async def stdout_text(self) -> str:
         """Return stdout as text: UTF-8, else by a guess of its encoding; lets the loop run."""
-        raise NotImplementedError
+        return await decode(self.stdout)
 
     async def stderr_text(self) -> str:
         """Return stderr as text, as `stdout_text`."""
-        raise NotImplementedError
+        return await decode(self.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """The way commands are killed."""
+
+    tree: bool = True
+    """Also what left the process group and is still below the command."""
+    streams: StreamsAtEnd = "close"
+    """`keep` reads on until the end of the output, whoever holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a command was started with, as far as it matters afterwards."""
+
+    process_id: str | None
+    environment_id: str
+    tty: bool
+    stdin: bool
+    stream: bool
+    timeout: float | None
+    cap: int | None
+    drain: DrainPolicy
+    kill: Kill
+
+
+class Owner(Protocol):
+    """Keeps commands; a method must not raise."""
+
+    def command_ended(self, command: "Command") -> None:
+        """Note that the output of a command is drained, or that it failed."""
+
+    def command_released(self, command: "Command") -> None:
+        """Note that the id of a command is free."""
 
 
 class Command:
     """One command that was started by `CommandExec.start`."""
 
+    def __init__(
+        self,
+        process: ExecProcess,
+        setup: Setup,
+        tasks: OwnedTasks,
+        owner: "Owner",
+    ) -> None:
+        """
+        Begin to read; for `CommandExec.start`.
+
+        Args:
+            process: Nobody else has asked for its events.
+            setup: What it was started with.
+            tasks: Run what goes on while nobody waits.
+            owner: Told of its end, and when its id is free.
+        """
+        self._process = process
+        self._setup = setup
+        self._tasks = tasks
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        policy = setup.drain
+        names: list[OutputStream] = ["pty"] if setup.tty else ["stdout", "stderr"]
+        self._drain = StreamDrain(
+            process, names, quiet=policy.quiet, limit=policy.limit, last_pass=policy.last_pass
+        )
+        self._streams = {name: _Stream(name, setup.cap, keep=not setup.stream) for name in names}
+        self._timer: asyncio.TimerHandle | None = None
+        # True from the moment at which its time is over.
+        self._timed_out = False
+        self._stdin_closed = False
+        # Held while input is written, so that the pieces of two writes do not mix.
+        self._writing = asyncio.Lock()
+        self._reader: weakref.ref[Deltas] | None = None
+        # Held while waiting for the next piece.
+        self._turn = asyncio.Lock()
+        # That wait: it is ended early when nothing more is to be waited for.
+        self._patience: asyncio.Timeout | None = None
+        # Pieces that `wait` took before there was a reader.
+        self._pending: deque[Delta] = deque()
+        # Set at every change that `wait` may wait for.
+        self._changed = asyncio.Event()
+        self._done: Done | None = None
+        self._failure: HoldfastError | None = None
+        self._released = asyncio.Event()
+        if setup.timeout is not None:
+            self._arm(setup.timeout)
+        # A reader may be far behind at the exit, and the limit of the drain counts from there.
+        tasks.start(self._watch_exit() if setup.stream else self._collect())
+
     @property
     def process_id(self) -> str | None:
         """The id it was started with; `None` if there was none, and it cannot be looked up."""
-        raise NotImplementedError
+        return self._setup.process_id
+
+    @property
+    def process(self) -> ExecProcess:
+        """Its process, behind the seam."""
+        return self._process
 
     @property
     def pid(self) -> int | None:
         """The kernel's number for it where it runs; `None` if a server does not tell."""
-        raise NotImplementedError
+        return self._process.pid
 
     @property
     def running(self) -> bool:
         """True until the exit of the process, however far behind a reader of its output is."""
-        raise NotImplementedError
+        return self._process.verdict is None and not self._has_ended()
 
-    def output(self) -> AsyncIterator[Delta]:
+    @property
+    def ended(self) -> bool:
+        """True once its output is drained too, or once it failed."""
+        return self._has_ended()
+
+    def _has_ended(self) -> bool:
+        return self._done is not None or self._failure is not None
+
+    @property
+    def still_held(self) -> bool:
+        """True if somebody may have its output open; after the end, something it left."""
+        return self._drain.still_open
+
+    async def wait_for_leftovers(self) -> None:
+        """
+        Wait until nobody holds its output any more; for the owner, after the end.
+
+        Whoever writes to it now is killed, and what else is in the process group. A pipe that
+        nobody reads would do that, too. Somebody who is silent may live on.
+
+        Raises:
+            ConnectionLost: Its server is lost for good.
+        """
+        async with self._process.events(self._drain.last_seq, gaps=True) as events:
+            async for event in events:
+                if type(event) is OutputChunk:
+                    break
+            else:
+                return
+        await self._process.terminate(left=True, streams="close")
+        await self._process.wait()
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "ended" if self.ended else "draining"
+        return f"<Command {self._process.process_id}, {state}>"
+
+    # -- output
+
+    def output(self) -> "Deltas":
         """
         Return the output piece by piece, up to the end of the drain; with `stream=True` only.
 
-        There is one reader. One that is slow makes the command wait.
+        There is one reader at a time. One that is slow makes the command wait.
 
         Raises:
             RuntimeError: It is not streamed, or somebody reads already.
             ConnectionLost: (While iterating) its server is lost for good.
         """
-        raise NotImplementedError
+        if not self._setup.stream:
+            raise RuntimeError("the output is kept for `wait`: start the command with stream=True")
+        if self._has_reader():
+            raise RuntimeError("somebody reads the output already")
+        reader = Deltas(self._next_delta, self._changed.set)
+        self._reader = weakref.ref(reader)
+        return reader
+
+    def _has_reader(self) -> bool:
+        reader = None if self._reader is None else self._reader()
+        return reader is not None and not reader.closed
+
+    async def _next_delta(self) -> Delta | None:
+        """Return the next piece, or `None` at the end."""
+        async with self._turn:
+            if self._pending:
+                return self._pending.popleft()
+            delta = await self._pull()
+        if delta is None and self._failure is not None:
+            raise self._failure.with_traceback(None)  # others are told too
+        return delta
+
+    async def _pull(self) -> Delta | None:
+        """Wait for the next piece; `None` after the end."""
+        if self._has_ended():
+            return None
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                chunk = await anext(self._drain, None)
+        except TimeoutError:
+            if not self._has_ended():
+                raise
+            return None
+        except HoldfastError as error:
+            self._fail(error)
+            return None
+        finally:
+            self._patience = None
+        if chunk is None:
+            self._finish()
+            return None
+        stream = self._streams[chunk.stream]
+        delta = stream.take(chunk.chunk)
+        if stream.cap_reached:
+            self._drain.finish(chunk.stream)
+        return delta
+
+    async def _collect(self) -> None:
+        """Read all output in the background, so that the command never waits."""
+        while await self._pull() is not None:
+            pass
+
+    async def _watch_exit(self) -> None:
+        with suppress(HoldfastError):  # which the reader is told
+            await self._process.exited()
+            self._drain.note_exit()
+
+    # -- input and controls
 
     async def write(self, data: bytes = b"", *, close: bool = False) -> None:
         """
@@ -84,11 +317,40 @@ class Command:
         That the command has closed its end is not reported.
 
         Raises:
+            NoLongerRunning: It has exited.
             StdinNotStreamed: It was started without `stdin` and `tty`.
             StdinAlreadyClosed: There is data, and stdin was closed before.
-            NoLongerRunning: It has exited.
+            ExtensionMissing: The server cannot close stdin, and the start accepted that.
         """
-        raise NotImplementedError
+        raw = as_bytes(data, "data")
+        self._check_running()
+        if not self._setup.stdin:
+            raise StdinNotStreamed(self._name)
+        async with self._writing:
+            self._check_running()
+            if self._stdin_closed:
+                if raw:
+                    raise StdinAlreadyClosed(self._name)
+                return
+            self._stdin_closed = close
+            try:
+                await self._write(raw, close)
+            except (Refused, RemoteError):
+                self._check_running()  # that it exited meanwhile is the better reason
+                raise
+
+    async def _write(self, data: bytes, close: bool) -> None:
+        if close and self._setup.tty:
+            data += _END_OF_FILE
+        for at in range(0, len(data), PIECE):
+            if await self._process.write(data[at : at + PIECE]) is not WriteStatus.ACCEPTED:
+                self._check_running()
+                return  # nobody reads it any more, which is not reported
+        if close and not self._setup.tty:
+            try:
+                await self._process.close_stdin()
+            except Unsupported as error:
+                raise ExtensionMissing("closeStdin", self._setup.environment_id) from error
 
     async def resize(self, rows: int, cols: int) -> None:
         """
@@ -96,11 +358,21 @@ class Command:
 
         Raises:
             InvalidSize: There is no such size.
-            NotATerminal: It runs on pipes.
             NoLongerRunning: It has exited.
+            NotATerminal: It runs on pipes.
             ExtensionMissing: The server cannot, and the start accepted that.
         """
-        raise NotImplementedError
+        size = as_size((rows, cols))
+        self._check_running()
+        if not self._setup.tty:
+            raise NotATerminal(self._name)
+        try:
+            await self._process.resize(size.rows, size.cols)
+        except Unsupported as error:
+            raise ExtensionMissing("resize", self._setup.environment_id) from error
+        except (Refused, RemoteError):
+            self._check_running()
+            raise
 
     async def terminate(self) -> None:
         """
@@ -108,8 +380,51 @@ class Command:
 
         Raises:
             NoLongerRunning: It has exited.
+            OperationFailed: The system refused; `errno` says why.
         """
-        raise NotImplementedError
+        self._check_running()
+        if not await self._kill():
+            raise NoLongerRunning(self._name)
+
+    async def _kill(self) -> bool:
+        """Kill it; return False if it has exited before."""
+        kill = self._setup.kill
+        return await self._process.terminate(tree=kill.tree, streams=kill.streams)
+
+    @property
+    def _name(self) -> str:
+        return self._setup.process_id or ""
+
+    def _check_running(self) -> None:
+        if not self.running:
+            raise NoLongerRunning(self._name)
+
+    # -- the timeout
+
+    def _arm(self, left: float) -> None:
+        part = min(left, LONGEST_TIMER)
+        self._timer = self._loop.call_later(part, self._expire, left - part)
+
+    def _expire(self, left: float) -> None:
+        if left > 0:
+            self._arm(left)
+        elif self.running:
+            self._timed_out = True
+            # Its line may be broken, or it may have another user by now, as after `sudo`.
+            self._timer = self._loop.call_later(END_LIMIT, self._miss_the_exit)
+            self._tasks.start(self._time_out())
+
+    async def _time_out(self) -> None:
+        with suppress(HoldfastError):
+            await self._kill()
+
+    def _miss_the_exit(self) -> None:
+        """Answer without the exit, which was waited for long enough."""
+        if self.running:
+            self._finish()
+            self._wake_reader()
+
+    # -- the end
 
     async def wait(self) -> Done:
         """
@@ -120,12 +435,103 @@ class Command:
 
         Raises:
             ConnectionLost: Its server is lost for good.
+            CommandExecClosed: It was ended because its owner was closed.
         """
-        raise NotImplementedError
+        while not self._has_ended():
+            # One task pulls at a time; a reader takes all pieces, and so nobody else does.
+            if self._setup.stream and not self._has_reader() and not self._turn.locked():
+                async with self._turn:
+                    delta = await self._pull()
+                    if delta is not None and self._has_reader():
+                        self._pending.append(delta)  # a reader has come meanwhile
+                self._changed.set()
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+        if self._done is None:
+            assert self._failure is not None  # what else ends it
+            raise self._failure.with_traceback(None)
+        return self._done
+
+    def _finish(self) -> None:
+        """Put together how it ended."""
+        verdict = self._verdict()
+        out = self._streams.get("stdout") or self._streams["pty"]
+        err = self._streams.get("stderr")
+        code = verdict.exit_code
+        if verdict.limit is LimitKind.WALL_TIME:
+            code = TIMED_OUT
+        self._done = Done(
+            exit_code=UNKNOWN_EXIT if code is None else code,
+            verdict=verdict,
+            stdout=out.kept,
+            stderr=b"" if err is None else err.kept,
+            stdout_cap_reached=out.cap_reached,
+            stderr_cap_reached=err is not None and err.cap_reached,
+            drain_timed_out=bool(self._drain.given_up) or not self._drain.exited,
+        )
+        self._end()
+
+    def _verdict(self) -> Verdict:
+        verdict = self._process.verdict
+        took_long = (
+            Verdict(
+                reason=Reason.LIMIT,
+                limit=LimitKind.WALL_TIME,
+                detail=f"ran for more than {self._setup.timeout:g} seconds",
+            )
+            if self._timed_out
+            else None
+        )
+        if verdict is None:
+            assert took_long is not None  # otherwise its exit is waited for
+            text = f"{took_long.detail}, and its end could not be seen"
+            return msgspec.structs.replace(took_long, detail=text)
+        # Otherwise it ended by itself in the last moment.
+        if took_long is not None and verdict.reason is Reason.TERMINATED:
+            return msgspec.structs.replace(
+                verdict, reason=Reason.LIMIT, limit=took_long.limit, detail=took_long.detail
+            )
+        return verdict
+
+    def _fail(self, error: HoldfastError) -> None:
+        if not self._has_ended():
+            self._failure = error
+            self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._drain.close()
+        self._changed.set()
+        self._owner.command_ended(self)
+
+    def _wake_reader(self) -> None:
+        if self._patience is not None:
+            self._patience.reschedule(self._loop.time())
+
+    async def abort(self, error: HoldfastError) -> None:
+        """
+        Kill it with all below it and wait for its exit, at most 5 s; for an owner that goes.
+
+        Whoever still waits for it gets the error, unless it has ended before.
+        """
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(END_LIMIT):
+                if self._process.verdict is None:
+                    await self._kill()
+                    await self._process.exited()
+                if not self._has_ended() or self.still_held:
+                    # Nobody waits for what is left of it.
+                    await self._process.terminate(left=True, streams="close")
+        self._fail(error)
+        self._wake_reader()
 
     def release(self) -> None:
         """Free its id, after a start with `hold_id`; call it when the answer was sent."""
-        raise NotImplementedError
+        if not self._released.is_set():
+            self._released.set()
+            self._owner.command_released(self)
 
     async def released(self) -> None:
         """
@@ -133,4 +539,63 @@ class Command:
 
         For a server that answers a control during the drain after the result, as Codex does.
         """
-        raise NotImplementedError
+        await self._released.wait()
+
+
+class Deltas:
+    """The output of one command, piece by piece; an async iterator."""
+
+    def __init__(
+        self, next_delta: Callable[[], Awaitable[Delta | None]], changed: Callable[[], None]
+    ) -> None:
+        self.closed = False
+        """True after the end, or after `close`."""
+        self._next_delta = next_delta
+        self._changed = changed
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delta:
+        delta = None if self.closed else await self._next_delta()
+        if delta is None:
+            self.close()
+            raise StopAsyncIteration
+        return delta
+
+    def close(self) -> None:
+        """Read no more; another reader may go on where this one stopped."""
+        if not self.closed:
+            self.closed = True
+            self._changed()
+
+    def __del__(self) -> None:
+        self.close()  # so that `wait` does not wait for it
+
+
+class _Stream:
+    """One stream of a command, up to its cap."""
+
+    def __init__(self, name: OutputStream, cap: int | None, *, keep: bool) -> None:
+        self._name: Literal["stdout", "stderr"] = "stderr" if name == "stderr" else "stdout"
+        self._left = cap
+        self.cap_reached = False
+        """True once as many bytes came as the cap allows, also if none was lost."""
+        most = sys.maxsize if cap is None else min(cap, sys.maxsize)
+        self._buffer = HeadTail(most, head=most) if keep else None
+
+    @property
+    def kept(self) -> bytes:
+        """All of it, unless it was streamed."""
+        return b"" if self._buffer is None else self._buffer.captured().head
+
+    def take(self, data: bytes) -> Delta:
+        """Add what came next, cut to fit, and return it as a piece."""
+        left = self._left
+        if left is not None:
+            data = data[:left]
+            self._left = left = left - len(data)
+            self.cap_reached = left == 0
+        if self._buffer is not None:
+            self._buffer.append(data)
+        return Delta(self._name, data, self.cap_reached)

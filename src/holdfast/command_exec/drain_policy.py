@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from holdfast.environments.commands.arguments import seconds
+from holdfast.errors import InvalidParams
 
 __all__ = ["CODEX_0_166_0", "DrainPolicy"]
 
@@ -28,10 +29,14 @@ class DrainPolicy:
         if self.quiet is not None:
             seconds(self.quiet, "quiet")
         seconds(self.limit, "limit")
-        if not isinstance(self.last_pass, int) or isinstance(self.last_pass, bool):
-            raise TypeError(f"last_pass is a number of pieces, not {self.last_pass!r}")
-        if self.last_pass < 0:
-            raise ValueError(f"last_pass must not be negative, but is {self.last_pass}")
+        _check_pieces(self.last_pass)
+
+
+def _check_pieces(value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"last_pass is a number of pieces, not {value!r}")
+    if value < 0:
+        raise InvalidParams(f"last_pass must not be negative, but is {value}")
 
 
 CODEX_0_166_0 = DrainPolicy(quiet=None)

@@ -1,14 +1,40 @@
 """The commands of one client: their ids, their starts, and their common end (spec 3, 8)."""
 
+import asyncio
+import math
+import secrets
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, Self
+from contextlib import suppress
+from typing import Literal, Self, get_args
 
-from holdfast.command_exec.command import Command
-from holdfast.command_exec.drain_policy import DrainPolicy
+from msgspec import UNSET
+
+from holdfast.backends import ExecProcess
+from holdfast.command_exec.checks import (
+    as_argv,
+    as_output_cap,
+    as_process_id,
+    as_size,
+    as_timeout,
+    as_variables,
+    check_extensions,
+    check_size_has_terminal,
+)
+from holdfast.command_exec.command import LONGEST_TIMER, Command, Kill, Setup
+from holdfast.command_exec.drain_policy import CODEX_0_166_0, DrainPolicy
+from holdfast.command_exec.environ import EVERYTHING, command_variables
+from holdfast.command_exec.errors import (
+    CommandExecClosed,
+    DuplicateCommand,
+    SpawnRefused,
+    UnknownCommand,
+)
 from holdfast.environments.environment import Environment
 from holdfast.environments.folder import AnyPath
 from holdfast.environments.sandbox import AnySandbox
-from holdfast.protocol.process import EnvPolicy
+from holdfast.errors import HoldfastError, SpawnFailed
+from holdfast.protocol.process import EnvPolicy, ProcessLimits, StartParams
+from holdfast.tasks import OwnedTasks
 
 __all__ = ["CAP", "TIMEOUT", "CommandExec", "Compat", "Extension"]
 
@@ -17,6 +43,9 @@ TIMEOUT = 10.0
 
 CAP = 1 << 20
 """Bytes of each stream that are kept or sent unless told otherwise."""
+
+SERVER_GRACE = 1.0
+"""Seconds that a server waits beyond the timeout before it kills a command by itself."""
 
 Compat = Literal["codex-0.166.0"]
 """A server whose behaviour is wanted instead of the better one."""
@@ -41,7 +70,32 @@ class CommandExec:
             drain: The windows after an exit.
             compat: `codex-0.166.0`: no quiet window after the exit (unless `drain` is given);
                 a kill reaches the process group only, and leaves the output open.
+
+        Raises:
+            ValueError: There is no such `compat`.
         """
+        if compat is not None and compat not in get_args(Compat):
+            raise ValueError(f"compat is {compat!r}: it must be {get_args(Compat)[0]!r} or None")
+        codex = compat is not None
+        self._environment = env
+        self._drain = drain or (CODEX_0_166_0 if codex else DrainPolicy())
+        self._kill = Kill(tree=False, streams="keep") if codex else Kill()
+        # Its own, so that two users of one session do not meet.
+        self._prefix = secrets.token_hex(4)
+        self._count = 0
+        self._tasks = OwnedTasks()
+        self._ending = OwnedTasks()
+        # Those that have not ended, in the order of their starts.
+        self._commands: dict[Command, None] = {}
+        # Those that have ended and whose output somebody still holds.
+        self._held: dict[Command, None] = {}
+        # By id; `None` while it is being started.
+        self._ids: dict[str, Command | None] = {}
+        # Commands that go back to the caller with their ids taken, until they are released.
+        self._keep_ids: set[Command] = set()
+        self._starting = 0
+        self._all_started = asyncio.Event()
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,7 +104,29 @@ class CommandExec:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Kill all commands that run, with all below them, and wait for their ends: at most 5 s."""
+        """
+        Kill all commands that run, with all below them, and wait for their ends: at most 5 s.
+
+        What ended commands have left in their process groups is killed too, if it still
+        holds their output. Goes on if this is cancelled.
+        """
+        self._closed = True
+        ended = asyncio.Event()
+
+        async def end() -> None:
+            try:
+                # A start that is under way ends its process by itself.
+                while self._starting:
+                    self._all_started.clear()
+                    await self._all_started.wait()
+                commands = [*self._commands, *self._held]
+                await asyncio.gather(*(one.abort(CommandExecClosed()) for one in commands))
+                await self._tasks.aclose()
+            finally:
+                ended.set()
+
+        self._ending.start(end())
+        await ended.wait()
 
     def get(self, process_id: str) -> Command:
         """
@@ -59,7 +135,10 @@ class CommandExec:
         Raises:
             UnknownCommand: There is none.
         """
-        raise NotImplementedError
+        command = self._ids.get(process_id)
+        if command is None:
+            raise UnknownCommand(process_id)
+        return command
 
     async def start(
         self,
@@ -112,4 +191,125 @@ class CommandExec:
             ConnectionLost: The environment cannot be reached any more.
             CommandExecClosed: It was closed.
         """
-        raise NotImplementedError
+        self._check_open()
+        program = as_argv(argv)
+        check_size_has_terminal(size, tty=tty)
+        limit, most = as_timeout(timeout), as_output_cap(cap)
+        given = as_variables(env)
+        name = as_process_id(process_id)
+        environment = self._environment
+        context = await environment.sandbox_context(sandbox)
+        terminal_size = None if size is None else as_size(size)
+        variables = command_variables(given, context, codex=codex_variables)
+        capabilities = await environment.capabilities()
+        check_extensions(
+            capabilities,
+            environment.id,
+            tty=tty,
+            size=size is not None,
+            stdin=stdin,
+            unset=bool(variables.unset),
+            accepted=accept_missing,
+        )
+        self._count += 1
+        params = StartParams(
+            process_id=f"{self._prefix}-{self._count}",
+            argv=program,
+            cwd=await environment.uri(cwd),
+            env=variables.env,
+            env_policy=EVERYTHING if env_policy is None else env_policy,
+            tty=tty,
+            pipe_stdin=stdin and not tty,
+            terminal_size=terminal_size,
+            sandbox=context,
+            limits=self._server_limits(limit) if capabilities.process_limits else None,
+            unset=variables.unset or UNSET,
+        )
+        setup = Setup(
+            process_id=name,
+            environment_id=environment.id,
+            tty=tty,
+            stdin=stdin or tty,
+            stream=stream or tty,
+            timeout=limit,
+            cap=most,
+            drain=self._drain,
+            kill=self._kill,
+        )
+        return await self._start(params, setup, hold_id=hold_id)
+
+    def _server_limits(self, timeout: float | None) -> ProcessLimits | None:
+        """
+        Return the limits that the server keeps, so that a lost line ends no timeout.
+
+        It is a little later than the timeout here, which also kills what left the group.
+        """
+        if timeout is None or not self._environment.is_remote or timeout > LONGEST_TIMER:
+            return None
+        return ProcessLimits(wall_time_ms=math.ceil((timeout + SERVER_GRACE) * 1000))
+
+    async def _start(self, params: StartParams, setup: Setup, *, hold_id: bool) -> Command:
+        name = setup.process_id
+        self._check_open()
+        if name is not None:
+            if name in self._ids:
+                raise DuplicateCommand(name)
+            self._ids[name] = None
+        self._starting += 1
+        command: Command | None = None
+        try:
+            process = await self._environment.backend.start(params)
+            if self._closed:
+                await self._end_late(process)
+                raise CommandExecClosed
+            command = Command(process, setup, self._tasks, self)
+        except SpawnFailed as error:
+            raise SpawnRefused(
+                str(error), errno=error.errno, path=error.path, program=error.program
+            ) from error
+        finally:
+            if name is not None:
+                if command is None:
+                    del self._ids[name]
+                else:
+                    self._ids[name] = command
+            self._starting -= 1
+            if not self._starting:
+                self._all_started.set()
+        self._commands[command] = None
+        if hold_id:
+            self._keep_ids.add(command)
+        return command
+
+    async def _end_late(self, process: ExecProcess) -> None:
+        """End a process that was started while this was closed."""
+        with suppress(HoldfastError):
+            await process.terminate(tree=self._kill.tree)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CommandExecClosed
+
+    # -- what a command tells
+
+    def command_ended(self, command: Command) -> None:
+        """Forget a command, unless something of it is left."""
+        self._commands.pop(command, None)
+        if command.still_held and not self._closed:
+            self._held[command] = None
+            self._tasks.start(self._watch_left(command))
+        if command not in self._keep_ids:
+            command.release()
+
+    def command_released(self, command: Command) -> None:
+        """Free its id."""
+        self._keep_ids.discard(command)
+        name = command.process_id
+        if name is not None and self._ids.get(name) is command:
+            del self._ids[name]
+
+    async def _watch_left(self, command: Command) -> None:
+        """Forget a command that has ended when nobody holds its output any more."""
+        with suppress(HoldfastError):
+            await command.wait_for_leftovers()
+        self._held.pop(command, None)
