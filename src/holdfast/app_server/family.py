@@ -135,23 +135,29 @@ class CommandFamily:
             Refused: (When awaited) it was not started.
         """
         if command_id is None:
-            return self._start(start)
+            return start()
         return self._start_in_turn(self._requests.take(command_id), start)
 
     async def _start_in_turn(
         self, place: Place, start: Callable[[], Awaitable[Command]]
     ) -> Command:
         async with place:
-            return await self._start(start)
-
-    async def _start(self, start: Callable[[], Awaitable[Command]]) -> Command:
-        try:
             return await start()
+
+    @contextmanager
+    def refusals(self) -> "Iterator[None]":
+        """
+        Turn what the library raises at a start into errors of the wire.
+
+        Raises:
+            Refused: The command was not started.
+        """
+        try:
+            yield
         except CommandExecError as error:
             raise self._refusal(error) from error
-        except InvalidParams as error:  # a sandbox that cannot be had, or an argument
-            raise OperationFailed(f"exec failed: {error}") from error
-        except ConnectionLost as error:
+        except (InvalidParams, ConnectionLost) as error:
+            # The sandbox or another argument cannot be had there, or the place is lost.
             raise OperationFailed(f"exec failed: {error}") from error
 
     async def finish(self, command: Command, *, stream: bool) -> Done:

@@ -107,20 +107,21 @@ async def _start(client: "AppConnection", params: CommandExecParams) -> Command:
     stream = params.tty or params.stream_stdout_stderr
     if params.process_id is None and (stream or params.stream_stdin):
         raise InvalidRequest("command/exec tty or streaming requires a client-supplied processId")
-    return await client.commands.commands.start(
-        params.command,
-        process_id=params.process_id,
-        cwd=folder,
-        env=params.env,
-        tty=params.tty,
-        size=None if params.size is None else (params.size.rows, params.size.cols),
-        stdin=params.tty or params.stream_stdin,
-        stream=stream,
-        timeout=_timeout(params),
-        cap=_cap(params),
-        sandbox=sandbox,
-        hold_id=True,
-    )
+    with client.commands.refusals():
+        return await client.commands.commands.start(
+            params.command,
+            process_id=params.process_id,
+            cwd=folder,
+            env=params.env,
+            tty=params.tty,
+            size=None if params.size is None else (params.size.rows, params.size.cols),
+            stdin=params.tty or params.stream_stdin,
+            stream=stream,
+            timeout=_timeout(params),
+            cap=_cap(params),
+            sandbox=sandbox,
+            hold_id=True,
+        )
 
 
 def _timeout(params: CommandExecParams) -> float | None:

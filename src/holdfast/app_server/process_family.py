@@ -101,20 +101,21 @@ def _spawn(client: "AppConnection", params: ProcessSpawnParams) -> Awaitable[Emp
 
 
 async def _start(client: "AppConnection", params: ProcessSpawnParams) -> Command:
-    return await client.processes.commands.start(
-        params.command,
-        process_id=params.process_handle,
-        cwd=params.cwd,
-        env=params.env,
-        codex_variables=False,
-        tty=params.tty,
-        size=None if params.size is None else (params.size.rows, params.size.cols),
-        stdin=params.tty or params.stream_stdin,
-        stream=params.tty or params.stream_stdout_stderr,
-        timeout=milliseconds(params.timeout_ms),
-        cap=params.output_bytes_cap,
-        hold_id=True,
-    )
+    with client.processes.refusals():
+        return await client.processes.commands.start(
+            params.command,
+            process_id=params.process_handle,
+            cwd=params.cwd,
+            env=params.env,
+            codex_variables=False,
+            tty=params.tty,
+            size=None if params.size is None else (params.size.rows, params.size.cols),
+            stdin=params.tty or params.stream_stdin,
+            stream=params.tty or params.stream_stdout_stderr,
+            timeout=milliseconds(params.timeout_ms),
+            cap=params.output_bytes_cap,
+            hold_id=True,
+        )
 
 
 async def _answer(

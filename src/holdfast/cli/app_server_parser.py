@@ -2,7 +2,7 @@
 
 import argparse
 
-from holdfast.cli.listen_parser import add_listen_options
+from holdfast.cli.listen_parser import add_listen_options, positive
 
 __all__ = ["add_app_server"]
 
@@ -33,6 +33,12 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_listen_options(parser, default="stdio", default_about="%(default)s")
+    parser.add_argument(
+        "--concurrent-requests",
+        metavar="COUNT",
+        type=positive,
+        help="commands of a connection that may run at once (default: 1024)",
+    )
     parser.add_argument(
         "--environment",
         metavar="NAME",

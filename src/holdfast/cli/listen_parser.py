@@ -2,7 +2,7 @@
 
 import argparse
 
-__all__ = ["add_listen_options"]
+__all__ = ["add_listen_options", "positive"]
 
 _AUTH_MODES = ("capability-token", "signed-bearer-token")
 
@@ -14,7 +14,7 @@ def add_listen_options(
     parser: argparse.ArgumentParser, *, default: str, default_about: str
 ) -> None:
     """
-    Add `--listen`, `--concurrent-requests`, `--idle-exit`, `--insecure-no-auth` and `--ws-…`.
+    Add `--listen`, `--idle-exit`, `--insecure-no-auth` and `--ws-…`.
 
     Args:
         parser: Of the subcommand.
@@ -26,12 +26,6 @@ def add_listen_options(
         metavar="URL",
         default=default,
         help=f"ws://IP:PORT, stdio or unix:///PATH (default: {default_about})",
-    )
-    parser.add_argument(
-        "--concurrent-requests",
-        metavar="COUNT",
-        type=_positive,
-        help="requests of a connection that may wait at once; 1 keeps strict order",
     )
     parser.add_argument(
         "--idle-exit",
@@ -60,7 +54,8 @@ def add_listen_options(
     )
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Read an option that is a whole number of at least 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")

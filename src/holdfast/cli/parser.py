@@ -8,7 +8,7 @@ from holdfast.cli.confine_parser import add_confining_options
 from holdfast.cli.connect_parser import add_connect
 from holdfast.cli.env_parser import add_env
 from holdfast.cli.fs_parser import add_fs
-from holdfast.cli.listen_parser import add_listen_options
+from holdfast.cli.listen_parser import add_listen_options, positive
 from holdfast.cli.place_parser import add_place_options
 from holdfast.cli.sandbox_parser import add_doctor, add_sandbox
 
@@ -76,6 +76,12 @@ def _add_serve(
     )
     add_listen_options(
         serve, default="ws://127.0.0.1:0", default_about="%(default)s, any free port"
+    )
+    serve.add_argument(
+        "--concurrent-requests",
+        metavar="COUNT",
+        type=positive,
+        help="requests of a connection that may wait at once; 1 keeps strict order",
     )
     serve.add_argument(
         "--keep",

@@ -68,6 +68,8 @@ class Dispatcher(Generic[C]):
         self._admit = admit
         self._telemetry = telemetry
         self._dialect = dialect
+        # A server that refuses when it is full has nothing to keep in order.
+        self._strict = limit == 1 and dialect.overload() is None
         self._running: dict[asyncio.Task[None], _Wait] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
@@ -77,7 +79,7 @@ class Dispatcher(Generic[C]):
     def request(self, request: Request) -> None:
         """Run a request now, or when its turn comes."""
         busy = self._queue or len(self._running) >= self._limit
-        if busy and (self._limit == 1 or self._needs_a_place(request.method)):
+        if busy and (self._strict or self._needs_a_place(request.method)):
             overload = self._dialect.overload()
             if overload is None:
                 self._enqueue(request)
@@ -88,7 +90,7 @@ class Dispatcher(Generic[C]):
 
     def malformed(self, error: MalformedMessage) -> None:
         """Report a message that could not be read; with a strict order, in its turn."""
-        if self._limit == 1 and (self._queue or self._running):
+        if self._strict and (self._queue or self._running):
             self._enqueue(error)
         else:
             self._report(error)
