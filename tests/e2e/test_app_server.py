@@ -243,7 +243,7 @@ async def test_a_connection_that_ends_takes_its_commands_along(
         async with app_connect(server.url) as other:
             await other.exec(*sh(script.format(pids.path)), disableTimeout=True)
             await other.exec(*sh(script.format(pids.path)), processId="t", tty=True)
-            await other.exec(*sh(f"setsid -f sh -c '{script.format(pids.path)}'; sleep 60"))
+            await other.exec(*sh(f"setsid sh -c '{script.format(pids.path)}' & sleep 60"))
             await other.request(
                 "process/spawn",
                 command=sh(script.format(pids.path)),
@@ -391,7 +391,10 @@ async def test_a_full_server_refuses_commands_but_no_controls() -> None:
             assert refused == (-32001, "Server overloaded; retry later.")
             assert await client.write("a", b"fine", close=True) == {}
             assert (await client.answer(1))["stdout"] == "fine"
-            assert (await client.run("/bin/true"))["exitCode"] == 0
+            # The place is free a moment after the answer.
+            while (answer := await client.run("/bin/true")) == refused:
+                pass
+            assert answer["exitCode"] == 0
 
 
 @pytest.mark.requirement("app-server.drain")

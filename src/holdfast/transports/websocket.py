@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import cast
+from typing import Any, cast
 
 from picows import (
     WSAutoPingStrategy,
@@ -333,6 +333,39 @@ def _frame_head(size: int) -> bytes:
     return b"\x81\x7f" + size.to_bytes(8, "big")
 
 
+class _UnixTransport:
+    """A unix socket as picows wants it: that sets and reads options of TCP on every socket."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        found = self._transport.get_extra_info(name, default)
+        return _UnixSocket(found) if name == "socket" else found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class _UnixSocket:
+    """Passes everything on but plain options of TCP, which it does not have."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        if level != socket.IPPROTO_TCP:
+            self._sock.setsockopt(level, name, value)
+
+    def getsockopt(self, level: int, name: int, *size: int) -> int | bytes:
+        if level == socket.IPPROTO_TCP and not size:
+            return 0
+        return self._sock.getsockopt(level, name, *size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
 class _FrontDoor(asyncio.Protocol):
     """Reads one HTTP request and answers it, or makes a WebSocket of its connection."""
 
@@ -406,7 +439,10 @@ class _FrontDoor(asyncio.Protocol):
             _READ_BUFFER,
         )
         self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
+        sock = self._transport.get_extra_info("socket")
+        protocol.connection_made(
+            _UnixTransport(self._transport) if sock.family == socket.AF_UNIX else self._transport
+        )
         # The head is checked; picows gets it in the one spelling it knows.
         key = request.get("sec-websocket-key") or ""
         data = (
