@@ -65,6 +65,8 @@ class StreamDrain:
         # The time of the last byte of each, or that of the exit, by the loop's clock.
         self._since: dict[OutputStream, float] = {}
         self._exit_time: float | None = None
+        # True in the last pass: the limit is over.
+        self._past_limit = False
         # The streams whose end has not come.
         self._unended = set(self._open)
         self.given_up: set[OutputStream] = set()
@@ -123,23 +125,27 @@ class StreamDrain:
             return False
         if self.exited:
             self._since[stream] = self._loop.time()
-            if self._source.last_pass:
+            if self._past_limit:
+                if left == 0:
+                    del self._open[stream]
+                    self.given_up.add(stream)
+                    return False
                 self._open[stream] = left - 1
-                return left > 0
         return True
 
     async def _next_event(self) -> ProcessEvent | None:
         """Return the next event, or `None` at the end."""
         source = self._source
         while not source.over:
+            if self.exited and not self._open:
+                return None
             if not source.seen_all:
                 event = await source.take()
-            elif not self._open:
-                return None
             elif (now := self._loop.time()) >= (end := self._exit_seen() + self._limit):
-                if source.last_pass:
+                if source.asked_finally:
                     self.given_up.update(self._open)
                     return None
+                self._past_limit = True
                 event = await source.ask(final=True)
             else:
                 event = await self._within_windows(now, end)
@@ -209,8 +215,8 @@ class _Source(Drain):
         return self.verdict is not None and self.last_seq >= self._promised
 
     @property
-    def last_pass(self) -> bool:
-        """True once the far side was asked for the last time."""
+    def asked_finally(self) -> bool:
+        """True once the far side has answered for the last time."""
         return self._final
 
     async def take(self) -> ProcessEvent | None:
