@@ -154,6 +154,10 @@ class Sizes:
     run_bytes: int
     """Output of the one command that writes much."""
 
+    app_commands: int
+    app_burst: int
+    """Commands of an app-server at once."""
+
 
 MIB = 1024 * 1024
 
@@ -182,6 +186,8 @@ FULL = Sizes(
     direct_reads=2000,
     runs=200,
     run_bytes=100_000_000,
+    app_commands=200,
+    app_burst=50,
 )
 """Enough for figures that repeat within a few percent on a quiet machine."""
 
@@ -210,6 +216,8 @@ QUICK = Sizes(
     direct_reads=100,
     runs=5,
     run_bytes=8_000_000,
+    app_commands=5,
+    app_burst=5,
 )
 """Enough to see that every measurement works; the figures mean little."""
 

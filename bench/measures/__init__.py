@@ -2,6 +2,7 @@
 
 from bench.figures import Benchmark
 from bench.measures import (
+    app_server,
     delay,
     echo,
     files,
@@ -44,4 +45,5 @@ ALL: tuple[Benchmark, ...] = (
     readers.READERS,
     looks.LOOKS,
     lines.LINES,
+    app_server.APP_SERVER,
 )
