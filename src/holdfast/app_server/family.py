@@ -119,30 +119,16 @@ class CommandFamily:
 
     # -- start and end
 
-    def start(
-        self, command_id: str | None, start: Callable[[], Awaitable[Command]]
-    ) -> Awaitable[Command]:
+    def take_place(self, command_id: str | None) -> Place | None:
         """
-        Start a command when the requests before it that name the same id are handled.
+        Return the place of a start among the requests that name the same id.
 
         Call it when the request arrives: that is what the order goes by.
 
         Args:
             command_id: Of the client; None for a command that cannot be controlled.
-            start: Starts the command.
-
-        Raises:
-            Refused: (When awaited) it was not started.
         """
-        if command_id is None:
-            return start()
-        return self._start_in_turn(self._requests.take(command_id), start)
-
-    async def _start_in_turn(
-        self, place: Place, start: Callable[[], Awaitable[Command]]
-    ) -> Command:
-        async with place:
-            return await start()
+        return None if command_id is None else self._requests.take(command_id)
 
     @contextmanager
     def refusals(self) -> "Iterator[None]":

@@ -1,10 +1,12 @@
 """`command/exec` and its controls: the checks in their order (command-exec spec 3, 6)."""
 
 from collections.abc import Awaitable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from holdfast.app_server.dialect import needs_experimental_api
 from holdfast.app_server.family import CommandFamily, coded, milliseconds
+from holdfast.app_server.order import Place
 from holdfast.command_exec.command import Command
 from holdfast.command_exec.errors import CommandExecError
 from holdfast.command_exec.manager import CommandExec
@@ -70,8 +72,7 @@ def _execute(client: "AppConnection", params: CommandExecParams) -> Awaitable[Co
     if params.permission_profile is not None and not client.experimental:
         raise InvalidRequest(needs_experimental_api("command/exec.permissionProfile"))
     _check(params)
-    starting = client.commands.start(params.process_id, lambda: _start(client, params))
-    return _finish(client, params, starting)
+    return _run(client, params, client.commands.take_place(params.process_id))
 
 
 def _check(params: CommandExecParams) -> None:
@@ -164,10 +165,12 @@ async def _home(environment: Environment) -> PathUri:
     return PathUri.parse(told)
 
 
-async def _finish(
-    client: "AppConnection", params: CommandExecParams, starting: Awaitable[Command]
+async def _run(
+    client: "AppConnection", params: CommandExecParams, place: Place | None
 ) -> CommandExecResponse:
-    command = await starting
+    # Other requests with its id wait for the start, not for the end.
+    async with place or nullcontext():
+        command = await _start(client, params)
     try:
         stream = params.tty or params.stream_stdout_stderr
         done = await client.commands.finish(command, stream=stream)

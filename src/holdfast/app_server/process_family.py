@@ -1,10 +1,12 @@
 """`process/*`, the experimental family: it answers at the start and reports the end (spec 11)."""
 
 from collections.abc import Awaitable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from holdfast.app_server.dialect import needs_experimental_api
 from holdfast.app_server.family import DONE, CommandFamily, coded, milliseconds
+from holdfast.app_server.order import Place
 from holdfast.command_exec.command import Command
 from holdfast.command_exec.errors import (
     CommandExecError,
@@ -96,8 +98,7 @@ def _spawn(client: "AppConnection", params: ProcessSpawnParams) -> Awaitable[Emp
         raise InvalidParams(
             f"process/spawn timeoutMs must be non-negative, got {params.timeout_ms}"
         )
-    starting = client.processes.start(params.process_handle, lambda: _start(client, params))
-    return _answer(client, params, starting)
+    return _answer(client, params, client.processes.take_place(params.process_handle))
 
 
 async def _start(client: "AppConnection", params: ProcessSpawnParams) -> Command:
@@ -119,9 +120,10 @@ async def _start(client: "AppConnection", params: ProcessSpawnParams) -> Command
 
 
 async def _answer(
-    client: "AppConnection", params: ProcessSpawnParams, starting: Awaitable[Command]
+    client: "AppConnection", params: ProcessSpawnParams, place: Place | None
 ) -> Empty:
-    command = await starting
+    async with place or nullcontext():
+        command = await _start(client, params)
     # The task begins in the next turn of the loop: after the answer, which goes out in this one.
     client.tasks.start(_follow(client, params, command))
     return DONE
