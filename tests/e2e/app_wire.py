@@ -15,7 +15,7 @@ from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess, serving
 
 APP_SERVER = (*HOLDFAST, "app-server")
 FULL = {"type": "dangerFullAccess"}
-HELLO = {
+HELLO: dict[str, Any] = {
     "id": 0,
     "method": "initialize",
     "params": {

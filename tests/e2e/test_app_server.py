@@ -482,7 +482,7 @@ async def test_params_as_a_list_need_all_their_members(client: AppClient) -> Non
 
     short = "Invalid request: invalid length 1, expected struct CommandExecParams with 14 elements"
     assert await call([["/bin/true"]]) == (-32600, short)
-    everything = [["/bin/echo", "x"], None, False, False, False, None, False, False]
+    everything: list[Any] = [["/bin/echo", "x"], None, False, False, False, None, False, False]
     everything += [None, None, None, None, FULL, None]
     assert (await call(everything))["stdout"] == "x\n"
     assert await call(None) == (-32600, "Invalid request: missing field `params`")
