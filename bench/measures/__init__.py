@@ -2,6 +2,7 @@
 
 from bench.figures import Benchmark
 from bench.measures import (
+    command_exec,
     delay,
     echo,
     files,
@@ -41,6 +42,7 @@ ALL: tuple[Benchmark, ...] = (
     launch.SERVER,
     launch.IMPORT,
     run.RUN,
+    command_exec.COMMAND_EXEC,
     readers.READERS,
     looks.LOOKS,
     lines.LINES,
