@@ -3,6 +3,7 @@
 from bench.figures import Benchmark
 from bench.measures import (
     app_server,
+    command_exec,
     delay,
     echo,
     files,
@@ -42,6 +43,7 @@ ALL: tuple[Benchmark, ...] = (
     launch.SERVER,
     launch.IMPORT,
     run.RUN,
+    command_exec.COMMAND_EXEC,
     readers.READERS,
     looks.LOOKS,
     lines.LINES,

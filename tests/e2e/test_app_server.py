@@ -329,6 +329,93 @@ async def test_a_client_that_never_reads_stops_its_own_command_only(
         writer.transport.abort()
 
 
+@pytest.mark.slow
+@pytest.mark.requirement("app-server.close")
+async def test_clients_that_come_and_go_leave_nothing(server: ServerProcess) -> None:
+    """Each asks for some commands of different kinds, and leaves after some of the answers."""
+
+    async def visit(number: int) -> None:
+        async with app_connect(server.url) as client:
+            await client.exec("/bin/echo", "x")
+            await client.exec("/bin/sleep", "60", processId="s", streamStdin=True)
+            await client.exec(*sh("yes"), processId="y", streamStdoutStderr=True)
+            await client.exec(*sh("stty size; sleep 60"), processId="t", tty=True)
+            await client.request(
+                "process/spawn", command=["/bin/sleep", "60"], processHandle="h", cwd="/"
+            )
+            for _ in range(number % 7):
+                await client.receive()
+            client.socket.transport.abort()
+
+    async def settled() -> int:
+        """Return the descriptors of the server once it has no children and no connections."""
+        async with asyncio.timeout(2 * LIMIT):
+            while children(server.serving_pid) or _sockets(folder) > idle:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        return len(os.listdir(folder))
+
+    folder = f"/proc/{server.serving_pid}/fd"
+    idle = _sockets(folder)
+    await visit(3)
+    before = await settled()
+    for start in range(0, 60, 6):
+        await asyncio.gather(*(visit(number) for number in range(start, start + 6)))
+    assert await settled() == before
+
+
+def _sockets(folder: str) -> int:
+    """Return how many sockets are among the descriptors of a process."""
+    found = 0
+    for name in os.listdir(folder):
+        try:
+            found += os.readlink(f"{folder}/{name}").startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return found
+
+
+# -- process/*
+
+
+@pytest.mark.requirement("app-server.process")
+async def test_a_process_answers_at_its_start_and_reports_its_end(client: AppClient) -> None:
+    spawned = await client.call(
+        "process/spawn",
+        command=sh("read x; echo got $x; echo err >&2; exit 4"),
+        processHandle="h",
+        cwd="/",
+        streamStdin=True,
+    )
+    assert spawned == {}
+    text = base64.b64encode(b"it\n").decode()
+    assert await client.call("process/writeStdin", processHandle="h", deltaBase64=text) == {}
+    assert await client.until_note(EXITED) == {
+        "processHandle": "h",
+        "exitCode": 4,
+        "outputDrainTimedOut": False,
+        "stdout": "got it\n",
+        "stdoutCapReached": False,
+        "stderr": "err\n",
+        "stderrCapReached": False,
+    }
+
+
+@pytest.mark.requirement("app-server.process")
+async def test_a_process_is_killed_and_its_handle_is_not_that_of_a_command(
+    client: AppClient,
+) -> None:
+    await client.exec("/bin/cat", processId="h", streamStdin=True)
+    await client.call("process/spawn", command=["/bin/cat"], processHandle="h", cwd="/", tty=True)
+    resized = await client.call("process/resizePty", processHandle="h", size={"rows": 3, "cols": 4})
+    assert resized == {}
+    assert await client.call("process/kill", processHandle="h") == {}
+    assert (await client.until_note(EXITED))["exitCode"] == 1
+    gone_now = await client.call("process/kill", processHandle="h")
+    assert gone_now == (-32600, 'no active process for process handle "h"')
+    assert await client.write("h", b"alive", close=True) == {}
+    assert (await client.answer(1))["stdout"] == "alive"
+
+
 # -- controls
 
 

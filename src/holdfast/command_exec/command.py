@@ -273,34 +273,32 @@ class Command:
         return delta
 
     async def _pull(self) -> Delta | None:
-        """Wait for the next piece; `None` after the end."""
+        """Wait for the next piece, or for the end where pieces are kept; `None` after the end."""
         if self._has_ended():
             return None
         try:
             async with asyncio.timeout(None) as self._patience:
-                chunk = await anext(self._drain, None)
+                async for chunk in self._drain:
+                    stream = self._streams[chunk.stream]
+                    delta = stream.take(chunk.chunk)
+                    if stream.cap_reached:
+                        self._drain.finish(chunk.stream)
+                    if self._setup.stream:
+                        return delta
         except TimeoutError:
             if not self._has_ended():
                 raise
-            return None
         except HoldfastError as error:
             self._fail(error)
-            return None
+        else:
+            self._finish()
         finally:
             self._patience = None
-        if chunk is None:
-            self._finish()
-            return None
-        stream = self._streams[chunk.stream]
-        delta = stream.take(chunk.chunk)
-        if stream.cap_reached:
-            self._drain.finish(chunk.stream)
-        return delta
+        return None
 
     async def _collect(self) -> None:
         """Read all output in the background, so that the command never waits."""
-        while await self._pull() is not None:
-            pass
+        await self._pull()
 
     async def _watch_exit(self) -> None:
         with suppress(HoldfastError):  # which the reader is told
