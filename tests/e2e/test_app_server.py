@@ -336,6 +336,8 @@ async def test_clients_that_come_and_go_leave_nothing(server: ServerProcess) -> 
 
     async def visit(number: int) -> None:
         async with app_connect(server.url) as client:
+            # In a sandbox: it may be left while it is being started.
+            await client.request("command/exec", command=["/bin/sleep", "60"])
             await client.exec("/bin/echo", "x")
             await client.exec("/bin/sleep", "60", processId="s", streamStdin=True)
             await client.exec(*sh("yes"), processId="y", streamStdoutStderr=True)
