@@ -658,9 +658,22 @@ async def test_it_listens_on_a_unix_socket(tmp_path: Path) -> None:
         assert server.url == f"unix://{path}"
         assert path.stat().st_mode & 0o777 == 0o600
         async with app_connect(server.url) as client:
-            done = await client.run(*sh("echo x"), processId="p", streamStdoutStderr=True)
+            done = await client.run(
+                "/usr/bin/head",
+                "-c",
+                "10000000",
+                "/dev/zero",
+                processId="p",
+                streamStdoutStderr=True,
+                disableOutputCap=True,
+            )
             assert done["exitCode"] == 0
-            assert client.output("p") == b"x\n"
+            assert client.output("p") == bytes(10_000_000)
+            await client.exec("/bin/cat", processId="c", streamStdin=True, disableTimeout=True)
+            assert await client.write("c", bytes(1_000_000)) == {}
+            (cat,) = children(server.serving_pid)
+            client.socket.transport.abort()
+            await gone(cat)
 
 
 @pytest.mark.requirement("app-server.listen")
