@@ -291,7 +291,8 @@ class Command:
         except HoldfastError as error:
             self._fail(error)
         else:
-            self._finish()
+            if not self._has_ended():
+                self._finish()
         finally:
             self._patience = None
         return None
@@ -510,20 +511,21 @@ class Command:
 
     async def abort(self, error: HoldfastError) -> None:
         """
-        Kill it with all below it and wait for its exit, at most 5 s; for an owner that goes.
+        Kill it with all below it and wait for its exit; for an owner that goes.
 
         Whoever still waits for it gets the error, unless it has ended before.
         """
-        with suppress(HoldfastError, TimeoutError):
-            async with asyncio.timeout(END_LIMIT):
-                if self._process.verdict is None:
-                    await self._kill()
-                    await self._process.exited()
-                if not self._has_ended() or self.still_held:
-                    # Nobody waits for what is left of it.
-                    await self._process.terminate(left=True, streams="close")
+        drained = self._has_ended()
+        # First: on a Codex server a reader that is behind holds the answers of all calls.
         self._fail(error)
         self._wake_reader()
+        with suppress(HoldfastError):
+            if self._process.verdict is None:
+                await self._kill()
+                await self._process.exited()
+            if not drained or self.still_held:
+                # Nobody waits for what is left of it.
+                await self._process.terminate(left=True, streams="close")
 
     def release(self) -> None:
         """Free its id, after a start with `hold_id`; call it when the answer was sent."""
