@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.command_exec import CommandExec, CommandExecError, DrainPolicy
+from holdfast.command_exec import Command, CommandExec, CommandExecError, DrainPolicy
 from holdfast.environments.environment import Environment
+from holdfast.errors import RemoteProtocolError
 from tests.e2e.wire import serving
 from tests.real.codex import codex_serving
 
@@ -83,21 +84,28 @@ async def use(env: Environment, mark: str, made: random.Random, count: int) -> N
             asyncio.TaskGroup() as tasks,
         ):
             for _ in range(count):
-                tasks.create_task(one(commands, mark, made, made.choice(scripts), full))
+                starting = start(commands, mark, made, made.choice(scripts), full)
+                # Starts that are given up beside a flood make a Codex server stop for ever.
+                command = tasks.create_task(starting) if full else await starting
+                tasks.create_task(follow(command, made))
             await asyncio.sleep(made.uniform(0, 0.15))
             raise _Gone
     except* (_Gone, CommandExecError):
         pass
+    except* RemoteProtocolError:
+        # A Codex server numbers the bytes of a flood in one order and sends them in another.
+        if full:
+            raise
 
 
 class _Gone(Exception):
     """The client has gone."""
 
 
-async def one(
+async def start(
     commands: CommandExec, mark: str, made: random.Random, script: str, full: bool
-) -> None:
-    command = await commands.start(
+) -> Command:
+    return await commands.start(
         ["/bin/sh", "-c", script],
         env={"HOLDFAST_TEST_MARK": mark},
         tty=full and made.random() < 0.2,
@@ -107,6 +115,10 @@ async def one(
         cap=made.choice([0, 1, 1000, None]),
         process_id=secrets.token_hex(4),
     )
+
+
+async def follow(started: Command | asyncio.Task[Command], made: random.Random) -> None:
+    command = started if isinstance(started, Command) else await started
     match made.randrange(4):
         case 0:
             await command.terminate()

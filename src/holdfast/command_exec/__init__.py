@@ -8,7 +8,7 @@
         done = await command.wait()
 """
 
-from holdfast.command_exec.command import Command, Delta, Done
+from holdfast.command_exec.command import Command, Done
 from holdfast.command_exec.drain_policy import CODEX_0_166_0, DrainPolicy
 from holdfast.command_exec.errors import (
     CommandExecClosed,
@@ -29,6 +29,7 @@ from holdfast.command_exec.errors import (
     quoted_id,
 )
 from holdfast.command_exec.manager import CommandExec, Compat, Extension
+from holdfast.command_exec.output import Delta, Deltas
 
 __all__ = [
     "CODEX_0_166_0",
@@ -38,6 +39,7 @@ __all__ = [
     "CommandExecError",
     "Compat",
     "Delta",
+    "Deltas",
     "Done",
     "DrainPolicy",
     "DuplicateCommand",

@@ -1,18 +1,15 @@
 """One command: its output, its controls and its end (command-exec spec 4 to 7)."""
 
 import asyncio
-import sys
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self
+from typing import Protocol
 
 import msgspec
 
 from holdfast.backends import ExecProcess
-from holdfast.collect.head_tail import HeadTail
 from holdfast.collect.stream_drain import StreamDrain
 from holdfast.command_exec.charset import decode
 from holdfast.command_exec.checks import as_size
@@ -24,6 +21,7 @@ from holdfast.command_exec.errors import (
     StdinAlreadyClosed,
     StdinNotStreamed,
 )
+from holdfast.command_exec.output import CappedStream, Delta, Deltas
 from holdfast.environments.commands.arguments import as_bytes
 from holdfast.environments.commands.run import END_LIMIT, PIECE
 from holdfast.errors import HoldfastError, Refused, RemoteError, Unsupported
@@ -36,8 +34,6 @@ __all__ = [
     "TIMED_OUT",
     "UNKNOWN_EXIT",
     "Command",
-    "Delta",
-    "Deltas",
     "Done",
     "Kill",
     "Owner",
@@ -55,18 +51,6 @@ _END_OF_FILE = b"\n\x04"
 
 LONGEST_TIMER = 1e6
 """Seconds that one timer takes; a longer timeout is made of several."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """A piece of output."""
-
-    stream: Literal["stdout", "stderr"]
-    """A terminal has `stdout` only."""
-    data: bytes
-    """Empty only where the cap is 0."""
-    cap_reached: bool = False
-    """True on the last piece of a stream whose byte count has reached the cap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +142,9 @@ class Command:
         self._drain = StreamDrain(
             process, names, quiet=policy.quiet, limit=policy.limit, last_pass=policy.last_pass
         )
-        self._streams = {name: _Stream(name, setup.cap, keep=not setup.stream) for name in names}
+        self._streams = {
+            name: CappedStream(name, setup.cap, keep=not setup.stream) for name in names
+        }
         self._timer: asyncio.TimerHandle | None = None
         # True from the moment at which its time is over.
         self._timed_out = False
@@ -291,7 +277,8 @@ class Command:
         except HoldfastError as error:
             self._fail(error)
         else:
-            self._finish()
+            if not self._has_ended():
+                self._finish()
         finally:
             self._patience = None
         return None
@@ -510,20 +497,21 @@ class Command:
 
     async def abort(self, error: HoldfastError) -> None:
         """
-        Kill it with all below it and wait for its exit, at most 5 s; for an owner that goes.
+        Kill it with all below it and wait for its exit; for an owner that goes.
 
         Whoever still waits for it gets the error, unless it has ended before.
         """
-        with suppress(HoldfastError, TimeoutError):
-            async with asyncio.timeout(END_LIMIT):
-                if self._process.verdict is None:
-                    await self._kill()
-                    await self._process.exited()
-                if not self._has_ended() or self.still_held:
-                    # Nobody waits for what is left of it.
-                    await self._process.terminate(left=True, streams="close")
+        drained = self._has_ended()
+        # First: on a Codex server a reader that is behind holds the answers of all calls.
         self._fail(error)
         self._wake_reader()
+        with suppress(HoldfastError):
+            if self._process.verdict is None:
+                await self._kill()
+                await self._process.exited()
+            if not drained or self.still_held:
+                # Nobody waits for what is left of it.
+                await self._process.terminate(left=True, streams="close")
 
     def release(self) -> None:
         """Free its id, after a start with `hold_id`; call it when the answer was sent."""
@@ -538,62 +526,3 @@ class Command:
         For a server that answers a control during the drain after the result, as Codex does.
         """
         await self._released.wait()
-
-
-class Deltas:
-    """The output of one command, piece by piece; an async iterator."""
-
-    def __init__(
-        self, next_delta: Callable[[], Awaitable[Delta | None]], changed: Callable[[], None]
-    ) -> None:
-        self.closed = False
-        """True after the end, or after `close`."""
-        self._next_delta = next_delta
-        self._changed = changed
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Delta:
-        delta = None if self.closed else await self._next_delta()
-        if delta is None:
-            self.close()
-            raise StopAsyncIteration
-        return delta
-
-    def close(self) -> None:
-        """Read no more; another reader may go on where this one stopped."""
-        if not self.closed:
-            self.closed = True
-            self._changed()
-
-    def __del__(self) -> None:
-        self.close()  # so that `wait` does not wait for it
-
-
-class _Stream:
-    """One stream of a command, up to its cap."""
-
-    def __init__(self, name: OutputStream, cap: int | None, *, keep: bool) -> None:
-        self._name: Literal["stdout", "stderr"] = "stderr" if name == "stderr" else "stdout"
-        self._left = cap
-        self.cap_reached = False
-        """True once as many bytes came as the cap allows, also if none was lost."""
-        most = sys.maxsize if cap is None else min(cap, sys.maxsize)
-        self._buffer = HeadTail(most, head=most) if keep else None
-
-    @property
-    def kept(self) -> bytes:
-        """All of it, unless it was streamed."""
-        return b"" if self._buffer is None else self._buffer.captured().head
-
-    def take(self, data: bytes) -> Delta:
-        """Add what came next, cut to fit, and return it as a piece."""
-        left = self._left
-        if left is not None:
-            data = data[:left]
-            self._left = left = left - len(data)
-            self.cap_reached = left == 0
-        if self._buffer is not None:
-            self._buffer.append(data)
-        return Delta(self._name, data, self.cap_reached)

@@ -29,6 +29,7 @@ from holdfast.command_exec.errors import (
     SpawnRefused,
     UnknownCommand,
 )
+from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.environment import Environment
 from holdfast.environments.folder import AnyPath
 from holdfast.environments.sandbox import AnySandbox
@@ -119,8 +120,13 @@ class CommandExec:
                 while self._starting:
                     self._all_started.clear()
                     await self._all_started.wait()
-                commands = [*self._commands, *self._held]
-                await asyncio.gather(*(one.abort(CommandExecClosed()) for one in commands))
+                # A line that is down is not waited for, but the kills go out when it is back.
+                aborting = [
+                    self._ending.start(command.abort(CommandExecClosed()))
+                    for command in (*self._commands, *self._held)
+                ]
+                if aborting:
+                    await asyncio.wait(aborting, timeout=END_LIMIT)
                 await self._tasks.aclose()
             finally:
                 ended.set()
