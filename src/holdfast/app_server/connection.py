@@ -60,6 +60,8 @@ class AppConnection:
         """Those of `command/exec`."""
         self.processes = process_family(self, CommandExec(server.environment, compat=server.compat))
         """Those of `process/spawn`."""
+        self.spawned = 0
+        """Processes of `process/spawn` that have not ended; their requests are long answered."""
         self.experimental = False
         """True if the client has asked for what may still change."""
         self._initialized = False

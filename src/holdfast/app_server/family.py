@@ -151,7 +151,8 @@ class CommandFamily:
         Send the output of a command, if it is to be streamed, and wait for its end.
 
         Raises:
-            OperationFailed: The environment is lost, and the command with it.
+            OperationFailed: The environment is lost, and the command with it; or the
+                connection has ended.
         """
         client = self._client
         try:
@@ -167,6 +168,8 @@ class CommandFamily:
                             encoder.encode(delta.stream, delta.data, delta.cap_reached)
                         )
             return await command.wait()
+        except CommandExecError as error:
+            raise self._refusal(error) from error
         except ConnectionLost as error:
             raise OperationFailed(f"exec failed: {error}") from error
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from holdfast.app_server.dialect import needs_experimental_api
+from holdfast.app_server.dialect import APP_SERVER, needs_experimental_api
 from holdfast.app_server.family import DONE, CommandFamily, coded, milliseconds
 from holdfast.app_server.order import Place
 from holdfast.command_exec.command import Command
@@ -98,6 +98,8 @@ def _spawn(client: "AppConnection", params: ProcessSpawnParams) -> Awaitable[Emp
         raise InvalidParams(
             f"process/spawn timeoutMs must be non-negative, got {params.timeout_ms}"
         )
+    if client.spawned >= client.server.concurrent_requests:
+        raise APP_SERVER.overload()
     return _answer(client, params, client.processes.take_place(params.process_handle))
 
 
@@ -122,8 +124,13 @@ async def _start(client: "AppConnection", params: ProcessSpawnParams) -> Command
 async def _answer(
     client: "AppConnection", params: ProcessSpawnParams, place: Place | None
 ) -> Empty:
-    async with place or nullcontext():
-        command = await _start(client, params)
+    client.spawned += 1
+    try:
+        async with place or nullcontext():
+            command = await _start(client, params)
+    except BaseException:
+        client.spawned -= 1
+        raise
     # The task begins in the next turn of the loop: after the answer, which goes out in this one.
     client.tasks.start(_follow(client, params, command))
     return DONE
@@ -136,6 +143,8 @@ async def _follow(client: "AppConnection", params: ProcessSpawnParams, command: 
         try:
             done = await client.processes.finish(command, stream=stream)
         except OperationFailed as error:
+            if client.connection.ended:
+                return  # it was ended with its connection
             client.log_lost(params.process_handle, error)
             note = _lost_note(params.process_handle)
         else:
@@ -151,6 +160,7 @@ async def _follow(client: "AppConnection", params: ProcessSpawnParams, command: 
         await client.writable()
         client.notify(PROCESS_EXITED_NOTE, note)
     finally:
+        client.spawned -= 1
         command.release()
 
 

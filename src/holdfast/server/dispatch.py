@@ -144,21 +144,31 @@ class Dispatcher(Generic[C]):
         self, request: Request, waiting: Awaitable[Any], record: RequestRecord | None
     ) -> None:
         try:
-            self._connection.reply(request.id, await waiting)
+            result = await waiting
+            # Before the answer: who has that may count on the place.
+            self._leave()
+            self._connection.reply(request.id, result)
             outcome = "success"
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
+            self._leave()
             self._fail(request, error)
             outcome = "error"
         if record is not None:
             record.finish(outcome)
+
+    def _leave(self) -> None:
+        """Free the place of the current task; harmless a second time."""
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        assert task is not None  # a coroutine runs in one
+        self._running.pop(task, None)
 
     def _fail(self, request: Request, error: Exception) -> None:
         code, text, data = error_of(error, request.method)
         self._connection.fail(request.id, code, text, data if self.wants_error_data else None)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        wait = self._running.pop(task)
-        if task.cancelled():
+        wait = self._running.pop(task, None)
+        if wait is not None:  # cancelled
             # Perhaps before its first step, so it had no chance to do this itself.
             if isinstance(wait.waiting, Coroutine):
                 wait.waiting.close()
