@@ -529,6 +529,88 @@ async def test_as_codex_controls_in_the_drain_are_answered_after_the_result() ->
             assert is_alive(pid)
 
 
+@pytest.mark.requirement("app-server.controls")
+async def test_controls_that_make_no_sense(client: AppClient) -> None:
+    await client.exec("/bin/cat", processId="p", streamStdin=True)
+    size = {"rows": 2, "cols": 3}
+    assert await client.call("command/exec/resize", processId="p", size=size) == (
+        -32600,
+        "failed to resize PTY: process is not attached to a PTY",
+    )
+    zero = {"rows": 0, "cols": 3}
+    assert await client.call("command/exec/resize", processId="nobody", size=zero) == (
+        -32602,
+        "command/exec size rows and cols must be greater than 0",
+    )
+    await client.exec("/bin/sleep", "60", processId="deaf")
+    deaf = (-32600, "stdin streaming is not enabled for this command/exec")
+    assert await client.write("deaf", b"x") == deaf
+    assert await client.write("deaf", close=True) == deaf
+    assert await client.write("p", b"x") == {}
+    with_child = sh("exec 0<&-; read x < /dev/null; sleep 60")
+    await client.exec(*with_child, processId="closed", streamStdin=True)
+    assert await client.write("closed", b"nobody reads", close=True) == {}
+    assert await client.write("closed", b"more") == (-32600, "stdin is already closed")
+    assert await client.write("closed", b"") == {}
+    assert await client.write("closed", close=True) == {}
+    for name, code in (("deaf", 137), ("closed", 137)):
+        assert await client.call("command/exec/terminate", processId=name) == {}
+        number = {"deaf": 4, "closed": 8}[name]
+        assert (await client.answer(number))["exitCode"] == code
+    assert await client.write("p", close=True) == {}
+    assert (await client.answer(1))["stdout"] == "x"
+
+
+# -- output
+
+
+@pytest.mark.requirement("app-server.caps")
+@pytest.mark.parametrize(
+    ("limit", "text", "reached"),
+    [
+        ({"outputBytesCap": 0}, "", True),
+        ({"outputBytesCap": 1}, "a", True),
+        ({"outputBytesCap": 6}, "abcdef", True),
+        ({"outputBytesCap": 7}, "abcdef", False),
+        ({"outputBytesCap": (1 << 64) - 1}, "abcdef", False),
+        ({"disableOutputCap": True}, "abcdef", False),
+    ],
+    ids=str,
+)
+async def test_caps(client: AppClient, limit: dict[str, Any], text: str, reached: bool) -> None:
+    script = sh("printf abcdef; printf abcdef >&2")
+    done = await client.run(*script, **limit)
+    assert done == {"exitCode": 0, "stdout": text, "stderr": text}
+    await client.run(*script, processId="p", streamStdoutStderr=True, **limit)
+    for stream in ("stdout", "stderr"):
+        notes = [note for note in client.notes(DELTA) if note["stream"] == stream]
+        assert client.output("p", stream) == text.encode()
+        assert [note["capReached"] for note in notes] == [False] * (len(notes) - 1) + [reached]
+
+
+@pytest.mark.requirement("app-server.caps")
+@pytest.mark.parametrize(
+    "script",
+    [
+        "yes out & yes err >&2 & wait",
+        "exec 2>&-; exec yes",
+        "exec 1>&-; exec yes >&2",
+        "trap '' TERM INT HUP; exec yes",
+    ],
+)
+async def test_a_flood_ends_at_its_timeout(
+    server: ServerProcess, client: AppClient, script: str
+) -> None:
+    before = resident(server.serving_pid)
+    done = await client.run(*sh(script), timeoutMs=1000)
+    assert done["exitCode"] == 124
+    assert max(len(done["stdout"]), len(done["stderr"])) == 1 << 20
+    assert resident(server.serving_pid) - before < 32 << 20
+    async with asyncio.timeout(LIMIT):
+        while children(server.serving_pid):  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0.001)
+
+
 # -- bad input
 
 
