@@ -246,9 +246,10 @@ class CommandExec:
 
     def _server_limits(self, timeout: float | None) -> ProcessLimits | None:
         """
-        Return the limits that the server keeps, so that a lost line ends no timeout.
+        Return the limits that a server keeps: a lost line must not let a command run on.
 
-        It is a little later than the timeout here, which also kills what left the group.
+        The time is a little longer than the timeout, which is kept here as a rule: with
+        `compat` it kills otherwise than a limit does.
         """
         if timeout is None or not self._environment.is_remote or timeout > LONGEST_TIMER:
             return None
