@@ -160,6 +160,9 @@ class Sizes:
     idle_seconds: int
     writer_bytes: int
     """Output of each of 64 sessions."""
+    app_commands: int
+    app_burst: int
+    """Commands of an app-server at once."""
 
 
 MIB = 1024 * 1024
@@ -192,6 +195,8 @@ FULL = Sizes(
     bursts=7,
     idle_seconds=5,
     writer_bytes=6_000_000,
+    app_commands=200,
+    app_burst=50,
 )
 """Enough for figures that repeat within a few percent on a quiet machine."""
 
@@ -223,6 +228,8 @@ QUICK = Sizes(
     bursts=1,
     idle_seconds=1,
     writer_bytes=600_000,
+    app_commands=5,
+    app_burst=5,
 )
 """Enough to see that every measurement works; the figures mean little."""
 

@@ -2,6 +2,8 @@
 
 from bench.figures import Benchmark
 from bench.measures import (
+    app_server,
+    command_exec,
     delay,
     echo,
     files,
@@ -42,8 +44,10 @@ ALL: tuple[Benchmark, ...] = (
     launch.SERVER,
     launch.IMPORT,
     run.RUN,
+    command_exec.COMMAND_EXEC,
     readers.READERS,
     unified_exec.UNIFIED_EXEC,
     looks.LOOKS,
     lines.LINES,
+    app_server.APP_SERVER,
 )

@@ -30,10 +30,10 @@ from holdfast.protocol.envelope import (
     RequestId,
     Trace,
 )
+from holdfast.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.rpc.encode import (
     Encoded,
     encode_error,
-    encode_notification,
     encode_result,
     encode_result_parts,
 )
@@ -81,10 +81,13 @@ class ConnectionHandler(Protocol):
 class Connection:
     """A conversation. It is the receiver of its transport."""
 
-    def __init__(self, transport: Transport, handler: ConnectionHandler) -> None:
+    def __init__(
+        self, transport: Transport, handler: ConnectionHandler, dialect: Dialect = EXEC_SERVER
+    ) -> None:
         self.transport = transport
         self._handler = handler
-        self._peer = Peer()
+        self._peer = Peer(dialect)
+        self._encode_notification = dialect.encode_notification
         self._calls: dict[RequestId, asyncio.Future[object]] = {}
         self._ended: str | None = None
         self.send: Callable[[bytes], None] = transport.send
@@ -125,7 +128,7 @@ class Connection:
 
     def notify(self, method: NotificationMethod[P], params: P) -> None:
         """Tell the peer something."""
-        self.send(encode_notification(method.name, params))
+        self.send(self._encode_notification(method.name, params))
 
     async def call(self, method: Method[P, R], params: P, trace: Trace | None = None) -> R:
         """

@@ -30,6 +30,7 @@ __all__ = [
     "NotFound",
     "OperationFailed",
     "OutputLost",
+    "Overloaded",
     "PatternNotFound",
     "PatternTimedOut",
     "ProtocolError",
@@ -235,6 +236,10 @@ class SessionAttached(Refused):
     def __init__(self, session_id: str) -> None:
         super().__init__(f"session {session_id} is already attached to another connection")
         self.session_id = session_id
+
+
+class Overloaded(Refused):
+    """Too much is being done at once; the same request may be fine a moment later."""
 
 
 class MethodNotFound(Refused):

@@ -26,6 +26,10 @@ class CuttingProxy:
         """Pass nothing on any more, and end nothing: the route is lost behind the proxy."""
         self._flowing.clear()
 
+    def thaw(self) -> None:
+        """Pass everything on again, first of all what has come meanwhile."""
+        self._flowing.set()
+
     async def until_carried(self, pieces: int, limit: float) -> None:
         """Wait until so many more pieces were passed on in each direction."""
         goals = [carried + pieces for carried in self.carried]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.command_exec import CommandExec
 from holdfast.environments.environment import Environment
 from tests.e2e.delaying import delaying
 from tests.e2e.wire import ServerProcess
@@ -67,7 +68,30 @@ async def check_late_child(env: Environment) -> None:
         assert "".join([chunk.text async for chunk in process.output()]) == "early\nlate\n"
 
 
-@pytest.mark.parametrize("check", [check_run, check_start, check_late_child])
+async def check_command(env: Environment) -> None:
+    async with CommandExec(env) as commands:
+        command = await commands.start(["sh", "-c", WRITE], cap=2 * SIZE, timeout=None)
+        done = await command.wait()
+        assert digest(done.stdout) == digest(EXPECTED)
+        assert (done.exit_code, done.drain_timed_out) == (0, False)
+
+
+async def check_streamed_command(env: Environment) -> None:
+    async with CommandExec(env) as commands:
+        argv = ["sh", "-c", f"{WRITE}; echo the end >&2"]
+        command = await commands.start(argv, cap=None, timeout=None, stream=True)
+        found = {"stdout": b"", "stderr": b""}
+        async for delta in command.output():
+            found[delta.stream] += delta.data
+        assert digest(found["stdout"]) == digest(EXPECTED)
+        assert found["stderr"] == b"the end\n"
+        assert (await command.wait()).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "check",
+    [check_run, check_start, check_late_child, check_command, check_streamed_command],
+)
 async def test_a_slow_line_loses_nothing(
     url: str, check: Callable[[Environment], Awaitable[None]]
 ) -> None:

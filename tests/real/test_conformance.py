@@ -25,6 +25,7 @@ SANDBOXES = "sandbox_conformance"
 STRICTER = "sandbox_conformance, stricter"
 TOOLS = "unified_exec_conformance"
 CODEX = "real_client"
+COMMANDS = "command_exec_conformance"
 NAME = re.compile(r"`([\w.-]+)`")
 SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
 
@@ -192,6 +193,34 @@ def test_files_and_http(options: tuple[str, ...]) -> None:
     with serving(*options, env=without_proxies(), umask=0o022) as listening:
         ran = play_files(listening.url, limit=110)
     assert deliberate(FILES) <= ran, "a case on the page is none"
+
+
+def play_commands(*options: str, names: Sequence[str] = ()) -> tuple[set[str], set[str]]:
+    """The cases on the app-server's commands; returns all that ran, and those that failed."""
+    command = " ".join([*HOLDFAST, "app-server", *options])
+    chosen = ["--only", f"^({'|'.join(names)})$"] if names else []
+    text = output(COMMANDS, "--cmd", command, *chosen, limit=150)
+    lines = text.splitlines()
+    failed, passed = starting(lines, "FAIL"), starting(lines, "PASS")
+    summary = SUMMARY.search(text)
+    assert summary, text[-500:]
+    assert (int(summary[1]), int(summary[2])) == (len(passed), len(failed))
+    return passed | failed, failed
+
+
+@pytest.mark.timeout(320)
+def test_commands_of_the_app_server() -> None:
+    ran = played(COMMANDS, lambda names: play_commands(names=names))
+    assert deliberate(COMMANDS) <= ran, "a case on the page is none"
+
+
+@pytest.mark.timeout(320)
+def test_commands_of_the_app_server_as_codex_runs_them() -> None:
+    options = ("--compat", "codex-0.166.0")
+    _, failed = play_commands(*options)
+    if failed:  # a busy machine: they get a second chance
+        _, failed = play_commands(*options, names=sorted(failed))
+    assert not failed
 
 
 @pytest.mark.timeout(60)

@@ -3,21 +3,18 @@
 import argparse
 
 from holdfast._version import __version__
+from holdfast.cli.app_server_parser import add_app_server
 from holdfast.cli.confine_parser import add_confining_options
 from holdfast.cli.connect_parser import add_connect
 from holdfast.cli.env_parser import add_env
 from holdfast.cli.fs_parser import add_fs
+from holdfast.cli.listen_parser import add_listen_options, positive
 from holdfast.cli.place_parser import add_place_options
 from holdfast.cli.sandbox_parser import add_doctor, add_sandbox
 
 __all__ = ["make_parser"]
 
-_AUTH_MODES = ("capability-token", "signed-bearer-token")
-
 _SHELLS = ("bash", "zsh", "tcsh")
-
-_LONGEST_IDLE = 1e7
-"""Seconds, about four months; more than that is a mistake."""
 
 _RUN_ABOUT = """\
 Run a command in the foreground, here or on a server, as if there were nothing in
@@ -58,6 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_serve(commands, "serve", "start a server and print its URL")
     _add_serve(commands, "exec-server", "the same, under the name it has in Codex")
+    add_app_server(commands)
     _add_run(commands)
     add_fs(commands)
     add_connect(commands)
@@ -76,23 +74,14 @@ def _add_serve(
         help=about,
         description="Serve the exec-server protocol. Prints one line, the URL, once it listens.",
     )
-    serve.add_argument(
-        "--listen",
-        metavar="URL",
-        default="ws://127.0.0.1:0",
-        help="ws://IP:PORT, stdio or unix:///PATH (default: %(default)s, any free port)",
+    add_listen_options(
+        serve, default="ws://127.0.0.1:0", default_about="%(default)s, any free port"
     )
     serve.add_argument(
         "--concurrent-requests",
         metavar="COUNT",
-        type=_positive,
+        type=positive,
         help="requests of a connection that may wait at once; 1 keeps strict order",
-    )
-    serve.add_argument(
-        "--idle-exit",
-        metavar="SECONDS",
-        type=_seconds,
-        help="end after so long without a connection and without a session (default: never)",
     )
     serve.add_argument(
         "--keep",
@@ -103,25 +92,6 @@ def _add_serve(
         "--attach",
         metavar="FOLDER",
         help="with --listen stdio: be one more connection to a server that was started with --keep",
-    )
-    serve.add_argument(
-        "--ws-auth", metavar="MODE", choices=_AUTH_MODES, help=" or ".join(_AUTH_MODES)
-    )
-    serve.add_argument("--ws-token-file", metavar="PATH", help="holds the capability token")
-    serve.add_argument("--ws-token-sha256", metavar="HEX", help="SHA-256 of the capability token")
-    serve.add_argument(
-        "--ws-shared-secret-file", metavar="PATH", help="key of signed tokens (HS256)"
-    )
-    serve.add_argument("--ws-issuer", metavar="NAME", help="required `iss` of signed tokens")
-    serve.add_argument("--ws-audience", metavar="NAME", help="required `aud` of signed tokens")
-    serve.add_argument(
-        "--ws-max-clock-skew-seconds", metavar="N", type=_not_negative, help="default 30"
-    )
-    serve.add_argument(
-        "--insecure-no-auth",
-        action="store_true",
-        help="allow listening beyond loopback without --ws-auth:"
-        " anyone who can connect runs commands",
     )
     serve.set_defaults(run=_run_serve)
 
@@ -198,24 +168,3 @@ def _assignment(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"expected NAME=VALUE, not {text!r}")
     return name, value
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= _LONGEST_IDLE:
-        raise argparse.ArgumentTypeError(f"must be more than 0 and at most {_LONGEST_IDLE:g}")
-    return value
-
-
-def _not_negative(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("must not be negative")
-    return value

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.server.kept import Keeping
+    from holdfast.server.life import ServiceMaker
 
-__all__ = ["serve"]
+__all__ = ["run_server", "serve"]
 
 _KEPT_IDLE = 10.0
 """
@@ -27,7 +28,7 @@ def serve(options: argparse.Namespace) -> int:
     if options.keep or options.attach is not None:
         return _serve_kept(options)
     # The guardian has all it needs: everything below is the server's alone.
-    return run_guarded(lambda lifeline: _serve(options, lifeline, _announce))
+    return run_guarded(lambda lifeline: run_server(options, lifeline, _announce))
 
 
 def _serve_kept(options: argparse.Namespace) -> int:
@@ -45,16 +46,27 @@ def _serve_kept(options: argparse.Namespace) -> int:
     if options.idle_exit is None:
         options.idle_exit = _KEPT_IDLE
     return start_kept(
-        lambda lifeline, announce, keeping: _serve(options, lifeline, announce, keeping)
+        lambda lifeline, announce, keeping: run_server(options, lifeline, announce, keeping)
     )
 
 
-def _serve(
+def run_server(
     options: argparse.Namespace,
     lifeline: int,
     announce: "Callable[[str], None]",
     keeping: "Keeping | None" = None,
+    make: "ServiceMaker | None" = None,
 ) -> int:
+    """
+    Serve in this process, which has a guardian, and return the exit status.
+
+    Args:
+        options: Where to listen and whom to let in.
+        lifeline: Readable when the guardian is gone.
+        announce: Called with the URL.
+        keeping: For a server that outlives its stdio.
+        make: Makes another server than an exec-server.
+    """
     from holdfast.server.life import LifeOptions, StartFailed, live
 
     try:
@@ -80,6 +92,7 @@ def _serve(
             ),
             lifeline=lifeline,
             announce=announce,
+            make=make,
         )
     except StartFailed as error:
         print(f"Error: {error}", file=sys.stderr)

@@ -248,7 +248,9 @@ class ExecServerClient:
 
     def _call_off(self, process_id: str) -> None:
         """End what may have come of a start that nobody waits for any more."""
-        params = TerminateParams(process_id=process_id)
+        # Part of it may have left the group, or it may have exited and left something in it.
+        everything = self.capabilities.process_terminate_left
+        params = TerminateParams(process_id=process_id, tree=everything, left=everything)
         ending = self._tasks.start(self.terminate_quietly(params))
         self._called_off[process_id] = ending
         ending.add_done_callback(lambda task: self._called_off.pop(process_id))

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.events import Closed, Exited, ProcessEvent, Verdict
 from holdfast.protocol.process import ReadResponse
 
-__all__ = ["DRAIN_LIMIT", "QUIET", "Drain"]
+__all__ = ["DRAIN_LIMIT", "QUIET", "Drain", "Question"]
 
 QUIET = 0.25
 """Seconds without output, after an exit, that end the reading."""
@@ -45,6 +45,9 @@ class Drain:
         ConnectionLost: As `ExecProcess.events`.
     """
 
+    _page: int | None = 1
+    """Bytes that the far side is asked for."""
+
     def __init__(
         self,
         process: ExecProcess,
@@ -53,6 +56,7 @@ class Drain:
         gaps: bool = False,
         quiet: float | None = QUIET,
         limit: float | None = DRAIN_LIMIT,
+        stream_ends: bool = False,
     ) -> None:
         """
         Begin to read; the process waits for this reader from here on.
@@ -63,6 +67,7 @@ class Drain:
             gaps: As for `ExecProcess.events`.
             quiet: Seconds without output; `None` for no such window.
             limit: Seconds after the exit; `None` for as long as it takes.
+            stream_ends: As for `ExecProcess.events`.
         """
         self.quiet = quiet
         self.limit = limit
@@ -75,7 +80,10 @@ class Drain:
         self.last_seq = after_seq
         """The number of the last event that was handed out."""
         self._process = process
-        self._events: EventStream | None = process.events(after_seq, gaps=gaps)
+        self._stream_ends = stream_ends
+        self._events: EventStream | None = process.events(
+            after_seq, gaps=gaps, stream_ends=stream_ends
+        )
         self._loop = asyncio.get_running_loop()
         # Events up to this number exist where the process runs, and are waited for.
         self._promised = 0
@@ -84,7 +92,7 @@ class Drain:
         # Since when somebody waits and nothing comes.
         self._silent_since: float | None = None
         # A question to the far side. It outlives a wait that is cancelled.
-        self._question: _Question | None = None
+        self._question: Question | None = None
         self._shut = False
 
     def __aiter__(self) -> Self:
@@ -148,7 +156,9 @@ class Drain:
     async def _take(self) -> ProcessEvent | None:
         """Wait for the next event; `None` if the stream has ended without one."""
         if self._events is None:
-            self._events = self._process.events(self.last_seq, gaps=True)
+            self._events = self._process.events(
+                self.last_seq, gaps=True, stream_ends=self._stream_ends
+            )
         try:
             event = await anext(self._events)
         except StopAsyncIteration:
@@ -160,15 +170,22 @@ class Drain:
             raise
         self.last_seq = event.seq
         self._silent_since = None
-        if self._question is not None and not self._question.final:
-            self._drop_question()  # its answer would be about what was before this event
+        self._event_came()
         if type(event) is Exited:
             self.verdict = event.verdict
-            self.exit_time = self._loop.time()
+            self._exit_came()
         elif type(event) is Closed:
             self.closed = True
             self._drop_question()
         return event
+
+    def _exit_came(self) -> None:
+        self.exit_time = self._loop.time()
+
+    def _event_came(self) -> None:
+        """Drop a question whose answer would be about what was before this event."""
+        if self._question is not None and not self._question.final:
+            self._drop_question()
 
     async def _event_or_silence(
         self, quiet: float | None, end: float | None
@@ -199,8 +216,9 @@ class Drain:
             # It belongs to this object, which cancels it when nobody needs the answer.
             task = self._loop.create_task(self._ask(wait, final))
             task.add_done_callback(_note_failure)
-            self._question = _Question(task, final)
-        task = self._question.task
+            self._question = Question(task, final, self.last_seq, self._loop.time())
+        question = self._question
+        task = question.task
         if not task.done():
             patience = asyncio.timeout(None)
             waiting = True
@@ -220,12 +238,15 @@ class Drain:
             except TimeoutError:
                 pass
         self._question = None
-        answer = task.result()
+        self._answered(question, task.result())
+        return None
+
+    def _answered(self, question: "Question", answer: ReadResponse) -> None:
+        """Note what exists where the process runs: it is waited for."""
         self._promised = answer.next_seq - 1
         if answer.closed:
             self._promised = max(self._promised, self.last_seq + 1)
-        self._final = final
-        return None
+        self._final = question.final
 
     async def _ask(self, wait: float, final: bool) -> ReadResponse:
         if not self._process.remote:
@@ -235,8 +256,7 @@ class Drain:
                 await asyncio.sleep(0)
             wait = 0.0
         # One chunk is enough to know that there is more; after the limit all counts.
-        most = None if final else 1
-        return await self._process.read(self.last_seq, most, wait)
+        return await self._process.read(self.last_seq, None if final else self._page, wait)
 
     def _drop_question(self) -> None:
         question, self._question = self._question, None
@@ -244,12 +264,16 @@ class Drain:
             question.task.cancel()
 
 
-class _Question(NamedTuple):
+class Question(NamedTuple):
     """A `read` that is under way."""
 
     task: asyncio.Task[ReadResponse]
     final: bool
     """True if it asks for the last time, after the limit."""
+    after_seq: int
+    """The number after which it asks."""
+    asked: float
+    """The time of it by the clock of the event loop."""
 
 
 def _note_failure(task: asyncio.Task[ReadResponse]) -> None:

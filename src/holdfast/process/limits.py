@@ -32,7 +32,7 @@ class ExceededLimit(NamedTuple):
 class _Watched(Protocol):
     log: OutputLog
 
-    def terminate(self, reason: Reason = ...) -> bool: ...
+    def terminate(self, reason: Reason = ..., *, tree: bool = ...) -> bool: ...
 
 
 class Watchdog(LogListener):
@@ -104,7 +104,7 @@ class Watchdog(LogListener):
         return None
 
     def _exceed(self, what: ExceededLimit) -> None:
-        if self._exceeded is None and self._process.terminate(Reason.LIMIT):
+        if self._exceeded is None and self._process.terminate(Reason.LIMIT, tree=True):
             self._exceeded = what
 
     # -- as a listener of the log

@@ -6,6 +6,7 @@ __all__ = [
     "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
     "NOT_FOUND",
+    "OVERLOADED",
     "SESSION_ATTACHED",
     "TRANSPORT_CLOSED",
     "UNPARSED_ID",
@@ -24,6 +25,7 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 NOT_FOUND = -32004
 SESSION_ATTACHED = -32010
+OVERLOADED = -32001
 
 TRANSPORT_CLOSED = -32000
 """A peer says that its own transport is gone: to a client, a lost connection."""

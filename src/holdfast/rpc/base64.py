@@ -17,7 +17,8 @@ class InvalidBase64(InvalidParams):
 PIECE = 1 << 20
 """Characters that are decoded at a time; a multiple of four."""
 
-_STRAY = re.compile(r"[^+/0-9A-Za-z]")
+_STRAY = re.compile(rb"[^+/0-9A-Za-z]")
+_PAD = b"="[0]
 
 
 def encode_base64(data: bytes) -> bytes:
@@ -35,16 +36,34 @@ def decode_base64(text: str) -> bytes:
     try:
         data: bytes = pybase64.b64decode(text, validate=True)
     except ValueError:
-        stray = _STRAY.search(text.rstrip("="))
-        if stray is not None:
-            reason = f"Invalid symbol {ord(stray[0])}, offset {stray.start()}."
-            raise InvalidBase64(reason) from None
-        raise InvalidBase64("Invalid padding") from None
+        raise InvalidBase64(_fault(text.encode("utf-8", "surrogatepass"))) from None
     # Bits that the padding leaves over must be zero, or two texts mean one value.
     if text.endswith("=") and pybase64.b64encode(data[-(len(data) % 3) :]).decode() != text[-4:]:
         offset = len(text.rstrip("=")) - 1
         raise InvalidBase64(f"Invalid last symbol {ord(text[offset])}, offset {offset}.")
     return data
+
+
+def _fault(data: bytes) -> str:
+    """Return what is wrong with bytes that are no base64: the first fault the original finds."""
+    size = len(data)
+    # One byte beyond whole groups is looked at before all others.
+    if size % 4 == 1 and data[-1] != _PAD and _STRAY.match(data, size - 1):
+        return f"Invalid symbol {data[-1]}, offset {size - 1}."
+    last_group = (size - 1) // 4 * 4
+    padding: int | None = None
+    for stray in _STRAY.finditer(data):
+        at = stray.start()
+        if data[at] != _PAD or at < last_group + 2:
+            break
+        padding = at if padding is None else padding
+    else:
+        if padding is not None and data[padding:].strip(b"="):
+            return f"Invalid symbol {_PAD}, offset {padding}."
+        return f"Invalid input length: {size}" if size % 4 == 1 else "Invalid padding"
+    # With something after it, it is the padding that is out of place.
+    at = stray.start() if padding is None else padding
+    return f"Invalid symbol {data[at]}, offset {at}."
 
 
 def decode_base64_pieces(text: str) -> Iterator[bytes]:

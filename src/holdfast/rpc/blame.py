@@ -13,12 +13,22 @@ from typing import Literal, get_args, get_origin
 
 from msgspec import inspect, structs
 
-__all__ = ["blame", "wrong_type"]
+from holdfast.protocol.base import I64_MIN, U64_MAX
+from holdfast.rpc.rust_text import debug_text, float_text
+
+__all__ = ["blame", "oversized", "wrong_type"]
 
 
-def blame(value: object, kind: object) -> str:
-    """The text for `value`, which could not be decoded as `kind`."""
-    return _blame(value, _type_info(kind)) or "invalid value"
+def blame(value: object, kind: object, *, exact: bool = False) -> str:
+    """
+    Return the text for `value`, which could not be decoded as `kind`.
+
+    Args:
+        value: Decoded JSON.
+        kind: The type that was wanted.
+        exact: True where the peer's decoder names every number it refuses; see `_blame`.
+    """
+    return _blame(value, _type_info(kind), exact=exact) or "invalid value"
 
 
 @cache
@@ -39,6 +49,8 @@ def _blame(value: object, kind: inspect.Type, *, exact: bool = False) -> str | N
             return _blame_struct(value, kind, exact=exact)
         case inspect.UnionType():
             return _blame_union(value, kind, exact=exact)
+        case inspect.Metadata():
+            return _blame_named(value, kind, exact=exact)
         case inspect.IntType():
             wanted = "a nonzero usize" if kind.ge == 1 else "u64"
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -65,6 +77,28 @@ def _blame(value: object, kind: inspect.Type, *, exact: bool = False) -> str | N
             return None if isinstance(value, str) else wrong_type(value, "a string", exact=exact)
 
 
+def _blame_named(value: object, kind: inspect.Metadata, *, exact: bool) -> str | None:
+    """Find the fault of a value whose type has a name of its own: `u16`, `path string`."""
+    named = kind.extra or {}
+    wanted = str(named["wire"])
+    if not isinstance(kind.type, inspect.IntType):
+        return None if isinstance(value, str) else wrong_type(value, wanted, exact=exact)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return wrong_type(value, wanted, exact=exact)
+    low, high = kind.type.ge, kind.type.le
+    if (low is None or value >= low) and (high is None or value <= high):
+        return oversized(value)
+    return oversized(value) or f"invalid value: integer `{value}`, expected {wanted}"
+
+
+def oversized(value: int) -> str | None:
+    """Return the text for a whole number that fits into no 64 bits, None for any other."""
+    if I64_MIN <= value <= U64_MAX:
+        return None
+    width = "u128" if value > 0 else "i128"
+    return f"invalid type: integer `{value}` as {width}, expected any value"
+
+
 def _first(values: Iterable[object], kind: inspect.Type, *, exact: bool) -> str | None:
     return next(filter(None, (_blame(value, kind, exact=exact) for value in values)), None)
 
@@ -75,20 +109,24 @@ def _blame_union(value: object, kind: inspect.UnionType, *, exact: bool) -> str 
         return None
     shapes = [one for one in some if isinstance(one, inspect.StructType)]
     if len(shapes) > 1:
-        return _blame_shape(value, shapes)
+        return _blame_shape(value, shapes, exact=exact)
     (one,) = some
     return _blame(value, one, exact=exact)
 
 
-def _blame_shape(value: object, shapes: list[inspect.StructType]) -> str | None:
+def _blame_shape(value: object, shapes: list[inspect.StructType], *, exact: bool) -> str | None:
     """The fault of an object that has one of several shapes, told apart by a member."""
     if not isinstance(value, dict):
         return wrong_type(value, _name(shapes[0].cls), exact=True)
     member = shapes[0].tag_field
     if member not in value:
         return f"missing field `{member}`"
-    if not isinstance(value[member], str):
-        return wrong_type(value[member], "variant identifier")
+    tag = value[member]
+    if exact and type(tag) is int and tag >= 0:
+        index = f"variant index 0 <= i < {len(shapes)}"
+        return oversized(tag) or f"invalid value: integer `{tag}`, expected {index}"
+    if not isinstance(tag, str):
+        return wrong_type(tag, "variant identifier", exact=exact)
     by_tag = {str(shape.tag): shape for shape in shapes}
     if value[member] not in by_tag:
         return _blame_variant(value[member], list(by_tag), exact=True)
@@ -96,6 +134,10 @@ def _blame_shape(value: object, shapes: list[inspect.StructType]) -> str | None:
 
 
 def _blame_struct(value: object, kind: inspect.StructType, *, exact: bool) -> str | None:
+    if exact and isinstance(value, list):
+        # A decoder that takes a list for a structure wants all of its members.
+        count = len(kind.fields)
+        return f"invalid length {len(value)}, expected {_name(kind.cls)} with {count} elements"
     if not isinstance(value, dict):
         return wrong_type(value, _name(kind.cls), exact=exact)
     fields = {field.encode_name: field for field in kind.fields}
@@ -127,6 +169,8 @@ def _fits(value: object, kind: inspect.Type) -> bool:
         return any(_fits(value, some) for some in kind.types)
     if isinstance(kind, inspect.IntType):
         return type(value) is int and (kind.ge is None or value >= kind.ge)
+    if isinstance(kind, inspect.Metadata):
+        return False  # its walk looks at the value itself
     return value is None and isinstance(kind, inspect.NoneType)
 
 
@@ -157,11 +201,11 @@ def wrong_type(value: object, wanted: str, *, exact: bool = False) -> str:
         case int() if exact:
             got = f"integer `{value}`"
         case float() if exact:
-            got = f"floating point `{value}`"
+            got = f"floating point `{float_text(value)}`"
         case int() | float():
             got = "number"
         case str():
-            got = f"string {json.dumps(value, ensure_ascii=False)}"
+            got = f"string {debug_text(value)}"
         case list():
             got = "sequence"
         case _:

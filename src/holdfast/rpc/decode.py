@@ -27,7 +27,7 @@ from holdfast.protocol.envelope import (
 )
 from holdfast.rpc.blame import blame
 
-__all__ = ["MAX_DEPTH", "MAX_VALUES", "decode_message"]
+__all__ = ["MAX_DEPTH", "MAX_VALUES", "decode_any_keys", "decode_message"]
 
 T = TypeVar("T")
 
@@ -70,16 +70,7 @@ def decode_message(data: bytes) -> Message:
     Raises:
         MalformedMessage: With the detail to report; the connection can go on.
     """
-    if len(data) > 2 * MAX_VALUES:
-        _check_value_count(data)
-    try:
-        message = _decode_json(data)
-    except RecursionError:
-        raise _too_deep(data) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = _decode_again(data, error)
-    if type(message) is not dict:
-        raise MalformedMessage("expected a JSON-RPC object")
+    message = _decode_object(data)
     params = message.get("params")
     keys = len(message)
     if type(params) is dict:
@@ -91,6 +82,34 @@ def decode_message(data: bytes) -> Message:
     ) and not _is_plainly_sound(data, message):
         _check_nesting_and_keys(data, message)
     return _classify(message, params)
+
+
+def decode_any_keys(data: bytes) -> Message:
+    """
+    Decode one message of a peer that may double keys: the last of them counts.
+
+    How deep values may be nested is up to the decoder, which follows them further than
+    `MAX_DEPTH`. The limit on their number holds.
+
+    Raises:
+        MalformedMessage: It cannot be read; the connection can go on.
+    """
+    message = _decode_object(data)
+    return _classify(message, message.get("params"))
+
+
+def _decode_object(data: bytes) -> dict[str, object]:
+    if len(data) > 2 * MAX_VALUES:
+        _check_value_count(data)
+    try:
+        message = _decode_json(data)
+    except RecursionError:
+        raise _too_deep(data) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = _decode_again(data, error)
+    if type(message) is not dict:
+        raise MalformedMessage("expected a JSON-RPC object")
+    return message
 
 
 def _is_plainly_sound(data: bytes, message: dict[str, object]) -> bool:

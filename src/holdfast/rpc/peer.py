@@ -8,7 +8,7 @@ caller, so a test needs none of them.
 
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.protocol.envelope import ErrorReply, Message, Reply, RequestId, Trace
-from holdfast.rpc.decode import decode_message
+from holdfast.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.rpc.encode import encode_request
 
 __all__ = ["Peer"]
@@ -17,7 +17,9 @@ __all__ = ["Peer"]
 class Peer:
     """Numbers our requests and tells whether a reply belongs to one of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: Dialect = EXEC_SERVER) -> None:
+        self._decode = dialect.decode_message
+        self._ignores_stray_replies = dialect.ignores_stray_replies
         self._next_id = 1
         # Requests we sent that the peer has not answered yet.
         self._pending: set[RequestId] = set()
@@ -51,7 +53,7 @@ class Peer:
             MalformedMessage: It cannot be read; the conversation can go on.
             RemoteProtocolError: It answers what was never asked; the connection must end.
         """
-        message = decode_message(data)
+        message = self._decode(data)
         if type(message) is Reply or type(message) is ErrorReply:
             return message if self._answers(message.id) else None
         return message
@@ -61,5 +63,7 @@ class Peer:
             self._pending.discard(request_id)
             return True
         if type(request_id) is int and 0 < request_id < self._next_id:
+            return False
+        if self._ignores_stray_replies:
             return False
         raise RemoteProtocolError(f"reply to unknown request {request_id!r}")

@@ -18,14 +18,15 @@ from holdfast.errors import (
     MethodNotFound,
     NotFound,
     OperationFailed,
+    Overloaded,
     SessionAttached,
 )
 from holdfast.protocol import codes
 from holdfast.protocol.base import Method
 from holdfast.protocol.envelope import ErrorData
 from holdfast.protocol.paths import PathUri
+from holdfast.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.rpc.encode import Encoded
-from holdfast.rpc.params import decode_params
 
 __all__ = ["ErrorAnswer", "Handler", "Route", "Router", "error_of", "kind_of"]
 
@@ -42,32 +43,43 @@ Handler = Callable[[C, P], R | Encoded | Awaitable[R | Encoded]]
 class Route(Generic[C]):
     """One method as a server knows it."""
 
-    __slots__ = ("family", "handler", "name", "params")
+    __slots__ = ("_decode_params", "family", "handler", "name", "params")
 
-    def __init__(self, name: str, params: type, handler: Handler[C, Any, Any], family: str | None):
+    def __init__(
+        self,
+        name: str,
+        params: type,
+        handler: Handler[C, Any, Any],
+        family: str | None,
+        dialect: Dialect = EXEC_SERVER,
+    ):
         self.name = name
         self.params = params
         self.handler = handler
         self.family = family
         """The group it belongs to in texts about the handshake; `None`: allowed at any time."""
+        self._decode_params = dialect.decode_params
 
     def decode(self, params: object) -> Any:
-        """The params in the type the handler takes, or `InvalidParams`."""
-        return decode_params(params, self.params)
+        """Return the params in the type the handler takes, or raise `Refused`."""
+        return self._decode_params(params, self.params)
 
 
 class Router(Generic[C]):
     """The methods a server serves."""
 
-    def __init__(self, families: dict[str, str]) -> None:
+    def __init__(self, families: dict[str, str], dialect: Dialect = EXEC_SERVER) -> None:
         self._families = families
+        self._dialect = dialect
         self._routes: dict[str, Route[C]] = {}
 
     def add(self, method: Method[P, R], handler: Handler[C, P, R]) -> None:
         """Serve a method."""
         assert method.name not in self._routes, method.name
         family = self._families.get(method.name)
-        self._routes[method.name] = Route(method.name, method.params, handler, family)
+        self._routes[method.name] = Route(
+            method.name, method.params, handler, family, self._dialect
+        )
 
     def __contains__(self, method: object) -> bool:
         return method in self._routes
@@ -77,11 +89,11 @@ class Router(Generic[C]):
         The route of a method.
 
         Raises:
-            MethodNotFound: Nobody serves it.
+            Refused: Nobody serves it.
         """
         route = self._routes.get(method)
         if route is None:
-            raise MethodNotFound(codes.server_lacks_method(method))
+            raise self._dialect.unknown_method(method, self._routes)
         return route
 
 
@@ -91,6 +103,7 @@ _CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (MethodNotFound, codes.METHOD_NOT_FOUND),
     (NotFound, codes.NOT_FOUND),
     (SessionAttached, codes.SESSION_ATTACHED),
+    (Overloaded, codes.OVERLOADED),
     (OperationFailed, codes.INTERNAL_ERROR),
 )
 

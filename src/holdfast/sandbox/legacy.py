@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, assert_never
+from typing import assert_never
 
-from holdfast.protocol.base import Wire
+from holdfast.protocol.command_exec import (
+    DangerFullAccess,
+    ExternalSandbox,
+    LegacyPolicy,
+    ReadOnly,
+    WorkspaceWrite,
+)
 from holdfast.protocol.sandbox import (
     DisabledProfile,
     ExternalProfile,
@@ -22,41 +28,11 @@ from holdfast.sandbox.names import (
     special_entry,
 )
 
-__all__ = [
-    "DangerFullAccess",
-    "ExternalSandbox",
-    "LegacyPolicy",
-    "ReadOnly",
-    "WorkspaceWrite",
-    "from_legacy",
-]
-
-
-class ReadOnly(Wire, frozen=True, kw_only=True, tag_field="type", tag="readOnly"):
-    network_access: bool = False
-
-
-class WorkspaceWrite(Wire, frozen=True, kw_only=True, tag_field="type", tag="workspaceWrite"):
-    writable_roots: tuple[str, ...] = ()
-    """Native paths, beside the project roots."""
-    network_access: bool = False
-    exclude_tmpdir_env_var: bool = False
-    exclude_slash_tmp: bool = False
-
-
-class DangerFullAccess(Wire, frozen=True, kw_only=True, tag_field="type", tag="dangerFullAccess"):
-    pass
-
-
-class ExternalSandbox(Wire, frozen=True, kw_only=True, tag_field="type", tag="externalSandbox"):
-    network_access: Literal["restricted", "enabled"] = "restricted"
-
-
-LegacyPolicy: TypeAlias = ReadOnly | WorkspaceWrite | DangerFullAccess | ExternalSandbox
+__all__ = ["from_legacy"]
 
 
 def from_legacy(policy: LegacyPolicy, *, disk: Disk = HOST) -> PermissionProfile:
-    """The profile that means the same."""
+    """Return the profile that means the same."""
     match policy:
         case DangerFullAccess():
             return DisabledProfile()

@@ -6,10 +6,12 @@ process of its own.
 """
 
 import asyncio
+import signal
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
+from holdfast.errors import OperationFailed
 from holdfast.events import Reason
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.process.observers import ProcessObserver
@@ -23,7 +25,7 @@ from holdfast.server.environment import add_environment_methods
 from holdfast.server.files import add_file_methods
 from holdfast.server.http import add_http_methods
 from holdfast.server.info import environment_info, login_shell
-from holdfast.server.listen import ListenUrl, make_gate, parse_listen_url
+from holdfast.server.listen import ListenUrl, listen, parse_listen_url
 from holdfast.server.process import add_process_methods
 from holdfast.server.sessions import Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
@@ -130,20 +132,7 @@ class Server:
         """
         if isinstance(where, str):
             where = parse_listen_url(where)
-        if where.kind == "unix":
-            from holdfast.transports.unix import listen_unix
-
-            listening = await listen_unix(where.path, self.accept)
-            url = f"unix://{where.path}"
-        else:
-            from holdfast.transports.websocket import listen_websocket
-
-            listening = await listen_websocket(
-                where.host, where.port, gate=make_gate(check), accept=self.accept
-            )
-            port = listening.sockets[0].getsockname()[1]
-            host = f"[{where.host}]" if ":" in where.host else where.host
-            url = f"ws://{host}:{port}"
+        listening, url = await listen(where, self.accept, check)
         self._stack.callback(listening.close)
         return url
 
@@ -167,6 +156,17 @@ class Server:
     def is_idle(self) -> bool:
         """True without a connection and without a session that could be resumed."""
         return not self.state.connections and not len(self.state.sessions)
+
+    async def ask_to_end(self, grace: float) -> None:
+        """Ask all processes to end, and wait `grace` seconds for them at most."""
+        processes = self.state.sessions.processes()
+        for process in processes:
+            with suppress(OperationFailed):
+                process.signal(signal.SIGTERM)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                for process in processes:
+                    await process.wait_closed()
 
     def _make_processes(self) -> LocalProcesses:
         return LocalProcesses(

@@ -15,27 +15,16 @@ from holdfast.connection import Connection
 from holdfast.errors import MalformedMessage
 from holdfast.protocol import codes
 from holdfast.protocol.envelope import Request
+from holdfast.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.rpc.router import Route, Router, error_of
 from holdfast.telemetry import RequestRecord, Telemetry
 
-__all__ = ["CONTROL", "MAX_QUEUED", "Dispatcher"]
+__all__ = ["MAX_QUEUED", "Dispatcher"]
 
 C = TypeVar("C")
 
 MAX_QUEUED = 128
 """Messages that wait for their turn; then no more is read from the connection."""
-
-CONTROL = frozenset(
-    {
-        "environment/info",
-        "environment/status",
-        "process/hold",
-        "process/signal",
-        "process/terminate",
-        "fs/close",
-    }
-)
-"""Methods that never wait for a place among the others: they end what holds the places."""
 
 
 class _Wait(NamedTuple):
@@ -58,6 +47,7 @@ class Dispatcher(Generic[C]):
         tasks: asyncio.TaskGroup,
         admit: Callable[[Route[C]], None],
         telemetry: Telemetry | None,
+        dialect: Dialect = EXEC_SERVER,
     ) -> None:
         """
         Args:
@@ -68,6 +58,7 @@ class Dispatcher(Generic[C]):
             tasks: Owns the tasks of requests that wait.
             admit: Raises if the handshake does not allow the route yet.
             telemetry: Told of every request, if there is any.
+            dialect: What the peer speaks.
         """
         self._connection = connection
         self._router = router
@@ -76,6 +67,9 @@ class Dispatcher(Generic[C]):
         self._task_group = tasks
         self._admit = admit
         self._telemetry = telemetry
+        self._dialect = dialect
+        # A server that refuses when it is full has nothing to keep in order.
+        self._strict = limit == 1 and dialect.overload() is None
         self._running: dict[asyncio.Task[None], _Wait] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
@@ -85,14 +79,18 @@ class Dispatcher(Generic[C]):
     def request(self, request: Request) -> None:
         """Run a request now, or when its turn comes."""
         busy = self._queue or len(self._running) >= self._limit
-        if busy and (self._limit == 1 or self._needs_a_place(request.method)):
-            self._enqueue(request)
+        if busy and (self._strict or self._needs_a_place(request.method)):
+            overload = self._dialect.overload()
+            if overload is None:
+                self._enqueue(request)
+            else:
+                self._fail(request, overload)
         else:
             self._run(request, None)
 
     def malformed(self, error: MalformedMessage) -> None:
         """Report a message that could not be read; with a strict order, in its turn."""
-        if self._limit == 1 and (self._queue or self._running):
+        if self._strict and (self._queue or self._running):
             self._enqueue(error)
         else:
             self._report(error)
@@ -111,7 +109,7 @@ class Dispatcher(Generic[C]):
 
     def _needs_a_place(self, method: str) -> bool:
         # That there is no such method can be said at any time.
-        return method not in CONTROL and method in self._router
+        return method not in self._dialect.control and method in self._router
 
     def _run(self, request: Request, queued: float | None) -> None:
         if self._telemetry is None:
@@ -146,21 +144,31 @@ class Dispatcher(Generic[C]):
         self, request: Request, waiting: Awaitable[Any], record: RequestRecord | None
     ) -> None:
         try:
-            self._connection.reply(request.id, await waiting)
+            result = await waiting
+            # Before the answer: who has that may count on the place.
+            self._leave()
+            self._connection.reply(request.id, result)
             outcome = "success"
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
+            self._leave()
             self._fail(request, error)
             outcome = "error"
         if record is not None:
             record.finish(outcome)
+
+    def _leave(self) -> None:
+        """Free the place of the current task; harmless a second time."""
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        assert task is not None  # a coroutine runs in one
+        self._running.pop(task, None)
 
     def _fail(self, request: Request, error: Exception) -> None:
         code, text, data = error_of(error, request.method)
         self._connection.fail(request.id, code, text, data if self.wants_error_data else None)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        wait = self._running.pop(task)
-        if task.cancelled():
+        wait = self._running.pop(task, None)
+        if wait is not None:  # cancelled
             # Perhaps before its first step, so it had no chance to do this itself.
             if isinstance(wait.waiting, Coroutine):
                 wait.waiting.close()
@@ -178,12 +186,9 @@ class Dispatcher(Generic[C]):
 
     def _report(self, error: MalformedMessage) -> None:
         transport = self._connection.transport
-        kind = "websocket JSON-RPC" if transport.kind == "websocket" else "JSON-RPC"
-        self._connection.fail(
-            codes.UNPARSED_ID,
-            codes.INVALID_REQUEST,
-            f"failed to parse {kind} message from {transport.label}: {error}",
-        )
+        text = self._dialect.parse_failure(error, transport.kind, transport.label)
+        if text is not None:
+            self._connection.fail(codes.UNPARSED_ID, codes.INVALID_REQUEST, text)
 
     def _enqueue(self, message: Request | MalformedMessage) -> None:
         now = 0.0 if self._telemetry is None else self._telemetry.now()

@@ -6,18 +6,17 @@ import logging
 import resource
 import signal
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
-from holdfast.errors import HoldfastError, OperationFailed
+from holdfast.errors import HoldfastError
 from holdfast.process.child import owned_pids
 from holdfast.process.guardian import kill_all_children, reap_children
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.sandbox.launcher import note_launchers
 from holdfast.server.app import Server
-from holdfast.server.auth import AuthOptions, BadAuthOptions, make_check
+from holdfast.server.auth import AuthOptions, BadAuthOptions, Check, make_check
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.memory import keep_freed_memory
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
@@ -29,7 +28,7 @@ from holdfast.transports.base import Receiver, Transport
 if TYPE_CHECKING:
     from holdfast.server.kept import Keeping
 
-__all__ = ["LifeOptions", "StartFailed", "live"]
+__all__ = ["LifeOptions", "Service", "ServiceMaker", "StartFailed", "live"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +65,38 @@ class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The folder to take streams from; only for `stdio`, whose own are then not used."""
 
 
-def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]) -> int:
+class Service(Protocol):
+    """A server as `live` runs it: a context manager that serves any number of transports."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    def accept(self, transport: Transport) -> Receiver:
+        """Serve one connection."""
+
+    async def listen(self, where: ListenUrl, check: Check | None) -> str:
+        """Accept connections there until the end, and return the URL."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nobody uses it."""
+
+    async def ask_to_end(self, grace: float) -> None:
+        """Give what it started so many seconds to end, before the end of the context kills it."""
+
+
+ServiceMaker = Callable[[ListenUrl, Telemetry | None], Service]
+"""Makes the server once it is known where it listens; may raise `StartFailed`."""
+
+
+def live(
+    options: LifeOptions,
+    *,
+    lifeline: int,
+    announce: Callable[[str], None],
+    make: ServiceMaker | None = None,
+) -> int:
     """
     Serve until a signal comes, the guardian dies or (on stdio) the input ends.
 
@@ -75,6 +105,7 @@ def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]
         lifeline: Readable when the guardian is gone.
         announce: Called with the URL once connections are accepted; not on stdio, but
             with the folder of a server that streams are handed to.
+        make: Makes the server to run; an exec-server unless given.
 
     Returns:
         The exit status.
@@ -106,17 +137,31 @@ def live(options: LifeOptions, *, lifeline: int, announce: Callable[[str], None]
         )
     if options.idle_exit is not None and where.kind == "stdio" and options.keeping is None:
         raise StartFailed("--idle-exit is for a listener, and for stdio only with --keep")
+    if make is None:
+        make = _exec_server_maker(options)
     raise_descriptor_limit()
     # For all that is started here (sandbox spec 6): what crashes leaves no copy of its memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
     exporting = configure_telemetry()
     if exporting is None:
-        return _run(_serve(options, where, check, lifeline, announce, None))
+        return _run(_serve(make, options, where, check, lifeline, announce, None))
     try:
-        return _run(_serve(options, where, check, lifeline, announce, exporting.telemetry))
+        telemetry = exporting.telemetry
+        return _run(_serve(make, options, where, check, lifeline, announce, telemetry))
     finally:
         exporting.close()
+
+
+def _exec_server_maker(options: LifeOptions) -> ServiceMaker:
+    def make(where: ListenUrl, telemetry: Telemetry | None) -> Server:
+        return Server(
+            concurrent_requests=options.concurrent_requests or DEFAULT_CONCURRENT_REQUESTS,
+            telemetry=telemetry,
+            resumable=where.kind != "stdio" or options.keeping is not None,
+        )
+
+    return make
 
 
 def _run(main: Coroutine[object, object, int]) -> int:
@@ -128,6 +173,7 @@ def _run(main: Coroutine[object, object, int]) -> int:
 
 
 async def _serve(
+    make: ServiceMaker,
     options: LifeOptions,
     where: ListenUrl,
     check: Callable[[str | None], str | None] | None,
@@ -150,14 +196,11 @@ async def _serve(
 
     loop.add_reader(lifeline, guardian_gone)
     note_launchers()
-    server = Server(
-        concurrent_requests=options.concurrent_requests or DEFAULT_CONCURRENT_REQUESTS,
-        telemetry=telemetry,
-        resumable=where.kind != "stdio" or options.keeping is not None,
-    )
+    server = make(where, telemetry)
     async with server:
         try:
             if options.keeping is not None:
+                assert isinstance(server, Server)  # only an exec-server can be kept
                 server.take_streams(options.keeping, stopped.set)
                 announce(options.keeping.folder.path)
             elif where.kind == "stdio":
@@ -179,7 +222,7 @@ async def _serve(
         else:
             await stopped.wait()
         if orphaned:
-            await _ask_to_end(server)
+            await server.ask_to_end(_ORPHANED_GRACE)  # nobody decided that it ends now
     if orphaned:
         kill_all_children()
     return 0
@@ -195,7 +238,7 @@ def _look_at_sandboxes() -> None:
         logger.exception("what can be enforced here could not be found out")
 
 
-async def _serve_stdio(server: Server, stopped: asyncio.Event) -> None:
+async def _serve_stdio(server: Service, stopped: asyncio.Event) -> None:
     from holdfast.transports.stdio import serve_stdio
 
     def accept(transport: Transport) -> Receiver:
@@ -219,7 +262,7 @@ class _StopAtEnd:
         self._stopped.set()
 
 
-def _end_when_idle(server: Server, limit: float, stopped: asyncio.Event) -> None:
+def _end_when_idle(server: Service, limit: float, stopped: asyncio.Event) -> None:
     """Stop the server once nobody has used it for `limit` seconds, counted from now on."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit
@@ -241,15 +284,3 @@ def _end_when_idle(server: Server, limit: float, stopped: asyncio.Event) -> None
 def _reap_orphans(loop: asyncio.AbstractEventLoop) -> None:
     reap_children(spare=owned_pids())
     loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
-
-
-async def _ask_to_end(server: Server) -> None:
-    """Nobody decided that this server ends now: its processes get a moment to tidy up."""
-    processes = server.state.sessions.processes()
-    for process in processes:
-        with suppress(OperationFailed):
-            process.signal(signal.SIGTERM)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_ORPHANED_GRACE):
-            for process in processes:
-                await process.wait_closed()

@@ -1,17 +1,20 @@
 """Where a server listens, and what it answers to plain HTTP (exec-server spec 1)."""
 
+import asyncio
 import ipaddress
 import re
+from collections.abc import Callable
 from http import HTTPStatus
 
 import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.server.auth import Check
+from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
 from holdfast.transports.websocket import Gate
 
-__all__ = ["BadListenUrl", "ListenUrl", "make_gate", "parse_listen_url"]
+__all__ = ["BadListenUrl", "ListenUrl", "listen", "make_gate", "parse_listen_url"]
 
 
 class BadListenUrl(HoldfastError):
@@ -68,6 +71,48 @@ def parse_listen_url(url: str) -> ListenUrl:
             f"invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`"
         ) from None
     return ListenUrl("ws", host, int(found["port"]))
+
+
+async def listen(
+    where: ListenUrl,
+    accept: Callable[[Transport], Receiver],
+    check: Check | None,
+    *,
+    unix_frames: bool = False,
+) -> tuple[asyncio.Server, str]:
+    """
+    Accept connections at a place that is not `stdio`.
+
+    Args:
+        where: The place; port 0 stands for any that is free.
+        accept: Called with each connection, returns who receives its messages.
+        check: Who may connect; everybody who can reach it unless given.
+        unix_frames: Speak WebSocket on a unix socket, too, instead of lines.
+
+    Returns:
+        The listener, and its URL with the port that was really taken.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    if where.kind == "unix":
+        if unix_frames:
+            from holdfast.transports.websocket import listen_websocket_unix
+
+            # The mode of the file says who may connect, as without frames.
+            gate = make_gate(None)
+            server = await listen_websocket_unix(where.path, gate=gate, accept=accept)
+        else:
+            from holdfast.transports.unix import listen_unix
+
+            server = await listen_unix(where.path, accept)
+        return server, f"unix://{where.path}"
+    from holdfast.transports.websocket import listen_websocket
+
+    server = await listen_websocket(where.host, where.port, gate=make_gate(check), accept=accept)
+    port = server.sockets[0].getsockname()[1]
+    host = f"[{where.host}]" if ":" in where.host else where.host
+    return server, f"ws://{host}:{port}"
 
 
 def make_gate(check: Check | None) -> Gate:

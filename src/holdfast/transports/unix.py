@@ -16,12 +16,25 @@ from holdfast.tasks import was_cancelled
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.lines import LineTransport
 
-__all__ = ["connect_unix", "listen_unix"]
+__all__ = ["bind_unix", "connect_unix", "listen_unix"]
 
 
 async def listen_unix(path: str, accept: Callable[[Transport], Receiver]) -> asyncio.Server:
     """
-    Listen on a socket file of mode 0600.
+    Listen on a socket file of mode 0600; see `bind_unix`.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    loop = asyncio.get_running_loop()
+    return await loop.create_unix_server(
+        lambda: LineTransport("unix", accept), sock=bind_unix(path)
+    )
+
+
+def bind_unix(path: str) -> socket.socket:
+    """
+    Return a socket that is bound to a file of mode 0600, for a server to listen on.
 
     A file left by a server that is gone is replaced; one that answers is not.
 
@@ -40,8 +53,7 @@ async def listen_unix(path: str, accept: Callable[[Transport], Receiver]) -> asy
         raise
     finally:
         os.umask(before)
-    loop = asyncio.get_running_loop()
-    return await loop.create_unix_server(lambda: LineTransport("unix", accept), sock=listening)
+    return listening
 
 
 def _remove_stale(path: str) -> None:

@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import cast
+from typing import Any, cast
 
 from picows import (
     WSAutoPingStrategy,
@@ -40,8 +40,16 @@ from holdfast.transports.base import (
 )
 from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.transports.life import HangUpWatch, LifeWatch, keep_alive
+from holdfast.transports.unix import bind_unix
 
-__all__ = ["MAX_FRAME", "PING_INTERVAL", "Gate", "connect_websocket", "listen_websocket"]
+__all__ = [
+    "MAX_FRAME",
+    "PING_INTERVAL",
+    "Gate",
+    "connect_websocket",
+    "listen_websocket",
+    "listen_websocket_unix",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +203,8 @@ class WebSocketTransport(WSListener):
             host = f"[{peer[0]}]" if ":" in peer[0] else peer[0]
             self.label = f"exec-server websocket {host}:{peer[1]}"
         sock = underlying.get_extra_info("socket")
-        keep_alive(sock, self._ping_interval)
+        if sock.family != socket.AF_UNIX:
+            keep_alive(sock, self._ping_interval)
         # A client of Codex may be silent for minutes: only its machine has to be there.
         self._life.start(self._ping_interval, judge_silence=self._accept is None, sock=sock)
         if self._accept is not None:
@@ -324,6 +333,39 @@ def _frame_head(size: int) -> bytes:
     return b"\x81\x7f" + size.to_bytes(8, "big")
 
 
+class _UnixTransport:
+    """A unix socket as picows wants it: that sets and reads options of TCP on every socket."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        found = self._transport.get_extra_info(name, default)
+        return _UnixSocket(found) if name == "socket" else found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class _UnixSocket:
+    """Passes everything on but plain options of TCP, which it does not have."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        if level != socket.IPPROTO_TCP:
+            self._sock.setsockopt(level, name, value)
+
+    def getsockopt(self, level: int, name: int, *size: int) -> int | bytes:
+        if level == socket.IPPROTO_TCP and not size:
+            return 0
+        return self._sock.getsockopt(level, name, *size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
 class _FrontDoor(asyncio.Protocol):
     """Reads one HTTP request and answers it, or makes a WebSocket of its connection."""
 
@@ -397,7 +439,10 @@ class _FrontDoor(asyncio.Protocol):
             _READ_BUFFER,
         )
         self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
+        sock = self._transport.get_extra_info("socket")
+        protocol.connection_made(
+            _UnixTransport(self._transport) if sock.family == socket.AF_UNIX else self._transport
+        )
         # The head is checked; picows gets it in the one spelling it knows.
         key = request.get("sec-websocket-key") or ""
         data = (
@@ -448,6 +493,23 @@ async def listen_websocket(
     except BaseException:
         listening.close()
         raise
+
+
+async def listen_websocket_unix(
+    path: str, *, gate: Gate, accept: Callable[[Transport], Receiver]
+) -> asyncio.Server:
+    """
+    As `listen_websocket`, on a socket file of mode 0600.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    loop = asyncio.get_running_loop()
+    return await loop.create_unix_server(
+        lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL),
+        sock=bind_unix(path),
+        backlog=_BACKLOG,
+    )
 
 
 async def connect_websocket(

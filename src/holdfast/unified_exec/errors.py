@@ -5,7 +5,7 @@ Errors of a call, with the texts that the model reads.
 """
 
 from holdfast.errors import HoldfastError
-from holdfast.unified_exec.text.rust_text import debug_text
+from holdfast.rpc.rust_text import debug_text
 
 __all__ = [
     "LOGIN_DISABLED",

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.protocol.command_exec import LegacyPolicy
 from holdfast.protocol.sandbox import DisabledProfile, ExternalProfile, ManagedProfile
-from holdfast.sandbox.legacy import LegacyPolicy, from_legacy
+from holdfast.sandbox.legacy import from_legacy
 from holdfast.sandbox.names import named_profile
 from tests.unit.sandbox.trees import FakeDisk
 

@@ -12,8 +12,9 @@ from holdfast.errors import InvalidRequest, MalformedMessage
 from holdfast.protocol.base import Empty, Method
 from holdfast.protocol.envelope import Notification, Request
 from holdfast.protocol.handshake import EnvironmentStatus
+from holdfast.rpc.dialect import EXEC_SERVER
 from holdfast.rpc.router import Route, Router
-from holdfast.server.dispatch import CONTROL, MAX_QUEUED, Dispatcher
+from holdfast.server.dispatch import MAX_QUEUED, Dispatcher
 from tests.unit.fakes import FakeTransport
 
 WAIT = Method("wait", Empty, Empty)
@@ -302,7 +303,7 @@ async def test_control_and_what_needs_no_place_do_not_wait_for_one(free: Desk) -
 def test_control_is_what_ends_or_asks_after_the_others() -> None:
     ends = {"process/hold", "process/signal", "process/terminate", "fs/close"}
     asks = {"environment/info", "environment/status"}
-    assert ends | asks == CONTROL
+    assert ends | asks == EXEC_SERVER.control
 
 
 async def test_requests_that_wait_for_a_place_keep_their_order(free: Desk) -> None:

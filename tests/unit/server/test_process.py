@@ -177,7 +177,10 @@ async def test_a_write_has_a_status(client: Client) -> None:
 async def test_a_write_is_checked_before_its_process_is_looked_up(client: Client) -> None:
     assert await client.write(b"x", "") == (-32602, "writeId must not be empty")
     params = {"processId": "p", "writeId": "1"}
-    assert await client.call("process/write", chunk="a", **params) == (-32602, "Invalid padding")
+    assert await client.call("process/write", chunk="a", **params) == (
+        -32602,
+        "Invalid input length: 1",
+    )
     assert await client.call("process/write", **params) == (-32602, "missing field `chunk`")
 
 

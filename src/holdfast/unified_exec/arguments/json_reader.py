@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NoReturn, TypeAlias, TypeVar
 
+from holdfast.rpc.rust_text import debug_text, float_text
 from holdfast.unified_exec.arguments.json_scanner import (
     CLOSE_LIST,
     CLOSE_OBJECT,
@@ -22,7 +23,6 @@ from holdfast.unified_exec.arguments.json_scanner import (
     WORDS,
     JsonScanner,
 )
-from holdfast.unified_exec.text.rust_text import debug_text, float_text
 
 __all__ = ["JsonReader", "Number", "Read", "Unplaced"]
 

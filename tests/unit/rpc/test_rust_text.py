@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.unified_exec.text.rust_text import debug_text, float_text
+from holdfast.rpc.rust_text import debug_text, float_text
 
 
 @pytest.mark.parametrize(

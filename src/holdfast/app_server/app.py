@@ -1,0 +1,145 @@
+"""
+The app-server from its start to its end.
+
+Any number of connections share one environment, in which all commands run.
+"""
+
+import asyncio
+import logging
+import os
+import platform
+from contextlib import AsyncExitStack
+from typing import Self
+
+from holdfast._version import __version__
+from holdfast.app_server.connection import AppConnection
+from holdfast.app_server.dialect import APP_SERVER
+from holdfast.app_server.handlers import add_command_methods
+from holdfast.app_server.process_family import add_process_methods
+from holdfast.app_server.sandboxes import Sandboxes
+from holdfast.command_exec.manager import Compat
+from holdfast.environments.config.providers import codex_home
+from holdfast.environments.environment import Environment
+from holdfast.environments.local import LocalEnvironment
+from holdfast.protocol.command_exec import AppClientInfo, AppInitializeResponse
+from holdfast.rpc.router import Router
+from holdfast.server.auth import Check
+from holdfast.server.listen import ListenUrl, listen, parse_listen_url
+from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
+from holdfast.telemetry import ServerRecord, Telemetry
+from holdfast.transports.base import Receiver, Transport
+
+__all__ = ["AppServer"]
+
+logger = logging.getLogger(__name__)
+
+
+class AppServer:
+    """
+    Serves `command/exec` and `process/*` on any number of transports.
+
+    Use it as a context manager; at its end every command is killed.
+    """
+
+    def __init__(
+        self,
+        environment: Environment | None = None,
+        *,
+        sandboxes: Sandboxes | None = None,
+        compat: Compat | None = None,
+        concurrent_requests: int = DEFAULT_CONCURRENT_REQUESTS,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        """
+        Args:
+            environment: Where commands run; this machine unless given. It is closed at the end.
+            sandboxes: The default sandbox, and profiles by name.
+            compat: A server to behave like, where the default would do better.
+            concurrent_requests: Commands of one connection that may run at once.
+            telemetry: Told of every request, if there is any.
+        """
+        self.environment = LocalEnvironment() if environment is None else environment
+        self.sandboxes = Sandboxes() if sandboxes is None else sandboxes
+        self.compat = compat
+        self.concurrent_requests = concurrent_requests
+        self.telemetry = telemetry
+        self._router: Router[AppConnection] = Router({}, APP_SERVER)
+        add_command_methods(self._router)
+        add_process_methods(self._router)
+        self._connections: set[AppConnection] = set()
+        self._record: ServerRecord | None = None
+        self._stack = AsyncExitStack()
+        self._tasks: asyncio.TaskGroup
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self.environment)
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        if self.telemetry is not None:
+            self._record = self.telemetry.server()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for client in list(self._connections):
+            client.connection.abandon("the server ends")
+        # First the listener, then the group with the ends of all connections, then the place.
+        await self._stack.aclose()
+        if self._record is not None:
+            self._record.finish()
+
+    def accept(self, transport: Transport) -> Receiver:
+        """Serve a connection; hand this to a listener."""
+        client = AppConnection(transport, self, self._router, self._tasks)
+        self._connections.add(client)
+        return client.connection
+
+    async def listen(self, where: str | ListenUrl, check: Check | None = None) -> str:
+        """
+        Accept connections there, until the end.
+
+        Args:
+            where: `ws://IP:PORT` (port 0: any that is free) or `unix:///path`. Either carries
+                one message per WebSocket frame.
+            check: Who may connect; everybody who can reach it unless given.
+
+        Returns:
+            The URL with the port that was really taken.
+
+        Raises:
+            BadListenUrl: It is no such place.
+            OSError: The address cannot be had.
+        """
+        if isinstance(where, str):
+            where = parse_listen_url(where)
+        listening, url = await listen(where, self.accept, check, unix_frames=True)
+        self._stack.callback(listening.close)
+        return url
+
+    @property
+    def is_idle(self) -> bool:
+        """True without a connection."""
+        return not self._connections
+
+    async def ask_to_end(self, grace: float) -> None:
+        """Do nothing: commands end with their connection, at once, as if the client had left."""
+
+    def connection_ended(self, client: AppConnection) -> None:
+        """Let go of a connection and end what it has started."""
+        self._connections.discard(client)
+        self._tasks.create_task(self._end(client))
+
+    async def _end(self, client: AppConnection) -> None:
+        try:
+            await client.aclose()
+        except Exception:  # the other connections go on
+            logger.exception("the commands of a connection could not be ended")
+
+    def introduce(self, client: AppClientInfo) -> AppInitializeResponse:
+        """Return what a client is told about this server."""
+        version = __version__ if self.compat is None else self.compat.removeprefix("codex-")
+        return AppInitializeResponse(
+            user_agent=f"{client.name}/{version} ({platform.system()} {platform.release()};"
+            f" {platform.machine()}) holdfast/{__version__} ({client.name}; {client.version})",
+            codex_home=str(codex_home(os.environ)),
+            platform_family="unix",
+            platform_os="linux",
+        )

@@ -1,0 +1,165 @@
+"""One client's connection to the app-server: the handshake, and what it has started."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.app_server.dialect import ALREADY_INITIALIZED, APP_SERVER, NOT_INITIALIZED
+from holdfast.app_server.family import MAX_WAITING_INPUT
+from holdfast.app_server.handlers import command_family
+from holdfast.app_server.process_family import process_family
+from holdfast.command_exec.manager import CommandExec
+from holdfast.connection import Connection
+from holdfast.errors import HoldfastError, InvalidRequest, MalformedMessage
+from holdfast.protocol.base import NotificationMethod
+from holdfast.protocol.command_exec import (
+    APP_INITIALIZE,
+    AppInitializeParams,
+    AppInitializeResponse,
+)
+from holdfast.protocol.envelope import Notification, Request
+from holdfast.rpc.router import Route, Router
+from holdfast.server.dispatch import Dispatcher
+from holdfast.tasks import OwnedTasks
+from holdfast.transports.base import Transport
+
+if TYPE_CHECKING:
+    from holdfast.app_server.app import AppServer
+
+__all__ = ["AppConnection"]
+
+logger = logging.getLogger(__name__)
+
+P = TypeVar("P")
+
+
+class AppConnection:
+    """
+    Handles what one client says; the context of every handler.
+
+    Ids belong to it, and what it has started is killed when it ends.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        server: "AppServer",
+        router: Router["AppConnection"],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self.server = server
+        self.connection = Connection(transport, self, APP_SERVER)
+        self.tasks = OwnedTasks()
+        """What goes on after its request was answered; ends with the connection."""
+        self.commands = command_family(
+            self,
+            CommandExec(server.environment, compat=server.compat),
+            refuse_late=server.compat is None,
+        )
+        """Those of `command/exec`."""
+        self.processes = process_family(self, CommandExec(server.environment, compat=server.compat))
+        """Those of `process/spawn`."""
+        self.spawned = 0
+        """Processes of `process/spawn` that have not ended; their requests are long answered."""
+        self.experimental = False
+        """True if the client has asked for what may still change."""
+        self._initialized = False
+        self._unwanted: frozenset[str] = frozenset()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        # Bytes that wait for commands to read them.
+        self._waiting_input = 0
+        self._dispatcher = Dispatcher(
+            self.connection,
+            router,
+            self,
+            limit=server.concurrent_requests,
+            tasks=tasks,
+            admit=self._admit,
+            telemetry=server.telemetry,
+            dialect=APP_SERVER,
+        )
+        if server.telemetry is not None:
+            server.telemetry.connection_opened(transport.kind)
+
+    def initialize(self, params: AppInitializeParams) -> AppInitializeResponse:
+        """
+        Take what the client says of itself.
+
+        Raises:
+            InvalidRequest: It was done already.
+        """
+        if self._initialized:
+            raise InvalidRequest(ALREADY_INITIALIZED)
+        self._initialized = True
+        if params.capabilities is not None:
+            self.experimental = params.capabilities.experimental_api
+            self._unwanted = frozenset(params.capabilities.opt_out_notification_methods or ())
+        return self.server.introduce(params.client_info)
+
+    def _admit(self, route: Route["AppConnection"]) -> None:
+        if not self._initialized and route.name != APP_INITIALIZE.name:
+            raise InvalidRequest(NOT_INITIALIZED)
+
+    # -- what handlers send
+
+    def wants(self, method: str) -> bool:
+        """Return whether the client wants this notification at all."""
+        return method not in self._unwanted
+
+    def notify(self, method: NotificationMethod[P], params: P) -> None:
+        """Send a notification, unless the client does not want it."""
+        if self.wants(method.name):
+            self.connection.notify(method, params)
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        self.connection.send_parts(parts)
+
+    async def writable(self) -> None:
+        """Wait until the client reads what was sent."""
+        await self._writable.wait()
+
+    def input_waits(self, change: int) -> None:
+        """Count bytes that wait for a command to read them; with too many, read no more."""
+        self._waiting_input += change
+        if self._waiting_input > MAX_WAITING_INPUT:
+            self.connection.hold_receiving("input")
+        elif self._waiting_input <= MAX_WAITING_INPUT // 2:
+            self.connection.release_receiving("input")
+
+    def log_lost(self, what: str, error: HoldfastError) -> None:
+        """Note that something has ended of which nothing more is known."""
+        logger.warning("%s: %r is lost: %s", self.connection.transport.label, what, error)
+
+    # -- ConnectionHandler
+
+    def request(self, request: Request) -> None:
+        self._dispatcher.request(request)
+
+    def notification(self, notification: Notification) -> None:
+        """Pass over what the client tells: `initialized` changes nothing, others are unknown."""
+
+    def raw_notification(self, message: bytes) -> bool:
+        return False
+
+    def malformed(self, error: MalformedMessage) -> None:
+        logger.info("%s sent what cannot be read: %s", self.connection.transport.label, error)
+
+    def lost(self, reason: str) -> None:
+        self._dispatcher.drop()
+        self._writable.set()
+        if self.server.telemetry is not None:
+            self.server.telemetry.connection_closed(self.connection.transport.kind)
+        self.server.connection_ended(self)
+
+    async def aclose(self) -> None:
+        """Kill everything that the client has started, and wait for its end."""
+        await asyncio.gather(self.commands.commands.aclose(), self.processes.commands.aclose())
+        await self.tasks.aclose()
+
+    def pause_sending(self) -> None:
+        self._writable.clear()
+
+    def resume_sending(self) -> None:
+        self._writable.set()

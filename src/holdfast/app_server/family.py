@@ -1,0 +1,274 @@
+"""
+What `command/exec` and `process/*` have in common: the commands of one connection.
+
+Both start a command, send its output, and control it by an id of the client. They differ in
+their names, their texts, and in when they answer.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from holdfast.app_server.dialect import DeltaEncoder
+from holdfast.app_server.order import Line, Place
+from holdfast.command_exec.command import Command, Done
+from holdfast.command_exec.errors import (
+    CommandExecClosed,
+    CommandExecError,
+    InvalidSize,
+    NegativeTimeout,
+    NoLongerRunning,
+    SizeNeedsTerminal,
+    SpawnRefused,
+)
+from holdfast.command_exec.manager import CommandExec
+from holdfast.errors import (
+    ConnectionLost,
+    HoldfastError,
+    InvalidParams,
+    InvalidRequest,
+    OperationFailed,
+    Refused,
+)
+from holdfast.protocol.base import Empty
+from holdfast.rpc.base64 import InvalidBase64, decode_base64
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.app_server.connection import AppConnection
+
+__all__ = ["DONE", "CommandFamily", "TerminalSize", "coded", "milliseconds"]
+
+DONE: Final = Empty()
+"""The answer of a control that has worked."""
+
+MAX_WAITING_INPUT: Final = 16 << 20
+"""
+Bytes of input that wait for commands to read them; then no more is read from the connection.
+
+To refuse a write instead would leave a hole in the input of a client that does not wait
+for answers.
+"""
+
+_REQUEST_COST: Final = 1024
+"""Bytes that a waiting control counts for, beside its input."""
+
+
+class TerminalSize(Protocol):
+    """Rows and columns, as either family has them on the wire."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def cols(self) -> int: ...
+
+
+def milliseconds(timeout_ms: int | None) -> float | None:
+    """Return a timeout of the wire in seconds."""
+    return None if timeout_ms is None else timeout_ms / 1000
+
+
+def coded(error: HoldfastError, text: str) -> Refused:
+    """Return the error whose class has the code that a refusal has on the wire."""
+    if isinstance(error, SizeNeedsTerminal | InvalidSize | NegativeTimeout):
+        return InvalidParams(text)
+    if isinstance(error, SpawnRefused | CommandExecClosed | ConnectionLost):
+        return OperationFailed(text, errno=error.errno, path=error.path, program=error.program)
+    return InvalidRequest(text)
+
+
+class CommandFamily:
+    """The commands that one connection has started by one family of methods."""
+
+    def __init__(
+        self,
+        client: "AppConnection",
+        commands: CommandExec,
+        *,
+        delta_method: str,
+        id_member: str,
+        write_method: str,
+        size_text: str,
+        refusal: Callable[[CommandExecError], Refused],
+        refuse_late: bool = True,
+    ) -> None:
+        """
+        Args:
+            client: Where output goes.
+            commands: Starts the commands and knows their ids.
+            delta_method: The notification that carries output.
+            id_member: What its params call the id.
+            write_method: What a write is called in texts.
+            size_text: The text for a size with a zero.
+            refusal: Makes the error of the wire from one of the library.
+            refuse_late: Refuse a control during the drain at once, not after the answer.
+        """
+        self.commands = commands
+        self._client = client
+        self._delta_method = delta_method
+        self._id_member = id_member
+        self._write_method = write_method
+        self._size_text = size_text
+        self._refusal = refusal
+        self._refuse_late = refuse_late
+        # In order of arrival: starts and controls by their id, writes by their command.
+        self._requests = Line()
+        self._writes = Line()
+
+    # -- start and end
+
+    def take_place(self, command_id: str | None) -> Place | None:
+        """
+        Return the place of a start among the requests that name the same id.
+
+        Call it when the request arrives: that is what the order goes by.
+
+        Args:
+            command_id: Of the client; None for a command that cannot be controlled.
+        """
+        return None if command_id is None else self._requests.take(command_id)
+
+    @contextmanager
+    def refusals(self) -> "Iterator[None]":
+        """
+        Turn what the library raises at a start into errors of the wire.
+
+        Raises:
+            Refused: The command was not started.
+        """
+        try:
+            yield
+        except CommandExecError as error:
+            raise self._refusal(error) from error
+        except (InvalidParams, ConnectionLost) as error:
+            # The sandbox or another argument cannot be had there, or the place is lost.
+            raise OperationFailed(f"exec failed: {error}") from error
+
+    async def finish(self, command: Command, *, stream: bool) -> Done:
+        """
+        Send the output of a command, if it is to be streamed, and wait for its end.
+
+        Raises:
+            OperationFailed: The environment is lost, and the command with it; or the
+                connection has ended.
+        """
+        client = self._client
+        try:
+            if stream:
+                assert command.process_id is not None  # without an id nothing is streamed
+                wanted = client.wants(self._delta_method)
+                encoder = DeltaEncoder(self._delta_method, self._id_member, command.process_id)
+                async for delta in command.output():
+                    if wanted:
+                        # A client that does not read makes its command wait.
+                        await client.writable()
+                        client.send_parts(
+                            encoder.encode(delta.stream, delta.data, delta.cap_reached)
+                        )
+            return await command.wait()
+        except CommandExecError as error:
+            raise self._refusal(error) from error
+        except ConnectionLost as error:
+            raise OperationFailed(f"exec failed: {error}") from error
+
+    # -- controls
+
+    def write(self, command_id: str, delta: str | None, close: bool) -> Awaitable[Empty]:
+        """
+        Write to a command and close its stdin after that, each if it is asked for.
+
+        Raises:
+            InvalidParams: At once: there is nothing to do, or no base64.
+            Refused: (When awaited) the command is not there, or not to be written to.
+        """
+        if delta is None and not close:
+            raise InvalidParams(f"{self._write_method} requires deltaBase64 or closeStdin")
+        try:
+            data = b"" if delta is None else decode_base64(delta)
+        except InvalidBase64 as error:
+            raise InvalidParams(f"invalid deltaBase64: {error}") from None
+        return self._write(self._requests.take(command_id), command_id, data, close)
+
+    async def _write(self, place: Place, command_id: str, data: bytes, close: bool) -> Empty:
+        with self._waiting(len(data)):
+            async with place:
+                command = self._get(command_id)
+                # The place is given up before the write: it may wait for a command that does
+                # not read, and that has to be terminated.
+                turn = self._writes.take(command)
+            async with turn:
+                await self._control(command, command.write(data, close=close))
+        return DONE
+
+    def resize(self, command_id: str, size: TerminalSize) -> Awaitable[Empty]:
+        """
+        Change the size of a terminal.
+
+        Raises:
+            InvalidParams: At once: there is no such size.
+            Refused: (When awaited) the command is not there, or has no terminal.
+        """
+        self.check_size(size)
+        place = self._requests.take(command_id)
+        return self._run_control(
+            place, command_id, lambda command: command.resize(size.rows, size.cols)
+        )
+
+    def terminate(self, command_id: str) -> Awaitable[Empty]:
+        """
+        Kill a command.
+
+        Raises:
+            Refused: (When awaited) the command is not there.
+        """
+        place = self._requests.take(command_id)
+        return self._run_control(place, command_id, lambda command: command.terminate())
+
+    def check_size(self, size: TerminalSize) -> None:
+        """
+        Refuse a size with a zero.
+
+        Raises:
+            InvalidParams: It has one.
+        """
+        if size.rows == 0 or size.cols == 0:
+            raise InvalidParams(self._size_text)
+
+    async def _run_control(
+        self, place: Place, command_id: str, act: Callable[[Command], Awaitable[None]]
+    ) -> Empty:
+        with self._waiting(0):
+            async with place:
+                command = self._get(command_id)
+                acting = act(command)
+            await self._control(command, acting)
+        return DONE
+
+    def _get(self, command_id: str) -> Command:
+        try:
+            return self.commands.get(command_id)
+        except CommandExecError as error:
+            raise self._refusal(error) from error
+
+    async def _control(self, command: Command, acting: Awaitable[None]) -> None:
+        try:
+            await acting
+        except NoLongerRunning as error:
+            if not self._refuse_late:
+                await command.released()
+            raise self._refusal(error) from error
+        except CommandExecError as error:
+            raise self._refusal(error) from error
+        except ConnectionLost as error:
+            raise OperationFailed(str(error)) from error
+
+    @contextmanager
+    def _waiting(self, size: int) -> "Iterator[None]":
+        cost = size + _REQUEST_COST
+        self._client.input_waits(cost)
+        try:
+            yield
+        finally:
+            self._client.input_waits(-cost)

@@ -1,0 +1,67 @@
+"""Requests that name the same id are handled in the order they came (command-exec spec 1)."""
+
+import asyncio
+from collections.abc import Hashable
+from types import TracebackType
+
+__all__ = ["Line", "Place"]
+
+
+class Line:
+    """Queues of requests, one for each key, in which one request at a time has its turn."""
+
+    def __init__(self) -> None:
+        # The last place of each queue that is not empty.
+        self._tails: dict[Hashable, asyncio.Future[None]] = {}
+
+    def take(self, key: Hashable) -> "Place":
+        """Return the next place in the queue of `key`; it has to be entered and left."""
+        ahead = self._tails.get(key)
+        mine = asyncio.get_running_loop().create_future()
+        self._tails[key] = mine
+        return Place(self, key, ahead, mine)
+
+    def leave(self, key: Hashable, mine: asyncio.Future[None]) -> None:
+        """Let the next one have its turn; the place does this at its end."""
+        if not mine.done():  # a cancelled waiter has cancelled what it waited for
+            mine.set_result(None)
+        if self._tails.get(key) is mine:
+            del self._tails[key]
+
+    def __len__(self) -> int:
+        """Return how many queues there are."""
+        return len(self._tails)
+
+
+class Place:
+    """A place in a queue: entering waits for those ahead, leaving lets the next one in."""
+
+    __slots__ = ("_ahead", "_key", "_line", "_mine")
+
+    def __init__(
+        self,
+        line: Line,
+        key: Hashable,
+        ahead: asyncio.Future[None] | None,
+        mine: asyncio.Future[None],
+    ) -> None:
+        self._line = line
+        self._key = key
+        self._ahead = ahead
+        self._mine = mine
+
+    async def __aenter__(self) -> None:
+        try:
+            if self._ahead is not None and not self._ahead.done():
+                await self._ahead
+        except BaseException:
+            self._line.leave(self._key, self._mine)
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._line.leave(self._key, self._mine)

@@ -1,0 +1,122 @@
+"""What a command may touch: policies, named profiles, and the default (command-exec spec 10)."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.environments.environment import Environment
+from holdfast.errors import InvalidRequest
+from holdfast.protocol.command_exec import LegacyPolicy, WorkspaceWrite
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import DisabledProfile, PermissionProfile, SandboxContext
+from holdfast.sandbox.disk import Seen
+from holdfast.sandbox.legacy import from_legacy
+from holdfast.sandbox.names import named_profile
+
+__all__ = ["Sandboxes"]
+
+_BUILTIN = {
+    ":read-only": "read-only",
+    ":workspace": "workspace-write",
+    ":danger-full-access": "disabled",
+}
+"""Names of the protocol, and what Holdfast calls the same profiles."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandboxes:
+    """The profiles a server knows."""
+
+    default: PermissionProfile = field(default_factory=lambda: named_profile("read-only"))
+    """For a command that names none."""
+    named: Mapping[str, PermissionProfile] = field(default_factory=dict)
+    """Beside the built-in ones, whose names begin with a colon."""
+
+    async def context(
+        self,
+        environment: Environment,
+        *,
+        policy: LegacyPolicy | None,
+        profile: str | None,
+        cwd: PathUri,
+    ) -> SandboxContext | None:
+        """
+        Return what confines a command; None if nothing does.
+
+        Args:
+            environment: Where it will run.
+            policy: As an older client says it.
+            profile: Or its name.
+            cwd: The folder of the command. A named profile is about this one, everything
+                else about the folder of the environment.
+
+        Raises:
+            InvalidRequest: There is no such profile.
+        """
+        if profile is not None:
+            permissions, root = self._find(profile), cwd
+        else:
+            root = await environment.uri()
+            if policy is None:
+                permissions = self.default
+            else:
+                permissions = await _from_policy(policy, here=not environment.is_remote)
+        if isinstance(permissions, DisabledProfile):
+            return None
+        return SandboxContext(
+            permissions=permissions,
+            windows_sandbox_level="disabled",
+            cwd=cwd,
+            workspace_roots=(root,),
+        )
+
+    def _find(self, name: str) -> PermissionProfile:
+        if name in _BUILTIN:
+            return named_profile(_BUILTIN[name])
+        if name in self.named:
+            return self.named[name]
+        if name.startswith(":"):
+            reason = f"refers to unknown built-in profile `{name}`"
+        elif self.named:
+            reason = f"refers to undefined profile `{name}`"
+        else:
+            reason = "requires a `[permissions]` table"
+        raise InvalidRequest(f"invalid permission profile: default_permissions {reason}")
+
+
+async def _from_policy(policy: LegacyPolicy, *, here: bool) -> PermissionProfile:
+    if not here:
+        # Its server protects the metadata of a project by itself.
+        return from_legacy(policy, disk=_UNSEEN)
+    if isinstance(policy, WorkspaceWrite) and policy.writable_roots:
+        # Looks at paths that a client names: one on a dead mount must hold up nobody else.
+        return await asyncio.to_thread(from_legacy, policy)
+    return from_legacy(policy)
+
+
+class _UnseenDisk:
+    """A disk on another machine: nothing on it is known."""
+
+    def kind(self, path: str) -> Seen | None:
+        return None
+
+    def target(self, path: str) -> str:
+        return ""
+
+    def entries(self, path: str) -> Sequence[tuple[str, Seen]]:
+        return ()
+
+    def leads_to_file(self, path: str) -> bool:
+        return False
+
+    def is_blank(self, path: str) -> bool:
+        return False
+
+    def can_create(self, folder: str) -> bool:
+        return False
+
+    def text(self, path: str) -> str:
+        return ""
+
+
+_UNSEEN = _UnseenDisk()

@@ -1,0 +1,76 @@
+"""The options of every server: where it listens, whom it lets in, when it ends."""
+
+import argparse
+
+__all__ = ["add_listen_options", "positive"]
+
+_AUTH_MODES = ("capability-token", "signed-bearer-token")
+
+_LONGEST_IDLE = 1e7
+"""Seconds, about four months; more than that is a mistake."""
+
+
+def add_listen_options(
+    parser: argparse.ArgumentParser, *, default: str, default_about: str
+) -> None:
+    """
+    Add `--listen`, `--idle-exit`, `--insecure-no-auth` and `--ws-…`.
+
+    Args:
+        parser: Of the subcommand.
+        default: Where the server listens unless told.
+        default_about: That in the words of the help text.
+    """
+    parser.add_argument(
+        "--listen",
+        metavar="URL",
+        default=default,
+        help=f"ws://IP:PORT, stdio or unix:///PATH (default: {default_about})",
+    )
+    parser.add_argument(
+        "--idle-exit",
+        metavar="SECONDS",
+        type=_seconds,
+        help="end after so long without a connection and without a session (default: never)",
+    )
+    parser.add_argument(
+        "--ws-auth", metavar="MODE", choices=_AUTH_MODES, help=" or ".join(_AUTH_MODES)
+    )
+    parser.add_argument("--ws-token-file", metavar="PATH", help="holds the capability token")
+    parser.add_argument("--ws-token-sha256", metavar="HEX", help="SHA-256 of the capability token")
+    parser.add_argument(
+        "--ws-shared-secret-file", metavar="PATH", help="key of signed tokens (HS256)"
+    )
+    parser.add_argument("--ws-issuer", metavar="NAME", help="required `iss` of signed tokens")
+    parser.add_argument("--ws-audience", metavar="NAME", help="required `aud` of signed tokens")
+    parser.add_argument(
+        "--ws-max-clock-skew-seconds", metavar="N", type=_not_negative, help="default 30"
+    )
+    parser.add_argument(
+        "--insecure-no-auth",
+        action="store_true",
+        help="allow listening beyond loopback without --ws-auth:"
+        " anyone who can connect runs commands",
+    )
+
+
+def positive(text: str) -> int:
+    """Read an option that is a whole number of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= _LONGEST_IDLE:
+        raise argparse.ArgumentTypeError(f"must be more than 0 and at most {_LONGEST_IDLE:g}")
+    return value
+
+
+def _not_negative(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return value

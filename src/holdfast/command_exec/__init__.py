@@ -1,0 +1,60 @@
+"""
+`command/exec` as a library: one command for a client application, on any environment.
+
+    async with CommandExec(env) as commands:
+        command = await commands.start(["make", "-j4"], timeout=60, stdin=True, stream=True)
+        async for delta in command.output():
+            ...
+        done = await command.wait()
+"""
+
+from holdfast.command_exec.command import Command, Done
+from holdfast.command_exec.drain_policy import CODEX_0_166_0, DrainPolicy
+from holdfast.command_exec.errors import (
+    CommandExecClosed,
+    CommandExecError,
+    DuplicateCommand,
+    EmptyCommand,
+    ExtensionMissing,
+    InvalidSize,
+    NegativeTimeout,
+    NoLongerRunning,
+    NotATerminal,
+    ProcessIdRequired,
+    SizeNeedsTerminal,
+    SpawnRefused,
+    StdinAlreadyClosed,
+    StdinNotStreamed,
+    UnknownCommand,
+    quoted_id,
+)
+from holdfast.command_exec.manager import CommandExec, Compat, Extension
+from holdfast.command_exec.output import Delta, Deltas
+
+__all__ = [
+    "CODEX_0_166_0",
+    "Command",
+    "CommandExec",
+    "CommandExecClosed",
+    "CommandExecError",
+    "Compat",
+    "Delta",
+    "Deltas",
+    "Done",
+    "DrainPolicy",
+    "DuplicateCommand",
+    "EmptyCommand",
+    "Extension",
+    "ExtensionMissing",
+    "InvalidSize",
+    "NegativeTimeout",
+    "NoLongerRunning",
+    "NotATerminal",
+    "ProcessIdRequired",
+    "SizeNeedsTerminal",
+    "SpawnRefused",
+    "StdinAlreadyClosed",
+    "StdinNotStreamed",
+    "UnknownCommand",
+    "quoted_id",
+]

@@ -1,0 +1,189 @@
+"""
+Checks before a start, in the order of command-exec spec 3.
+
+Each is a function of its own, so that a server can put its own checks between them.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from holdfast.command_exec.errors import (
+    EmptyCommand,
+    ExtensionMissing,
+    InvalidSize,
+    NegativeTimeout,
+    ProcessIdRequired,
+    SizeNeedsTerminal,
+)
+from holdfast.environments.commands.arguments import as_cap, seconds
+from holdfast.errors import InvalidParams
+from holdfast.protocol.handshake import Capabilities
+from holdfast.protocol.process import TerminalSize
+
+__all__ = [
+    "as_argv",
+    "as_output_cap",
+    "as_process_id",
+    "as_size",
+    "as_timeout",
+    "as_variables",
+    "check_extensions",
+    "check_process_id_given",
+    "check_size_has_terminal",
+]
+
+
+def as_argv(argv: object) -> list[str]:
+    """
+    Return the program and its arguments.
+
+    Raises:
+        EmptyCommand: There is none.
+        TypeError: It is no list of texts.
+    """
+    if isinstance(argv, str | bytes) or not isinstance(argv, Iterable):
+        raise TypeError(f"argv is a list of texts, not {type(argv).__name__}")
+    parts = list(argv)
+    for part in parts:
+        if not isinstance(part, str):
+            raise TypeError(f"an argument is text, not {type(part).__name__}: {part!r}")
+    if not parts:
+        raise EmptyCommand
+    return parts
+
+
+def check_size_has_terminal(size: object, *, tty: bool) -> None:
+    """
+    Refuse a size without a terminal.
+
+    Raises:
+        SizeNeedsTerminal: It has none.
+    """
+    if size is not None and not tty:
+        raise SizeNeedsTerminal
+
+
+def as_output_cap(cap: object) -> int | None:
+    """
+    Return the bytes of a stream to keep; `None` for all.
+
+    Raises:
+        TypeError: It is no whole number.
+        InvalidParams: It is negative.
+    """
+    return None if cap is None else as_cap(cap)
+
+
+def as_timeout(timeout: object) -> float | None:
+    """
+    Return the seconds that a command may take; `None` for no limit.
+
+    Raises:
+        TypeError: It is no number.
+        NegativeTimeout: It is below zero.
+        InvalidParams: It is not finite.
+    """
+    if timeout is None:
+        return None
+    if isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout < 0:
+        raise NegativeTimeout(_milliseconds(timeout))
+    return seconds(timeout, "timeout")
+
+
+def _milliseconds(value: float) -> int:
+    try:
+        return int(value * 1000)
+    except OverflowError:
+        raise InvalidParams(f"timeout must be a number of seconds, not {value}") from None
+
+
+def as_size(size: object) -> TerminalSize:
+    """
+    Return the size of a terminal.
+
+    Raises:
+        InvalidSize: There is no such size.
+        TypeError: It is no pair of numbers.
+    """
+    match size:
+        case (int(rows), int(cols)) if not isinstance(rows, bool) and not isinstance(cols, bool):
+            try:
+                return TerminalSize(rows=rows, cols=cols)
+            except ValueError:
+                raise InvalidSize(rows, cols) from None
+    raise TypeError(f"size is a pair of rows and columns, not {size!r}")
+
+
+def check_process_id_given(process_id: object, *, tty: bool, stdin: bool, stream: bool) -> None:
+    """
+    Refuse a command that a wire could not control; for servers.
+
+    Raises:
+        ProcessIdRequired: It has no id, and is to be controlled or streamed.
+    """
+    if process_id is None and (tty or stdin or stream):
+        raise ProcessIdRequired
+
+
+def as_process_id(process_id: object) -> str | None:
+    """
+    Return an id; any text is one.
+
+    Raises:
+        TypeError: It is no text.
+    """
+    if process_id is not None and not isinstance(process_id, str):
+        raise TypeError(f"process_id is text, not {type(process_id).__name__}")
+    return process_id
+
+
+def as_variables(env: object) -> Mapping[str, str | None]:
+    """
+    Return variables to set or, with `None`, to remove. Names are taken as they are.
+
+    Raises:
+        TypeError: It is no mapping of text to text or `None`.
+    """
+    if env is None:
+        return {}
+    if not isinstance(env, Mapping):
+        raise TypeError(f"env is a mapping of names to values, not {type(env).__name__}")
+    for name, value in env.items():
+        if not isinstance(name, str) or not (value is None or isinstance(value, str)):
+            raise TypeError(f"env has text or None only, not {name!r}: {value!r}")
+    return env
+
+
+def check_extensions(
+    has: Capabilities,
+    environment_id: str,
+    *,
+    tty: bool,
+    size: bool,
+    stdin: bool,
+    unset: bool,
+    accepted: Collection[str],
+) -> None:
+    """
+    Refuse before the start what the server could not do afterwards.
+
+    Args:
+        has: What the server can do.
+        environment_id: Its name, for the message.
+        tty: Whether the command has a terminal, which can be resized.
+        size: Whether that has an initial size.
+        stdin: Whether the command has a pipe to read from, which can be closed.
+        unset: Whether variables are removed.
+        accepted: Extensions that the caller does without.
+
+    Raises:
+        ExtensionMissing: It lacks one.
+    """
+    for extension, wanted, can in (
+        ("size", size, has.process_resize),
+        ("resize", tty, has.process_resize),
+        ("closeStdin", stdin and not tty, has.process_close_stdin),
+        ("unset", unset, has.process_unset),
+    ):
+        # A size and a removal cannot be left out: the command would run otherwise than asked.
+        if wanted and not can and (extension in ("size", "unset") or extension not in accepted):
+            raise ExtensionMissing(extension, environment_id)

@@ -1,0 +1,528 @@
+"""One command: its output, its controls and its end (command-exec spec 4 to 7)."""
+
+import asyncio
+import weakref
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from holdfast.backends import ExecProcess
+from holdfast.collect.stream_drain import StreamDrain
+from holdfast.command_exec.charset import decode
+from holdfast.command_exec.checks import as_size
+from holdfast.command_exec.drain_policy import DrainPolicy
+from holdfast.command_exec.errors import (
+    ExtensionMissing,
+    NoLongerRunning,
+    NotATerminal,
+    StdinAlreadyClosed,
+    StdinNotStreamed,
+)
+from holdfast.command_exec.output import CappedStream, Delta, Deltas
+from holdfast.environments.commands.arguments import as_bytes
+from holdfast.environments.commands.run import END_LIMIT, PIECE
+from holdfast.errors import HoldfastError, Refused, RemoteError, Unsupported
+from holdfast.events import LimitKind, Reason, Verdict
+from holdfast.protocol.process import OutputChunk, OutputStream, StreamsAtEnd, WriteStatus
+from holdfast.tasks import OwnedTasks
+
+__all__ = [
+    "LONGEST_TIMER",
+    "TIMED_OUT",
+    "UNKNOWN_EXIT",
+    "Command",
+    "Done",
+    "Kill",
+    "Owner",
+    "Setup",
+]
+
+TIMED_OUT = 124
+"""The exit code of a command that took too long."""
+
+UNKNOWN_EXIT = -1
+"""The exit code of a command whose status is not known."""
+
+_END_OF_FILE = b"\n\x04"
+"""Typed into a terminal instead of closing it: a newline and the end-of-file key."""
+
+LONGEST_TIMER = 1e6
+"""Seconds that one timer takes; a longer timeout is made of several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """How a command ended, and what it wrote if that was not streamed."""
+
+    exit_code: int
+    """The status, 128 plus the signal (1 on a terminal), 124 after a timeout, -1 if not known."""
+    verdict: Verdict
+    stdout: bytes = b""
+    """Empty for a command that was streamed."""
+    stderr: bytes = b""
+    stdout_cap_reached: bool = False
+    """True if it wrote as much as the cap, or more; also if it was streamed."""
+    stderr_cap_reached: bool = False
+    drain_timed_out: bool = False
+    """True if a stream was given up before its end and its cap: somebody still holds it."""
+
+    async def stdout_text(self) -> str:
+        """Return stdout as text: UTF-8, else by a guess of its encoding; lets the loop run."""
+        return await decode(self.stdout)
+
+    async def stderr_text(self) -> str:
+        """Return stderr as text, as `stdout_text`."""
+        return await decode(self.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """The way commands are killed."""
+
+    tree: bool = True
+    """Also what left the process group and is still below the command."""
+    streams: StreamsAtEnd = "close"
+    """`keep` reads on until the end of the output, whoever holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a command was started with, as far as it matters afterwards."""
+
+    process_id: str | None
+    environment_id: str
+    tty: bool
+    stdin: bool
+    stream: bool
+    timeout: float | None
+    cap: int | None
+    drain: DrainPolicy
+    kill: Kill
+
+
+class Owner(Protocol):
+    """Keeps commands; a method must not raise."""
+
+    def command_ended(self, command: "Command") -> None:
+        """Note that the output of a command is drained, or that it failed."""
+
+    def command_released(self, command: "Command") -> None:
+        """Note that the id of a command is free."""
+
+
+class Command:
+    """One command that was started by `CommandExec.start`."""
+
+    def __init__(
+        self,
+        process: ExecProcess,
+        setup: Setup,
+        tasks: OwnedTasks,
+        owner: "Owner",
+    ) -> None:
+        """
+        Begin to read; for `CommandExec.start`.
+
+        Args:
+            process: Nobody else has asked for its events.
+            setup: What it was started with.
+            tasks: Run what goes on while nobody waits.
+            owner: Told of its end, and when its id is free.
+        """
+        self._process = process
+        self._setup = setup
+        self._tasks = tasks
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        policy = setup.drain
+        names: list[OutputStream] = ["pty"] if setup.tty else ["stdout", "stderr"]
+        self._drain = StreamDrain(
+            process, names, quiet=policy.quiet, limit=policy.limit, last_pass=policy.last_pass
+        )
+        self._streams = {
+            name: CappedStream(name, setup.cap, keep=not setup.stream) for name in names
+        }
+        self._timer: asyncio.TimerHandle | None = None
+        # True from the moment at which its time is over.
+        self._timed_out = False
+        self._stdin_closed = False
+        # Held while input is written, so that the pieces of two writes do not mix.
+        self._writing = asyncio.Lock()
+        self._reader: weakref.ref[Deltas] | None = None
+        # Held while waiting for the next piece.
+        self._turn = asyncio.Lock()
+        # That wait: it is ended early when nothing more is to be waited for.
+        self._patience: asyncio.Timeout | None = None
+        # Pieces that `wait` took before there was a reader.
+        self._pending: deque[Delta] = deque()
+        # Set at every change that `wait` may wait for.
+        self._changed = asyncio.Event()
+        self._done: Done | None = None
+        self._failure: HoldfastError | None = None
+        self._released = asyncio.Event()
+        if setup.timeout is not None:
+            self._arm(setup.timeout)
+        # A reader may be far behind at the exit, and the limit of the drain counts from there.
+        tasks.start(self._watch_exit() if setup.stream else self._collect())
+
+    @property
+    def process_id(self) -> str | None:
+        """The id it was started with; `None` if there was none, and it cannot be looked up."""
+        return self._setup.process_id
+
+    @property
+    def process(self) -> ExecProcess:
+        """Its process, behind the seam."""
+        return self._process
+
+    @property
+    def pid(self) -> int | None:
+        """The kernel's number for it where it runs; `None` if a server does not tell."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """True until the exit of the process, however far behind a reader of its output is."""
+        return self._process.verdict is None and not self._has_ended()
+
+    @property
+    def ended(self) -> bool:
+        """True once its output is drained too, or once it failed."""
+        return self._has_ended()
+
+    def _has_ended(self) -> bool:
+        return self._done is not None or self._failure is not None
+
+    @property
+    def still_held(self) -> bool:
+        """True if somebody may have its output open; after the end, something it left."""
+        return self._drain.still_open
+
+    async def wait_for_leftovers(self) -> None:
+        """
+        Wait until nobody holds its output any more; for the owner, after the end.
+
+        Whoever writes to it now is killed, and what else is in the process group. A pipe that
+        nobody reads would do that, too. Somebody who is silent may live on.
+
+        Raises:
+            ConnectionLost: Its server is lost for good.
+        """
+        async with self._process.events(self._drain.last_seq, gaps=True) as events:
+            async for event in events:
+                if type(event) is OutputChunk:
+                    break
+            else:
+                return
+        await self._process.terminate(left=True, streams="close")
+        await self._process.wait()
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "ended" if self.ended else "draining"
+        return f"<Command {self._process.process_id}, {state}>"
+
+    # -- output
+
+    def output(self) -> "Deltas":
+        """
+        Return the output piece by piece, up to the end of the drain; with `stream=True` only.
+
+        There is one reader at a time. One that is slow makes the command wait.
+
+        Raises:
+            RuntimeError: It is not streamed, or somebody reads already.
+            ConnectionLost: (While iterating) its server is lost for good.
+        """
+        if not self._setup.stream:
+            raise RuntimeError("the output is kept for `wait`: start the command with stream=True")
+        if self._has_reader():
+            raise RuntimeError("somebody reads the output already")
+        reader = Deltas(self._next_delta, self._changed.set)
+        self._reader = weakref.ref(reader)
+        return reader
+
+    def _has_reader(self) -> bool:
+        reader = None if self._reader is None else self._reader()
+        return reader is not None and not reader.closed
+
+    async def _next_delta(self) -> Delta | None:
+        """Return the next piece, or `None` at the end."""
+        async with self._turn:
+            if self._pending:
+                return self._pending.popleft()
+            delta = await self._pull()
+        if delta is None and self._failure is not None:
+            raise self._failure.with_traceback(None)  # others are told too
+        return delta
+
+    async def _pull(self) -> Delta | None:
+        """Wait for the next piece, or for the end where pieces are kept; `None` after the end."""
+        if self._has_ended():
+            return None
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                async for chunk in self._drain:
+                    stream = self._streams[chunk.stream]
+                    delta = stream.take(chunk.chunk)
+                    if stream.cap_reached:
+                        self._drain.finish(chunk.stream)
+                    if self._setup.stream:
+                        return delta
+        except TimeoutError:
+            if not self._has_ended():
+                raise
+        except HoldfastError as error:
+            self._fail(error)
+        else:
+            if not self._has_ended():
+                self._finish()
+        finally:
+            self._patience = None
+        return None
+
+    async def _collect(self) -> None:
+        """Read all output in the background, so that the command never waits."""
+        await self._pull()
+
+    async def _watch_exit(self) -> None:
+        with suppress(HoldfastError):  # which the reader is told
+            await self._process.exited()
+            self._drain.note_exit()
+
+    # -- input and controls
+
+    async def write(self, data: bytes = b"", *, close: bool = False) -> None:
+        """
+        Queue input, and close stdin after it if asked to; waits while the queue is full.
+
+        A terminal is not closed: a newline and the end-of-file key are typed.
+        That the command has closed its end is not reported.
+
+        Raises:
+            NoLongerRunning: It has exited.
+            StdinNotStreamed: It was started without `stdin` and `tty`.
+            StdinAlreadyClosed: There is data, and stdin was closed before.
+            ExtensionMissing: The server cannot close stdin, and the start accepted that.
+        """
+        raw = as_bytes(data, "data")
+        self._check_running()
+        if not self._setup.stdin:
+            raise StdinNotStreamed(self._name)
+        async with self._writing:
+            self._check_running()
+            if self._stdin_closed:
+                if raw:
+                    raise StdinAlreadyClosed(self._name)
+                return
+            self._stdin_closed = close
+            try:
+                await self._write(raw, close)
+            except (Refused, RemoteError):
+                self._check_running()  # that it exited meanwhile is the better reason
+                raise
+
+    async def _write(self, data: bytes, close: bool) -> None:
+        if close and self._setup.tty:
+            data += _END_OF_FILE
+        for at in range(0, len(data), PIECE):
+            if await self._process.write(data[at : at + PIECE]) is not WriteStatus.ACCEPTED:
+                self._check_running()
+                return  # nobody reads it any more, which is not reported
+        if close and not self._setup.tty:
+            try:
+                await self._process.close_stdin()
+            except Unsupported as error:
+                raise ExtensionMissing("closeStdin", self._setup.environment_id) from error
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """
+        Change the size of its terminal.
+
+        Raises:
+            InvalidSize: There is no such size.
+            NoLongerRunning: It has exited.
+            NotATerminal: It runs on pipes.
+            ExtensionMissing: The server cannot, and the start accepted that.
+        """
+        size = as_size((rows, cols))
+        self._check_running()
+        if not self._setup.tty:
+            raise NotATerminal(self._name)
+        try:
+            await self._process.resize(size.rows, size.cols)
+        except Unsupported as error:
+            raise ExtensionMissing("resize", self._setup.environment_id) from error
+        except (Refused, RemoteError):
+            self._check_running()
+            raise
+
+    async def terminate(self) -> None:
+        """
+        Kill it and all below it; with `compat` only its process group.
+
+        Raises:
+            NoLongerRunning: It has exited.
+            OperationFailed: The system refused; `errno` says why.
+        """
+        self._check_running()
+        if not await self._kill():
+            raise NoLongerRunning(self._name)
+
+    async def _kill(self) -> bool:
+        """Kill it; return False if it has exited before."""
+        kill = self._setup.kill
+        return await self._process.terminate(tree=kill.tree, streams=kill.streams)
+
+    @property
+    def _name(self) -> str:
+        return self._setup.process_id or ""
+
+    def _check_running(self) -> None:
+        if not self.running:
+            raise NoLongerRunning(self._name)
+
+    # -- the timeout
+
+    def _arm(self, left: float) -> None:
+        part = min(left, LONGEST_TIMER)
+        self._timer = self._loop.call_later(part, self._expire, left - part)
+
+    def _expire(self, left: float) -> None:
+        if left > 0:
+            self._arm(left)
+        elif self.running:
+            self._timed_out = True
+            # Its line may be broken, or it may have another user by now, as after `sudo`.
+            self._timer = self._loop.call_later(END_LIMIT, self._miss_the_exit)
+            self._tasks.start(self._time_out())
+
+    async def _time_out(self) -> None:
+        with suppress(HoldfastError):
+            await self._kill()
+
+    def _miss_the_exit(self) -> None:
+        """Answer without the exit, which was waited for long enough."""
+        if self.running:
+            self._finish()
+            self._wake_reader()
+
+    # -- the end
+
+    async def wait(self) -> Done:
+        """
+        Wait until it has exited and its output is drained.
+
+        Output that is streamed is waited for until `output` has handed it out; if nobody
+        reads it, it is dropped. Can be called again, and by several tasks.
+
+        Raises:
+            ConnectionLost: Its server is lost for good.
+            CommandExecClosed: It was ended because its owner was closed.
+        """
+        while not self._has_ended():
+            # One task pulls at a time; a reader takes all pieces, and so nobody else does.
+            if self._setup.stream and not self._has_reader() and not self._turn.locked():
+                async with self._turn:
+                    delta = await self._pull()
+                    if delta is not None and self._has_reader():
+                        self._pending.append(delta)  # a reader has come meanwhile
+                self._changed.set()
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+        if self._done is None:
+            assert self._failure is not None  # what else ends it
+            raise self._failure.with_traceback(None)
+        return self._done
+
+    def _finish(self) -> None:
+        """Put together how it ended."""
+        verdict = self._verdict()
+        out = self._streams.get("stdout") or self._streams["pty"]
+        err = self._streams.get("stderr")
+        code = verdict.exit_code
+        if verdict.limit is LimitKind.WALL_TIME:
+            code = TIMED_OUT
+        self._done = Done(
+            exit_code=UNKNOWN_EXIT if code is None else code,
+            verdict=verdict,
+            stdout=out.kept,
+            stderr=b"" if err is None else err.kept,
+            stdout_cap_reached=out.cap_reached,
+            stderr_cap_reached=err is not None and err.cap_reached,
+            drain_timed_out=bool(self._drain.given_up) or not self._drain.exited,
+        )
+        self._end()
+
+    def _verdict(self) -> Verdict:
+        verdict = self._process.verdict
+        took_long = (
+            Verdict(
+                reason=Reason.LIMIT,
+                limit=LimitKind.WALL_TIME,
+                detail=f"ran for more than {self._setup.timeout:g} seconds",
+            )
+            if self._timed_out
+            else None
+        )
+        if verdict is None:
+            assert took_long is not None  # otherwise its exit is waited for
+            text = f"{took_long.detail}, and its end could not be seen"
+            return msgspec.structs.replace(took_long, detail=text)
+        # Otherwise it ended by itself in the last moment.
+        if took_long is not None and verdict.reason is Reason.TERMINATED:
+            return msgspec.structs.replace(
+                verdict, reason=Reason.LIMIT, limit=took_long.limit, detail=took_long.detail
+            )
+        return verdict
+
+    def _fail(self, error: HoldfastError) -> None:
+        if not self._has_ended():
+            self._failure = error
+            self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._drain.close()
+        self._changed.set()
+        self._owner.command_ended(self)
+
+    def _wake_reader(self) -> None:
+        if self._patience is not None:
+            self._patience.reschedule(self._loop.time())
+
+    async def abort(self, error: HoldfastError) -> None:
+        """
+        Kill it with all below it and wait for its exit; for an owner that goes.
+
+        Whoever still waits for it gets the error, unless it has ended before.
+        """
+        drained = self._has_ended()
+        # First: on a Codex server a reader that is behind holds the answers of all calls.
+        self._fail(error)
+        self._wake_reader()
+        with suppress(HoldfastError):
+            if self._process.verdict is None:
+                await self._kill()
+                await self._process.exited()
+            if not drained or self.still_held:
+                # Nobody waits for what is left of it.
+                await self._process.terminate(left=True, streams="close")
+
+    def release(self) -> None:
+        """Free its id, after a start with `hold_id`; call it when the answer was sent."""
+        if not self._released.is_set():
+            self._released.set()
+            self._owner.command_released(self)
+
+    async def released(self) -> None:
+        """
+        Wait until its id is free.
+
+        For a server that answers a control during the drain after the result, as Codex does.
+        """
+        await self._released.wait()

@@ -1,0 +1,322 @@
+"""The commands of one client: their ids, their starts, and their common end (spec 3, 8)."""
+
+import asyncio
+import math
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Literal, Self, get_args
+
+from msgspec import UNSET
+
+from holdfast.backends import ExecProcess
+from holdfast.command_exec.checks import (
+    as_argv,
+    as_output_cap,
+    as_process_id,
+    as_size,
+    as_timeout,
+    as_variables,
+    check_extensions,
+    check_size_has_terminal,
+)
+from holdfast.command_exec.command import LONGEST_TIMER, Command, Kill, Setup
+from holdfast.command_exec.drain_policy import CODEX_0_166_0, DrainPolicy
+from holdfast.command_exec.environ import EVERYTHING, command_variables
+from holdfast.command_exec.errors import (
+    CommandExecClosed,
+    DuplicateCommand,
+    SpawnRefused,
+    UnknownCommand,
+)
+from holdfast.environments.commands.run import END_LIMIT
+from holdfast.environments.environment import Environment
+from holdfast.environments.folder import AnyPath
+from holdfast.environments.sandbox import AnySandbox
+from holdfast.errors import HoldfastError, SpawnFailed
+from holdfast.protocol.process import EnvPolicy, ProcessLimits, StartParams
+from holdfast.tasks import OwnedTasks
+
+__all__ = ["CAP", "TIMEOUT", "CommandExec", "Compat", "Extension"]
+
+TIMEOUT = 10.0
+"""Seconds a command may take unless told otherwise."""
+
+CAP = 1 << 20
+"""Bytes of each stream that are kept or sent unless told otherwise."""
+
+SERVER_GRACE = 1.0
+"""Seconds that a server waits beyond the timeout before it kills a command by itself."""
+
+Compat = Literal["codex-0.166.0"]
+"""A server whose behaviour is wanted instead of the better one."""
+
+Extension = Literal["closeStdin", "resize", "size", "unset"]
+"""Something a command needs and a Codex server lacks."""
+
+
+class CommandExec:
+    """The commands of one client; closing it ends those that run."""
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        drain: DrainPolicy | None = None,
+        compat: Compat | None = None,
+    ) -> None:
+        """
+        Args:
+            env: Where the commands run.
+            drain: The windows after an exit.
+            compat: `codex-0.166.0`: no quiet window after the exit (unless `drain` is given);
+                a kill reaches the process group only, and leaves the output open.
+
+        Raises:
+            ValueError: There is no such `compat`.
+        """
+        if compat is not None and compat not in get_args(Compat):
+            raise ValueError(f"compat is {compat!r}: it must be {get_args(Compat)[0]!r} or None")
+        codex = compat is not None
+        self._environment = env
+        self._drain = drain or (CODEX_0_166_0 if codex else DrainPolicy())
+        self._kill = Kill(tree=False, streams="keep") if codex else Kill()
+        # Its own, so that two users of one session do not meet.
+        self._prefix = secrets.token_hex(4)
+        self._count = 0
+        self._tasks = OwnedTasks()
+        self._ending = OwnedTasks()
+        # Those that have not ended, in the order of their starts.
+        self._commands: dict[Command, None] = {}
+        # Those that have ended and whose output somebody still holds.
+        self._held: dict[Command, None] = {}
+        # By id; `None` while it is being started.
+        self._ids: dict[str, Command | None] = {}
+        # Commands that go back to the caller with their ids taken, until they are released.
+        self._keep_ids: set[Command] = set()
+        self._starting = 0
+        self._all_started = asyncio.Event()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """
+        Kill all commands that run, with all below them, and wait for their ends: at most 5 s.
+
+        What ended commands have left in their process groups is killed too, if it still
+        holds their output. Goes on if this is cancelled.
+        """
+        self._closed = True
+        ended = asyncio.Event()
+
+        async def end() -> None:
+            try:
+                # A start that is under way ends its process by itself.
+                while self._starting:
+                    self._all_started.clear()
+                    await self._all_started.wait()
+                # A line that is down is not waited for, but the kills go out when it is back.
+                aborting = [
+                    self._ending.start(command.abort(CommandExecClosed()))
+                    for command in (*self._commands, *self._held)
+                ]
+                if aborting:
+                    await asyncio.wait(aborting, timeout=END_LIMIT)
+                await self._tasks.aclose()
+            finally:
+                ended.set()
+
+        self._ending.start(end())
+        await ended.wait()
+
+    def get(self, process_id: str) -> Command:
+        """
+        Return the command with an id, also while its output is drained.
+
+        Raises:
+            UnknownCommand: There is none.
+        """
+        command = self._ids.get(process_id)
+        if command is None:
+            raise UnknownCommand(process_id)
+        return command
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        process_id: str | None = None,
+        cwd: AnyPath | None = None,
+        env: Mapping[str, str | None] | None = None,
+        env_policy: EnvPolicy | None = None,
+        codex_variables: bool = True,
+        tty: bool = False,
+        size: tuple[int, int] | None = None,
+        stdin: bool = False,
+        stream: bool = False,
+        timeout: float | None = TIMEOUT,
+        cap: int | None = CAP,
+        sandbox: AnySandbox | None = None,
+        hold_id: bool = False,
+        accept_missing: Collection[Extension] = (),
+    ) -> Command:
+        """
+        Start a command; returns as soon as it runs.
+
+        Args:
+            argv: The program and its arguments; no shell is involved.
+            process_id: By which `get` finds it; any text, unique among those that are active.
+            cwd: Its folder, relative to that of the environment.
+            env: Variables to set, or with `None` to remove by exactly that name.
+            env_policy: What is inherited from the environment; everything unless given.
+            codex_variables: Also set what Codex sets: steps 4 and 5 of spec 9.
+            tty: Give it a terminal; its input can be written and its output is streamed.
+            size: Rows and columns of that; 24 by 80 unless given.
+            stdin: Give it a pipe to read from instead of `/dev/null`.
+            stream: Hand output out as it comes, by `Command.output`, instead of keeping it.
+            timeout: Seconds until it is killed and has exit code 124; `None` for no limit.
+            cap: Bytes of each stream to keep or hand out; `None` for no limit.
+            sandbox: As for `Environment.run`; unless given, that of the environment.
+            hold_id: Keep the id taken until `Command.release`, not only until the end.
+            accept_missing: Start it though the server lacks these; the control fails then.
+
+        Raises:
+            EmptyCommand: There is no program.
+            SizeNeedsTerminal: A size without `tty`.
+            InvalidSize: There is no such size.
+            DuplicateCommand: The id is taken.
+            ExtensionMissing: The server lacks what the command needs.
+            SpawnRefused: The system could not start it.
+            InvalidParams: An argument makes no sense, or the sandbox cannot be enforced.
+            TypeError: An argument is of a wrong type.
+            ConnectionLost: The environment cannot be reached any more.
+            CommandExecClosed: It was closed.
+        """
+        self._check_open()
+        program = as_argv(argv)
+        check_size_has_terminal(size, tty=tty)
+        limit, most = as_timeout(timeout), as_output_cap(cap)
+        given = as_variables(env)
+        name = as_process_id(process_id)
+        environment = self._environment
+        context = await environment.sandbox_context(sandbox)
+        terminal_size = None if size is None else as_size(size)
+        variables = command_variables(given, context, codex=codex_variables)
+        capabilities = await environment.capabilities()
+        check_extensions(
+            capabilities,
+            environment.id,
+            tty=tty,
+            size=size is not None,
+            stdin=stdin,
+            unset=bool(variables.unset),
+            accepted=accept_missing,
+        )
+        self._count += 1
+        params = StartParams(
+            process_id=f"{self._prefix}-{self._count}",
+            argv=program,
+            cwd=await environment.uri(cwd),
+            env=variables.env,
+            env_policy=EVERYTHING if env_policy is None else env_policy,
+            tty=tty,
+            pipe_stdin=stdin and not tty,
+            terminal_size=terminal_size,
+            sandbox=context,
+            limits=self._server_limits(limit) if capabilities.process_limits else None,
+            unset=variables.unset or UNSET,
+        )
+        setup = Setup(
+            process_id=name,
+            environment_id=environment.id,
+            tty=tty,
+            stdin=stdin or tty,
+            stream=stream or tty,
+            timeout=limit,
+            cap=most,
+            drain=self._drain,
+            kill=self._kill,
+        )
+        return await self._start(params, setup, hold_id=hold_id)
+
+    def _server_limits(self, timeout: float | None) -> ProcessLimits | None:
+        """
+        Return the limits that a server keeps: a lost line must not let a command run on.
+
+        The time is a little longer than the timeout, which is kept here as a rule: with
+        `compat` it kills otherwise than a limit does.
+        """
+        if timeout is None or not self._environment.is_remote or timeout > LONGEST_TIMER:
+            return None
+        return ProcessLimits(wall_time_ms=math.ceil((timeout + SERVER_GRACE) * 1000))
+
+    async def _start(self, params: StartParams, setup: Setup, *, hold_id: bool) -> Command:
+        name = setup.process_id
+        self._check_open()
+        if name is not None:
+            if name in self._ids:
+                raise DuplicateCommand(name)
+            self._ids[name] = None
+        self._starting += 1
+        command: Command | None = None
+        try:
+            process = await self._environment.backend.start(params)
+            if self._closed:
+                await self._end_late(process)
+                raise CommandExecClosed
+            command = Command(process, setup, self._tasks, self)
+        except SpawnFailed as error:
+            raise SpawnRefused(
+                str(error), errno=error.errno, path=error.path, program=error.program
+            ) from error
+        finally:
+            if name is not None:
+                if command is None:
+                    del self._ids[name]
+                else:
+                    self._ids[name] = command
+            self._starting -= 1
+            if not self._starting:
+                self._all_started.set()
+        self._commands[command] = None
+        if hold_id:
+            self._keep_ids.add(command)
+        return command
+
+    async def _end_late(self, process: ExecProcess) -> None:
+        """End a process that was started while this was closed."""
+        with suppress(HoldfastError):
+            await process.terminate(tree=self._kill.tree)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CommandExecClosed
+
+    # -- what a command tells
+
+    def command_ended(self, command: Command) -> None:
+        """Forget a command, unless something of it is left."""
+        self._commands.pop(command, None)
+        if command.still_held and not self._closed:
+            self._held[command] = None
+            self._tasks.start(self._watch_left(command))
+        if command not in self._keep_ids:
+            command.release()
+
+    def command_released(self, command: Command) -> None:
+        """Free its id."""
+        self._keep_ids.discard(command)
+        name = command.process_id
+        if name is not None and self._ids.get(name) is command:
+            del self._ids[name]
+
+    async def _watch_left(self, command: Command) -> None:
+        """Forget a command that has ended when nobody holds its output any more."""
+        with suppress(HoldfastError):
+            await command.wait_for_leftovers()
+        self._held.pop(command, None)
