@@ -237,7 +237,16 @@ def _parameters() -> Iterator[object]:
 class Played:
     """The rows of the library, played together."""
 
-    def __init__(self, root: Path, home: Path, server: str) -> None:
+    def __init__(self, root: Path, home: Path, server: str, *, knows_the_end: bool) -> None:
+        """
+        Args:
+            root: For the folders of the commands.
+            home: Their home.
+            server: The URL of the server for remote rows.
+            knows_the_end: True if the server says that a command left nothing behind. Then
+                nobody has to end what is not there, as is done on a Codex server.
+        """
+        self._knows_the_end = knows_the_end
         self._root = root
         self._home = home
         self._server = server
@@ -289,17 +298,36 @@ class Played:
         ours = self._rows[name]
         if isinstance(ours, Exception):
             raise ours
-        return differences(RECORDED[name], ours)
+        rows = (RECORDED[name], ours)
+        if self._knows_the_end:
+            rows = (_without_ends(rows[0]), _without_ends(rows[1]))
+        return differences(*rows)
 
 
-def _play(request: pytest.FixtureRequest, test: str, root: Path, home: Path, server: str) -> Played:
+def _without_ends(row: Row) -> Row:
+    """Return a row without the requests that end what a command left behind."""
+    if "wire" not in row:
+        return row
+    wire = [request for request in row["wire"] if request["method"] != "process/terminate"]
+    return {**row, "wire": wire}
+
+
+def _play(
+    request: pytest.FixtureRequest,
+    test: str,
+    root: Path,
+    home: Path,
+    server: str,
+    *,
+    knows_the_end: bool,
+) -> Played:
     """Play the rows that the selected ones of a test need."""
     selected = [
         item
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.originalname == test
     ]
-    rows = Played(root, home, server)
+    rows = Played(root, home, server, knows_the_end=knows_the_end)
     asyncio.run(rows.play(sorted({str(item.callspec.params["row"]) for item in selected})))
     return rows
 
@@ -322,7 +350,7 @@ def played(
     """Rows of the library, on this machine and on a Holdfast server."""
     root = tmp_path_factory.mktemp("rows")
     with serving("--listen", "ws://127.0.0.1:0", cwd=root) as server:
-        yield _play(request, "test_ours_is_the_same", root, home, server.url)
+        yield _play(request, "test_ours_is_the_same", root, home, server.url, knows_the_end=True)
 
 
 @pytest.fixture(scope="module")
@@ -335,7 +363,8 @@ def played_on_codex(
         mock.patch.dict(os.environ, CODEX_BIN=CODEX_BIN),
         codex_serving(home / "codex") as url,
     ):
-        yield _play(request, "test_ours_is_the_same_on_a_codex_server", root, home, url)
+        test = "test_ours_is_the_same_on_a_codex_server"
+        yield _play(request, test, root, home, url, knows_the_end=False)
 
 
 @pytest.mark.parametrize("row", list(_parameters()))
