@@ -116,23 +116,28 @@ class CommandExec:
 
         async def end() -> None:
             try:
-                # A start that is under way ends its process by itself.
-                while self._starting:
-                    self._all_started.clear()
-                    await self._all_started.wait()
                 # A line that is down is not waited for, but the kills go out when it is back.
                 aborting = [
                     self._ending.start(command.abort(CommandExecClosed()))
                     for command in (*self._commands, *self._held)
                 ]
-                if aborting:
-                    await asyncio.wait(aborting, timeout=END_LIMIT)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(END_LIMIT):
+                        await self._no_more_starts()
+                        if aborting:
+                            await asyncio.wait(aborting)
                 await self._tasks.aclose()
             finally:
                 ended.set()
 
         self._ending.start(end())
         await ended.wait()
+
+    async def _no_more_starts(self) -> None:
+        """Wait for the starts that are under way, which end what they have started."""
+        while self._starting:
+            self._all_started.clear()
+            await self._all_started.wait()
 
     def get(self, process_id: str) -> Command:
         """
@@ -291,7 +296,7 @@ class CommandExec:
     async def _end_late(self, process: ExecProcess) -> None:
         """End a process that was started while this was closed."""
         with suppress(HoldfastError):
-            await process.terminate(tree=self._kill.tree)
+            await process.terminate(tree=self._kill.tree, left=True)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,6 +1,7 @@
 """Messages on the standard streams: of this process, or of a command that serves on its own."""
 
 import asyncio
+import fcntl
 import os
 import stat
 import threading
@@ -11,6 +12,9 @@ from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.lines import LineTransport, WriteSide
 
 __all__ = ["connect_pipes", "serve_descriptors", "serve_stdio"]
+
+_PIPE_SIZE = 1 << 20
+"""Bytes; the most that Linux allows an ordinary user unless it is told otherwise."""
 
 
 async def serve_stdio(accept: Callable[[Transport], Receiver]) -> Transport:
@@ -63,10 +67,17 @@ def _copy_in_thread(source: int, target: int) -> None:
     threading.Thread(target=copy, name="stdio", daemon=os.isatty(source)).start()
 
 
+def _enlarge(pipe: int) -> None:
+    """Let a pipe hold more, so that a stream wakes its reader less often."""
+    with suppress(OSError):  # no pipe, or the user has too many of that size
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+
+
 async def connect_pipes(
     incoming: int, outgoing: int, accept: Callable[[Transport], Receiver]
 ) -> LineTransport:
     """Speak lines over two descriptors, which belong to the transport from here on."""
+    _enlarge(outgoing)
     loop = asyncio.get_running_loop()
     lines = LineTransport("stdio", accept)
     # asyncio closes the file. uvloop closes the descriptor, and the file only if the pipe

@@ -575,3 +575,17 @@ async def test_who_writes_after_the_answer_is_killed(fake: FakeEnvironment) -> N
         assert process.terminations == [Termination(left=True)]
         child.exit()
         await asyncio.sleep(0.001)
+
+
+async def test_closing_does_not_wait_for_ever_for_a_start(far: FakeEnvironment) -> None:
+    async with CommandExec(far) as commands:
+        await commands.start(["fake"])
+        far.backend.hold_starts()
+        starting = asyncio.create_task(commands.start(["late"]))
+        await far.backend.until(lambda: len(far.backend.starts) == 2)
+    assert now() == END_LIMIT
+    assert not far.backend.processes[0].running
+    far.backend.let_start()
+    with pytest.raises(CommandExecClosed):
+        await starting
+    assert not far.backend.processes[1].running
