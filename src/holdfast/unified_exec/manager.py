@@ -38,6 +38,7 @@ from holdfast.unified_exec.sessions.owner import END_LIMIT, HeldSession, Session
 from holdfast.unified_exec.sessions.session import CommandSession
 from holdfast.unified_exec.sessions.store import CAPACITY, CROWDED
 from holdfast.unified_exec.starter import CLOSED, Starter
+from holdfast.unified_exec.text.truncate import used_policy
 from holdfast.unified_exec.waiting.clock import PausableClock
 from holdfast.unified_exec.waiting.collect import (
     exec_wait,
@@ -50,7 +51,7 @@ __all__ = ["SessionInfo", "SessionManager", "new_call_id"]
 _INPUT_NOTES = {
     WaitingFor.LINE: "The program waits for a line of input.",
     WaitingFor.PASSWORD: "The program waits for a password, or another line it does not show.",
-    WaitingFor.KEY: "The program waits for a key.",
+    WaitingFor.KEY: "The program waits for a key, or for a line that it edits itself.",
 }
 
 
@@ -398,11 +399,18 @@ class SessionManager:
         left = False
         if exit_code is not None and not session.killed:
             left = await self._owner.end_what_was_left(held)
+        captured = session.take_output()
+        selected = None if output is None else output.selected()
+        notes = self._notes(session)
+        budget = used_policy(arguments.max_output_tokens, self.options.model_policy).budget
+        if self.options.extras and selected is None and captured.size > budget:
+            # A model does not see the ids of its calls.
+            notes = (*notes, f'read_output with call_id "{call_id}" shows what is cut.')
         result = ExecResult(
             call_id=call_id,
             chunk_id=secrets.token_hex(3),
             wall_time=wall_time,
-            captured=session.take_output(),
+            captured=captured,
             exit_code=exit_code,
             session_id=session.session_id if exit_code is None else None,
             command=session.argv,
@@ -411,10 +419,10 @@ class SessionManager:
             left_behind=left,
             output_lost=held.announcer.output_lost,
             pruned_sessions=tuple(pruned),
-            selected=None if output is None else output.selected(),
+            selected=selected,
             ended_by=None if output is None else output.ended_by,
             waiting_for=session.waiting_for,
-            notes=self._notes(session),
+            notes=notes,
             max_output_tokens=arguments.max_output_tokens,
             model_policy=self.options.model_policy,
         )

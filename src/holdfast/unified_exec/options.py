@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from holdfast.environments.commands.arguments import as_names, as_variables
 from holdfast.environments.limits import Limits
-from holdfast.environments.sandbox import AnySandbox
+from holdfast.environments.sandbox import AnySandbox, as_profile
 from holdfast.errors import InvalidParams
 from holdfast.unified_exec.text.truncate import DEFAULT_MODEL_POLICY, TruncationPolicy
 from holdfast.unified_exec.waiting.collect import LONGEST_POLL
@@ -59,6 +59,13 @@ class Options:
     """Offer what Codex does not have: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
 
     def __post_init__(self) -> None:
+        for name in ("allow_login_shell", "shell_snapshot", "counted_ids", "extras"):
+            _check_type(name, getattr(self, name), bool)
+        _check_type("limits", self.limits, Limits, None)
+        _check_type("model_policy", self.model_policy, TruncationPolicy)
+        if self.sandbox is not None:
+            # A wrong name would otherwise be told to the model, with every call.
+            as_profile(self.sandbox)
         as_variables(self.env)
         as_names(self.unset)
         if self.background not in get_args(Background):
@@ -70,3 +77,9 @@ class Options:
                 uuid.UUID(self.thread_id)
             except ValueError:
                 raise InvalidParams(f"thread_id is {self.thread_id!r}, it must be a UUID") from None
+
+
+def _check_type(name: str, value: object, *kinds: type | None) -> None:
+    if not isinstance(value, tuple(type(None) if kind is None else kind for kind in kinds)):
+        expected = " or ".join("None" if kind is None else kind.__name__ for kind in kinds)
+        raise TypeError(f"{name} is {value!r}, it must be {expected}")

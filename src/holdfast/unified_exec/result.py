@@ -121,6 +121,7 @@ class ExecResult:
             session_id=self.session_id,
             max_output_tokens=self.max_output_tokens,
             model=self.model_policy,
+            original_tokens=self.original_token_count,
         )
 
 
@@ -131,10 +132,25 @@ class ReadResult:
     call_id: str
     """The id of this call."""
     page: Page
+    """The lines, and where they stand in the whole output."""
 
     def text(self, *, notes: bool = False) -> str:
         """Return what the model reads."""
         return self.page.output
+
+    def object(self) -> dict[str, object]:
+        """Return what code that a model writes gets instead of the text."""
+        page = self.page
+        counts = {
+            "first_line": page.first_line,
+            "last_line": page.last_line,
+            "matching_lines": page.matching_lines,
+            "next_line": page.next_line,
+            "next_seq": page.next_seq,
+            "total_lines": page.total_lines,
+        }
+        known = {name: count for name, count in counts.items() if count is not None}
+        return known | {"output": page.output}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

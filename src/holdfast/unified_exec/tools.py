@@ -17,6 +17,7 @@ from holdfast.unified_exec.errors import (
     write_failure_text,
 )
 from holdfast.unified_exec.manager import SessionManager, new_call_id
+from holdfast.unified_exec.output.patterns import patterns_available
 from holdfast.unified_exec.result import ExecResult, ReadResult, ToolError
 
 __all__ = ["UnifiedExec"]
@@ -37,13 +38,25 @@ class UnifiedExec(SessionManager):
         """
         Return the tools in the form that an API of a model takes.
 
+        What cannot be used is not offered: the choice of an environment if there is only
+        one, and regular expressions if RE2 is not installed.
+
         Returns:
             An empty list if there is no default environment to run in.
+
+        Raises:
+            ValueError: `kind` is none of the four.
         """
         ids = self.environment_ids
         if not ids:
             return []
-        return schemas(kind, environments=len(ids) > 1, extras=self.options.extras)
+        return schemas(
+            kind,
+            environments=ids,
+            extras=self.options.extras,
+            patterns=patterns_available(),
+            login=self.options.allow_login_shell,
+        )
 
     async def call(
         self, name: str, arguments: str | Mapping[str, object], *, call_id: str | None = None

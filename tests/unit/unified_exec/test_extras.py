@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,12 @@ from holdfast.environments.local import LocalEnvironment
 from holdfast.events import WaitingFor
 from holdfast.testing import FakeBackend, FakeEnvironment
 from holdfast.unified_exec import ExecResult, Options, ReadResult, ToolError, UnifiedExec
-from holdfast.unified_exec.sessions.events import InputWanted
+from holdfast.unified_exec.sessions.events import (
+    CommandBegan,
+    CommandEnded,
+    InputWanted,
+    OutputDelta,
+)
 
 LONG = 30_000
 
@@ -179,3 +185,61 @@ async def test_input_is_not_known_on_a_server_that_cannot_look() -> None:
         result = await call
         assert isinstance(result, ExecResult)
         assert result.waiting_for is None
+
+
+async def test_the_object_of_a_part_counts_the_whole_output(tools: UnifiedExec) -> None:
+    done = await run(tools, "seq 1 1000", head=1)
+    assert done.object()["original_token_count"] == done.original_token_count > 900
+
+
+async def test_a_page_has_an_object_as_its_schema_says(tools: UnifiedExec) -> None:
+    done = await run(tools, "seq 1 20")
+    read = await tools.call("read_output", {"call_id": done.call_id, "lines": [3, 4]})
+    assert isinstance(read, ReadResult)
+    assert read.object() == {
+        "first_line": 3,
+        "last_line": 4,
+        "total_lines": 20,
+        "output": read.text(),
+    }
+    described: Any = tools.schemas("mcp")[2]["outputSchema"]
+    assert read.object().keys() <= described["properties"].keys()
+    assert set(described["required"]) <= read.object().keys()
+
+
+async def test_arguments_that_are_no_object_are_told_by_their_type(tools: UnifiedExec) -> None:
+    for given, said in ((None, "invalid type: null"), (5, "invalid type: integer `5`")):
+        refused = await tools.call("exec_command", given)  # type: ignore[arg-type]
+        assert isinstance(refused, ToolError)
+        assert refused.message.startswith("failed to parse function arguments: ")
+        assert said in refused.message, refused.message
+
+
+async def test_the_begin_and_the_live_output_are_everything(tools: UnifiedExec) -> None:
+    events = tools.listen()
+    await run(tools, "echo early; sleep 0.5; echo later")
+    shown = b""
+    async for event in events:
+        match event:
+            case CommandBegan():
+                shown += bytes(event.early)
+            case OutputDelta():
+                shown += event.data
+            case CommandEnded():
+                assert shown == bytes(event.output) == b"early\nlater\n"
+                return
+    pytest.fail("no end was told")
+
+
+async def test_a_note_tells_how_to_read_what_is_cut(tools: UnifiedExec) -> None:
+    done = await run(tools, "seq 1 50000")
+    assert done.notes == (f'read_output with call_id "{done.call_id}" shows what is cut.',)
+    assert (await run(tools, "seq 1 5")).notes == ()
+    assert (await run(tools, "seq 1 50000", tail=1)).notes == ()
+
+
+async def test_a_note_for_keys_leaves_room_for_a_line(tools: UnifiedExec) -> None:
+    asked = await run(tools, "bash --norc -i", tty=True, wait_for={"input": True})
+    assert asked.waiting_for is WaitingFor.KEY
+    assert asked.notes == ("The program waits for a key, or for a line that it edits itself.",)
+    tools.clean()

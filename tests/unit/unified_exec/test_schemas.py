@@ -12,7 +12,11 @@ PARAMETERS: dict[SchemaKind, tuple[str, ...]] = {
     "langchain": ("function", "parameters"),
     "mcp": ("inputSchema",),
 }
-ALL = {"environments": True, "extras": True, "additional_permissions": True}
+ALL: dict[str, Any] = {
+    "environments": ["local", "lab"],
+    "extras": True,
+    "additional_permissions": True,
+}
 
 
 def parameters(kind: SchemaKind, tool: Any) -> Any:
@@ -21,7 +25,7 @@ def parameters(kind: SchemaKind, tool: Any) -> Any:
     return tool
 
 
-def properties(**options: bool) -> list[str]:
+def properties(**options: Any) -> list[str]:
     return list(parameters("openai", schemas("openai", **options)[0])["properties"])
 
 
@@ -55,7 +59,8 @@ def test_the_parameters_of_the_contract_in_alphabetical_order() -> None:
 
 def test_options_add_and_remove_parameters() -> None:
     assert "shell" not in properties(shell=False)
-    assert "environment_id" in properties(environments=True)
+    assert "environment_id" in properties(environments=["local", "lab"])
+    assert "environment_id" not in properties(environments=["local"])
     assert "additional_permissions" in properties(additional_permissions=True)
     assert {"grep", "head", "tail", "wait_for"} <= set(properties(extras=True))
     assert properties(**ALL) == sorted(properties(**ALL))
@@ -78,6 +83,31 @@ def test_a_change_by_a_caller_stays_with_the_caller() -> None:
     parameters("mcp", schemas("mcp")[0])["properties"]["max_output_tokens"]["type"] = "changed"
     again = parameters("mcp", schemas("mcp")[0])["properties"]["max_output_tokens"]
     assert again["type"] == "number"
+
+
+def test_a_model_is_told_which_environments_there_are() -> None:
+    tool = schemas("openai", environments=["local", "lab", "build"])[0]
+    described = parameters("openai", tool)["properties"]["environment_id"]["description"]
+    assert described == (
+        "Id of the environment to run in: `local` (the default) or `lab`, `build`."
+    )
+
+
+def test_without_login_shells_the_parameter_says_so() -> None:
+    tool = schemas("openai", login=False)[0]
+    described = parameters("openai", tool)["properties"]["login"]["description"]
+    assert described == "Login shells are not available: leave it out."
+
+
+def test_without_an_engine_no_pattern_is_offered() -> None:
+    started, written, read = (
+        parameters("openai", tool)["properties"]
+        for tool in schemas("openai", extras=True, patterns=False)
+    )
+    for offered in (started, written):
+        assert "grep" not in offered
+        assert list(offered["wait_for"]["properties"]) == ["input", "port", "quiet_ms"]
+    assert "pattern" not in read
 
 
 def test_an_unknown_form_is_named() -> None:

@@ -5,7 +5,7 @@ Names and types of the parameters are those of the original; the words
 are our own. `extras` adds what only Holdfast has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Literal, TypeAlias, assert_never
 
@@ -19,8 +19,10 @@ _Schema: TypeAlias = "dict[str, object]"
 def schemas(
     kind: SchemaKind,
     *,
-    environments: bool = False,
+    environments: Sequence[str] = (),
     extras: bool = False,
+    patterns: bool = True,
+    login: bool = True,
     shell: bool = True,
     additional_permissions: bool = False,
 ) -> list[dict[str, object]]:
@@ -30,9 +32,12 @@ def schemas(
     Args:
         kind: `openai` for the Responses API, `anthropic` for the Messages API, `langchain`
             for `bind_tools` (the form of chat completions), `mcp` for `tools/list`.
-        environments: Whether there are several environments to choose from.
+        environments: Ids of the environments to choose from, the default first. With
+            fewer than two there is nothing to choose.
         extras: Whether to offer what the original does not have: `wait_for`, `head`,
             `tail`, `grep` and the tool `read_output`.
+        patterns: Whether the extras may take regular expressions.
+        login: Whether login shells are allowed. The original has the parameter in any case.
         shell: Whether the model may choose a shell.
         additional_permissions: Whether a command may ask for more than its sandbox allows
             and still run inside of it.
@@ -45,18 +50,23 @@ def schemas(
             f"unknown kind of schema `{kind}`, expected `openai`, `anthropic`, `langchain` or `mcp`"
         )
     exec_command = _exec_command(
-        environments=environments, shell=shell, additional_permissions=additional_permissions
+        environments=environments,
+        login=login,
+        shell=shell,
+        additional_permissions=additional_permissions,
     )
     write_stdin = _write_stdin()
     if extras:
-        exec_command |= _extras()
-        write_stdin |= _extras()
+        exec_command |= _extras(patterns=patterns)
+        write_stdin |= _extras(patterns=patterns)
     tools = [
         _tool(kind, "exec_command", _EXEC_COMMAND, exec_command, ["cmd"], _RESULT),
         _tool(kind, "write_stdin", _WRITE_STDIN, write_stdin, ["session_id"], _RESULT),
     ]
     if extras:
-        tools.append(_tool(kind, "read_output", _READ_OUTPUT, _read_output(), [], _READ_RESULT))
+        read_output = _read_output(patterns=patterns)
+        described = _READ_OUTPUT if patterns else _READ_OUTPUT_LINES
+        tools.append(_tool(kind, "read_output", described, read_output, [], _READ_RESULT))
     return tools
 
 
@@ -72,9 +82,14 @@ _READ_OUTPUT = (
     "Read output that was not shown, of a running session or of an ended call:"
     " a range of lines, or the lines that match a pattern."
 )
+_READ_OUTPUT_LINES = (
+    "Read output that was not shown, of a running session or of an ended call: a range of lines."
+)
 
 
-def _exec_command(*, environments: bool, shell: bool, additional_permissions: bool) -> _Schema:
+def _exec_command(
+    *, environments: Sequence[str], login: bool, shell: bool, additional_permissions: bool
+) -> _Schema:
     permissions = ["use_default", "require_escalated"]
     found: _Schema = {
         "cmd": _text("Shell script to run."),
@@ -82,7 +97,11 @@ def _exec_command(*, environments: bool, shell: bool, additional_permissions: bo
             "Question for the user who has to approve the command. Only together with"
             " `sandbox_permissions`."
         ),
-        "login": _flag("Start the shell as a login shell. Default: true."),
+        "login": _flag(
+            "Start the shell as a login shell. Default: true."
+            if login
+            else "Login shells are not available: leave it out."
+        ),
         "max_output_tokens": _MAX_OUTPUT_TOKENS,
         "prefix_rule": {
             "type": "array",
@@ -102,8 +121,11 @@ def _exec_command(*, environments: bool, shell: bool, additional_permissions: bo
             " at most 30000."
         ),
     }
-    if environments:
-        found["environment_id"] = _text("Id of the environment to run in.")
+    if len(environments) > 1:
+        default, *others = (f"`{each}`" for each in environments)
+        found["environment_id"] = _text(
+            f"Id of the environment to run in: {default} (the default) or {', '.join(others)}."
+        )
     if shell:
         found["shell"] = _text("Kind of shell, such as `bash`. Default: the user's shell.")
     if additional_permissions:
@@ -132,9 +154,19 @@ def _write_stdin() -> _Schema:
     }
 
 
-def _extras() -> _Schema:
-    return {
-        "grep": _text("Show only the lines that match this regular expression."),
+def _extras(*, patterns: bool) -> _Schema:
+    conditions: _Schema = {
+        "input": _flag("The command waits for input from its terminal. Needs `tty`."),
+        **({"pattern": _text("The output matches this regular expression.")} if patterns else {}),
+        "port": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 65535,
+            "description": "A program listens on this TCP port.",
+        },
+        "quiet_ms": _count("There was no output for so many milliseconds."),
+    }
+    found: _Schema = {
         "head": _count("Show only so many lines from the beginning."),
         "tail": _count("Show only so many lines from the end."),
         "wait_for": {
@@ -142,24 +174,17 @@ def _extras() -> _Schema:
             "description": (
                 "Stop waiting as soon as one of these is true. Give at least one of them."
             ),
-            "properties": {
-                "input": _flag("The command waits for input from its terminal."),
-                "pattern": _text("The output matches this regular expression."),
-                "port": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": 65535,
-                    "description": "A program listens on this TCP port.",
-                },
-                "quiet_ms": _count("There was no output for so many milliseconds."),
-            },
+            "properties": conditions,
             "additionalProperties": False,
         },
     }
+    if patterns:
+        found["grep"] = _text("Show only the lines that match this regular expression.")
+    return found
 
 
-def _read_output() -> _Schema:
-    return {
+def _read_output(*, patterns: bool) -> _Schema:
+    found: _Schema = {
         "call_id": _text("Id of the call whose output to read. Or give `session_id`."),
         "from_seq": _count("Read on from this sequence number of an earlier answer."),
         "lines": {
@@ -172,9 +197,11 @@ def _read_output() -> _Schema:
                 " Negative numbers count from the end."
             ),
         },
-        "pattern": _text("Read only the lines that match this regular expression."),
         "session_id": _number("Number of the session whose output to read."),
     }
+    if patterns:
+        found["pattern"] = _text("Read only the lines that match this regular expression.")
+    return found
 
 
 def _text(description: str) -> _Schema:
@@ -228,7 +255,7 @@ _RESULT: _Schema = {
     "properties": {
         "chunk_id": _text("Names this piece of output."),
         "exit_code": _number("Exit code, if the command has ended."),
-        "original_token_count": _number("Tokens of the output before it was cut."),
+        "original_token_count": _number("Tokens of the whole output, before it was cut."),
         "output": _text("What the command wrote, possibly cut."),
         "session_id": _number("Number of the session, while the command runs."),
         "wall_time_seconds": _number("Seconds that the call waited."),
@@ -239,9 +266,17 @@ _RESULT: _Schema = {
 
 _READ_RESULT: _Schema = {
     "type": "object",
-    "properties": {"output": _text("The lines that were asked for.")},
-    "required": ["output"],
-    "additionalProperties": True,
+    "properties": {
+        "first_line": _number("Number of the first line, from 1."),
+        "last_line": _number("Number of the last line."),
+        "matching_lines": _number("How many lines match the pattern."),
+        "next_line": _number("The line to go on with, if there is more."),
+        "next_seq": _number("The sequence number to go on with, if there is more."),
+        "output": _text("The lines that were asked for, after a remark about them."),
+        "total_lines": _number("Lines that the command ever wrote."),
+    },
+    "required": ["total_lines", "output"],
+    "additionalProperties": False,
 }
 
 

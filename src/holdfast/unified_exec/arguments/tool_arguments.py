@@ -186,7 +186,7 @@ class Arguments:
         Raises:
             ArgumentError: A member is nothing that JSON has.
         """
-        self._given = given
+        self._given = _text_or_members(given)
         self._extras = extras
         # What the first two steps found: the last one gives it again.
         self._location: dict[str, str | None] = {}
@@ -344,14 +344,15 @@ def _document(
         raise ArgumentError(f"failed to parse function arguments: {fault.text}") from None
 
 
+def _text_or_members(given: object) -> str | Mapping[str, object]:
+    # What is no object, such as None for no arguments, gets the error of its JSON text.
+    return given if isinstance(given, str | Mapping) else _encoded(given)
+
+
 def _encoded(members: object) -> str:
-    if not isinstance(members, Mapping):
-        raise ArgumentError(
-            "failed to parse function arguments: expected JSON text or an object,"
-            f" not {type(members).__name__}"
-        )
     try:
-        return json.dumps(dict(members), ensure_ascii=False, separators=(",", ":"))
+        given = dict(members) if isinstance(members, Mapping) else members
+        return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(f"failed to parse function arguments: {error}") from None
 

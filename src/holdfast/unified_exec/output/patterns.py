@@ -6,11 +6,19 @@ the extra `patterns` and is imported with the first pattern.
 """
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Protocol
 
 from holdfast.errors import InvalidParams
 
-__all__ = ["PATTERN_CHARACTERS", "PATTERN_INSTRUCTIONS", "Engine", "Pattern", "compile_pattern"]
+__all__ = [
+    "PATTERN_CHARACTERS",
+    "PATTERN_INSTRUCTIONS",
+    "Engine",
+    "Pattern",
+    "compile_pattern",
+    "patterns_available",
+]
 
 PATTERN_CHARACTERS = 1000
 """Characters that a pattern may have."""
@@ -70,6 +78,11 @@ class Pattern:
     def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
         """Return where all matches from `start` on begin and end; they do not overlap."""
         return (found.span() for found in self._engine.finditer(data, start))
+
+
+def patterns_available() -> bool:
+    """Return True if RE2 is installed, without loading it."""
+    return find_spec("re2") is not None
 
 
 def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") -> Pattern:

@@ -24,7 +24,7 @@ class Announcer:
     The news of one session, each told in its order and once.
 
     It is a consumer of the session's output. What comes before `begin` is not told live,
-    as in the original; the end carries everything.
+    as in the original: the begin carries it, and the end everything.
     """
 
     def __init__(self, listeners: Listeners, session: CommandSession) -> None:
@@ -44,6 +44,8 @@ class Announcer:
         session = self._session
         self._began = True
         self._deltas = DeltaCutter()
+        if not self._listeners.any:
+            return  # the early output need not be put together for nobody
         self._listeners.tell(
             CommandBegan(
                 call_id=session.call_id,
@@ -53,6 +55,7 @@ class Announcer:
                 cwd=session.cwd,
                 environment_id=session.environment_id,
                 tty=session.tty,
+                early=session.transcript,
             )
         )
 

@@ -51,6 +51,13 @@ class CommandBegan(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     environment_id: str
     tty: bool
+    early: Captured = Captured()
+    """
+    What it wrote before this event, up to 1 MiB.
+
+    Nothing of this is live output. To show all output as it comes, show this and then
+    each `OutputDelta`.
+    """
 
 
 class OutputDelta(msgspec.Struct, frozen=True, kw_only=True):

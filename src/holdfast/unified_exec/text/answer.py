@@ -117,15 +117,22 @@ def answer_object(
     session_id: int | None = None,
     max_output_tokens: int | None = None,
     model: TruncationPolicy = DEFAULT_MODEL_POLICY,
+    original_tokens: int | None = None,
 ) -> dict[str, object]:
-    """Return what a program of the model reads; the output is cut only if the call said so."""
+    """
+    Return what a program of the model reads; the output is cut only if the call said so.
+
+    The arguments are those of `answer_text`.
+    """
     found: dict[str, object] = {"chunk_id": chunk_id} if chunk_id else {}
     found["wall_time_seconds"] = wall_time
     if exit_code is not None:
         found["exit_code"] = exit_code
     if session_id is not None:
         found["session_id"] = session_id
-    found["original_token_count"] = original_token_count(output)
+    found["original_token_count"] = (
+        original_token_count(output) if original_tokens is None else original_tokens
+    )
     if max_output_tokens is None:
         found["output"] = decode(output)
     else:

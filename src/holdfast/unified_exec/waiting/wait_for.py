@@ -55,7 +55,9 @@ class WaitFor:
 
     def __post_init__(self) -> None:
         if self.pattern is not None and not _is_text(self.pattern):
-            raise InvalidParams(f"wait_for: pattern is {self.pattern!r}, it must be a text")
+            raise InvalidParams(
+                f"wait_for: pattern is {self.pattern!r}, it must be a text that is not empty"
+            )
         if self.quiet is not None and not _is_time(self.quiet):
             raise InvalidParams(
                 f"wait_for: quiet is {self.quiet!r}, it must be a number of seconds above 0,"
