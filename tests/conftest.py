@@ -43,10 +43,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 new_uvloop().close()
 
 
+# Asked for once: tests of a module may replace the variables of this process.
+_CODEX_BIN = os.environ.get("CODEX_BIN")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests that play the real Codex need one; where it is required, its absence is a failure."""
-    if item.get_closest_marker("real") is None or os.environ.get("CODEX_BIN"):
+    if item.get_closest_marker("real") is None or _CODEX_BIN:
         return
     if os.environ.get("HOLDFAST_REQUIRE_REAL") == "1":
         pytest.fail("CODEX_BIN is not set, and HOLDFAST_REQUIRE_REAL=1 wants it", pytrace=False)

@@ -457,7 +457,7 @@ async def test_a_client_that_sends_too_much_input_has_to_wait(
         text = base64.b64encode(bytes(1 << 20)).decode()
 
         async def flood() -> None:
-            for _ in range(40):
+            for _ in range(64):
                 await client.request("command/exec/write", processId="p", deltaBase64=text)
             await client.request("command/exec/write", processId="p", closeStdin=True)
 
@@ -467,7 +467,7 @@ async def test_a_client_that_sends_too_much_input_has_to_wait(
         assert not done
         go.write()
         await flooding
-        assert (await client.answer(1))["stdout"].strip() == str(40 << 20)
+        assert (await client.answer(1))["stdout"].strip() == str(64 << 20)
 
 
 @pytest.mark.requirement("app-server.overload")

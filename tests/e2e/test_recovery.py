@@ -186,7 +186,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
 async def test_a_few_cuts_under_load_lose_double_and_reorder_nothing(
     server: ServerProcess, folder: Path
 ) -> None:
-    await survives(server.url, folder, cuts=10)
+    await survives(server.url, folder, cuts=8)
 
 
 @pytest.fixture(scope="module")
@@ -205,4 +205,4 @@ async def test_cuts_before_the_real_server_lose_double_and_reorder_nothing(
     codex_url: str | None, folder: Path
 ) -> None:
     assert codex_url is not None  # the mark sees to it
-    await survives(codex_url, folder, cuts=20)
+    await survives(codex_url, folder, cuts=8)

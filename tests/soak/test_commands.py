@@ -12,7 +12,6 @@ SHORT = Load(commands=300, sessions=36, background=18)
 
 
 @pytest.mark.slow
-@pytest.mark.both_loops
 @pytest.mark.timeout(120)
 @pytest.mark.requirement("unified-exec.nothing-left")
 @pytest.mark.parametrize("where", ["local", "server"])
