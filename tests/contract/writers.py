@@ -15,11 +15,11 @@ for _ in range(int(sys.argv[1])):
 COUNTING = """
 import os, sys
 count = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
-for blocks in range(1, 2001):
+for blocks in range(1, 8001):
     os.write(1, bytes(4096))
     os.pwrite(count, str(blocks * 4096).encode(), 0)
 """
-"""Writes 8 MB, and notes in a file how much of it the kernel has taken."""
+"""Writes 32 MB, more than fits on any way, and notes in a file how much the kernel has taken."""
 
 
 def single_bytes(count: int) -> list[str]:
