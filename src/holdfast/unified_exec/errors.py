@@ -12,19 +12,14 @@ __all__ = [
     "NO_ENVIRONMENT",
     "CallRefused",
     "CreateProcess",
-    "ForeignPath",
-    "MissingCommandLine",
     "ProcessFailed",
-    "SandboxDenied",
     "SessionStdinClosed",
     "UnifiedExecError",
     "UnknownProcessId",
     "WriteToStdin",
     "exec_failure_text",
-    "no_shell_text",
     "rejected_text",
     "unknown_environment_text",
-    "unsupported_shell_text",
     "write_failure_text",
 ]
 
@@ -76,12 +71,6 @@ class ProcessFailed(_WithMessage):
     _PREFIX = "Unified exec process failed: "
 
 
-class SandboxDenied(_WithMessage):
-    """The sandbox refused something. The model is shown a normal result instead."""
-
-    _PREFIX = "Command denied by sandbox: "
-
-
 class UnknownProcessId(UnifiedExecError):
     """No session has this number."""
 
@@ -114,20 +103,6 @@ class SessionStdinClosed(UnifiedExecError):
         return "StdinClosed"
 
 
-class MissingCommandLine(UnifiedExecError):
-    """There is no program to run."""
-
-    def __init__(self) -> None:
-        super().__init__("missing command line for unified exec request")
-
-
-class ForeignPath(UnifiedExecError):
-    """A path has the form of another operating system."""
-
-    def __init__(self, foreign: str, system: str = "linux") -> None:
-        super().__init__(f"{foreign} is not valid on {system}", path=foreign)
-
-
 def rejected_text(reason: str) -> str:
     """Return the message of a `CreateProcess` that was refused before or at the start."""
     return f"Rejected({debug_text(reason)})"
@@ -145,12 +120,3 @@ def write_failure_text(error: UnifiedExecError) -> str:
 
 def unknown_environment_text(environment_id: str) -> str:
     return f"unknown turn environment id `{environment_id}`"
-
-
-def unsupported_shell_text(environment_id: str, supported: str) -> str:
-    """Return the refusal of a `shell` that is not the one of a remote environment."""
-    return f"environment `{environment_id}` only supports `{supported}`"
-
-
-def no_shell_text(environment_id: str) -> str:
-    return f"environment `{environment_id}` does not report a shell"

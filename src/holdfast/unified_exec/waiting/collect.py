@@ -6,17 +6,12 @@ from holdfast.unified_exec.sessions.session import CommandSession
 from holdfast.unified_exec.waiting.clock import PausableClock
 
 __all__ = [
-    "DEFAULT_EXEC_YIELD_MS",
-    "DEFAULT_WRITE_YIELD_MS",
     "GRACE",
     "LONGEST_POLL",
     "exec_wait",
     "wait_for_end",
     "write_wait",
 ]
-
-DEFAULT_EXEC_YIELD_MS = 10_000
-DEFAULT_WRITE_YIELD_MS = 250
 
 GRACE = 0.15
 """Seconds after a start in which an exit is reported at once, before any clock runs."""
