@@ -547,12 +547,11 @@ async def test_nothing_is_left_when_the_server_stops(ws: Path, workspace: dict[s
 async def test_many_starts_at_once_leave_nothing(
     client: Client, server_pid: int, ws: Path, workspace: dict[str, Any]
 ) -> None:
-    async def descriptors() -> int:
-        """How many it has, once those of places that were removed are closed."""
+    async def at_most(count: int) -> None:
+        """Wait until it has no more than these: it closes those of a command after its end."""
         async with asyncio.timeout(LIMIT):
-            while any(link.endswith(" (deleted)") for link in links()):  # noqa: ASYNC110 - no event
+            while len(links()) > count:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.001)
-        return len(links())
 
     def links() -> list[str]:
         found: list[str] = []
@@ -562,7 +561,8 @@ async def test_many_starts_at_once_leave_nothing(
         return found
 
     await client.run_shell("exit 0", sandbox=workspace, cwd=file_uri(ws))
-    before = await descriptors()
+    # Some of the first command may still be open here: one of each of 60 would be far more.
+    before = len(links())
     for number in range(60):
         params = start_params(
             f"many-{number}",
@@ -576,7 +576,7 @@ async def test_many_starts_at_once_leave_nothing(
         assert (run.exit_code, run.stdout) == (0, f"{number}\n".encode())
 
     assert os.listdir(ws) == []
-    assert await descriptors() == before
+    await at_most(before)
 
 
 # -- denials
