@@ -97,7 +97,9 @@ class Starter:
             held = await self._start_once(environment, request)
             session = held.session
             try:
-                await self._clock.wait(session.exited, GRACE)
+                # Most commands end here. A task to read them would cost more than they do.
+                await self._clock.run(session.read(past_settled=False), GRACE)
+                self._owner.follow(held)
                 verdict = session.verdict
                 if verdict is None or verdict.denial is None:
                     break

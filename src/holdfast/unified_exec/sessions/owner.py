@@ -76,7 +76,7 @@ class SessionOwner:
     def open(
         self, process: ExecProcess, environment: Environment, attempt: Attempt, started: float
     ) -> HeldSession:
-        """Take a process that was just started, and read its output from now on."""
+        """Take a process that was just started; whoever opens it calls `follow` soon."""
         request = attempt.request
         session = CommandSession(
             process,
@@ -93,8 +93,12 @@ class SessionOwner:
         session.consumers += (held.announcer, self._memory)
         self.held[session] = held
         attempt.fail = lambda reason: self.fail(held, reason)
-        self.tasks.start(session.read())
         return held
+
+    def follow(self, held: HeldSession) -> None:
+        """Read what a command writes from now on, in the background."""
+        if not held.session.read_up:
+            self.tasks.start(held.session.read())
 
     def admit(self, held: HeldSession) -> tuple[int, ...]:
         """

@@ -1,8 +1,9 @@
 """
 One command of the model: its process, what it wrote, and how it ended.
 
-A reader task takes the events of the process as they come and never waits for a consumer.
-Calls take from the buffer that it fills.
+A reader takes the events of the process as they come and never waits for a consumer: the
+call that started it for the first moments, a task of its own if the command runs on. Calls
+take from the buffer that it fills.
 """
 
 import asyncio
@@ -101,6 +102,8 @@ class CommandSession:
         """Set when also its output has ended, or was waited for long enough."""
         self.closed = False
         """True at the end of its output; False after the exit: somebody still holds it."""
+        self.read_up = False
+        """True when nothing more is to be read: its output has ended, or reading has."""
         self.consumers: list[Consumer] = []
         """Those who want the output as it comes."""
         self.call_ids = deque([call_id], _CALL_IDS)
@@ -113,6 +116,8 @@ class CommandSession:
         self._transcript = HeadTail(BUFFER, marker=BYTES_OMITTED)
         self._callbacks: list[Callable[[], None]] = []
         self._drain = Drain(process, gaps=True, quiet=None, limit=END_OF_OUTPUT)
+        # Seconds after an exit; None once they are over, for as long as it takes.
+        self._wait_for_output: float | None = END_OF_OUTPUT
 
     # -- looking
 
@@ -161,18 +166,21 @@ class CommandSession:
 
     # -- the reader
 
-    async def read(self) -> None:
+    async def read(self, *, past_settled: bool = True) -> None:
         """
         Take all events of the process, up to its close or until `stop_reading`.
 
-        Sets `exited` and `settled` on the way. The output of what the command left behind
-        is read on until then: it belongs to the call that reports the end.
+        Sets `exited` and `settled` on the way. Nothing is lost if it is cancelled: whoever
+        calls it again reads on.
+
+        Args:
+            past_settled: Read on when the command has ended and somebody holds its output:
+                what is written then belongs to the call that reports the end.
         """
         drain = self._drain
-        limit: float | None = END_OF_OUTPUT
         try:
-            while True:
-                event = await drain.next(quiet=None, limit=limit)
+            while not self.read_up and (past_settled or not self.settled.is_set()):
+                event = await drain.next(quiet=None, limit=self._wait_for_output)
                 if type(event) is OutputChunk:
                     self._take(event)
                 elif type(event) is Exited:
@@ -182,17 +190,26 @@ class CommandSession:
                     for consumer in self.consumers:
                         consumer.gap(event)
                 elif event is None:
-                    if drain.closed or limit is None:
-                        break
-                    limit = None  # it has exited, and somebody holds its output
-                    self._settle()
+                    if drain.closed or self._wait_for_output is None:
+                        self._finish()
+                    else:  # it has exited, and somebody holds its output
+                        self._wait_for_output = None
+                        self._settle()
+        except asyncio.CancelledError:
+            raise
         except HoldfastError as error:
             if self.verdict is None and not self.killed:
                 self.failure = str(error)
-        finally:
-            self.closed = drain.closed
-            drain.close()
-            self._end()
+            self._finish()
+        except BaseException:
+            self._finish()
+            raise
+
+    def _finish(self) -> None:
+        self.read_up = True
+        self.closed = self._drain.closed
+        self._drain.close()
+        self._end()
 
     def _take(self, event: OutputChunk) -> None:
         self._unreported.append(event.chunk)

@@ -1,7 +1,7 @@
 """A clock for deadlines that stands still while a person is asked something."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 
 __all__ = ["PausableClock"]
@@ -66,18 +66,29 @@ class PausableClock:
             return True
         if limit <= 0:
             return False
+        await self.run(event.wait(), limit)
+        return event.is_set()
+
+    async def run(self, work: Awaitable[object], limit: float) -> None:
+        """
+        Do some work for at most `limit` seconds of running time; then it is cancelled.
+
+        Work that ends during a pause is reported after it.
+        """
         timeout = asyncio.timeout(limit)
         try:
             async with timeout:
                 deadline = timeout.when()
                 assert deadline is not None  # it was given a limit
+                if self._pauses:
+                    timeout.reschedule(None)
+                    deadline = self._paused_at + limit
                 self._limits[timeout] = deadline
                 try:
-                    await event.wait()
+                    await work
                     await self._running()
                 finally:
                     del self._limits[timeout]
         except TimeoutError:
             if not timeout.expired():
                 raise
-        return event.is_set()
