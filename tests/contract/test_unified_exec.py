@@ -389,3 +389,25 @@ async def test_no_default_environment(server_url: str) -> None:
                 "No usable execution environment is available. Wait for an environment to become"
                 " available before using this tool."
             )
+
+
+# -- shell snapshots
+
+
+@pytest.mark.requirement("unified.4.snapshot")
+async def test_start_files_are_read_once_with_a_snapshot(
+    machine: Environment, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".profile").write_text(
+        "echo noise; echo read >> times; export FROM_PROFILE=kept PATH=/usr/bin:/bin\n"
+    )
+    options = Options(shell_snapshot=True, env={"HOME": str(home)})
+    async with UnifiedExec(machine, options=options) as tools:
+        for _ in range(3):
+            given = {"cmd": "echo $FROM_PROFILE; shopt -q login_shell || echo plain"}
+            result = await tools.call("exec_command", given | {"yield_time_ms": LONG})
+            assert isinstance(result, ExecResult), result.text()
+            assert (result.output, result.exit_code) == ("kept\nplain\n", 0)
+    assert (tmp_path / "times").read_text() == "read\n"

@@ -38,6 +38,12 @@ async def other_session(caller: Caller, tmp_path: Path) -> AsyncIterator[None]:
         assert caller.nothing_is_open()
 
 
+async def test_input_cannot_be_waited_for_without_a_terminal(caller: Caller) -> None:
+    wanted = {"cmd": "cat", "login": False, "wait_for": {"input": True}}
+    text = await caller.refused("exec_command", wanted)
+    assert text == "`wait_for.input` needs a command with `tty`"
+
+
 def not_started(caller: Caller, reason: str) -> str:
     """Return the text for a process that could not be started."""
     origin = "exec-server rejected request (-32603): " if caller.remote else ""

@@ -249,7 +249,9 @@ class SessionManager:
                     environment, arguments, call_id=call_id, session_id=session_id
                 )
                 request = await self._hooks.before_start(request)
-                output = await CallOutput.open(arguments, environment, request.sandbox)
+                output = await CallOutput.open(
+                    arguments, environment, request.sandbox, tty=request.tty
+                )
                 held = await self._starter.start(environment, request)
         except BaseException:
             self._owner.store.free(session_id)
@@ -317,7 +319,10 @@ class SessionManager:
             loop = asyncio.get_running_loop()
             try:
                 output = await CallOutput.open(
-                    arguments, held.environment, held.attempt.request.sandbox
+                    arguments,
+                    held.environment,
+                    held.attempt.request.sandbox,
+                    tty=session.tty,
                 )
                 if arguments.chars:
                     await send_input(session, arguments.chars, wait, self._owner.tasks)

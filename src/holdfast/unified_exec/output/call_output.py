@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Self
 
 from holdfast.environments.environment import Environment
+from holdfast.errors import InvalidParams
 from holdfast.events import Gap, WaitingFor
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
@@ -39,9 +40,17 @@ class CallOutput:
         arguments: ExecArguments | WriteArguments,
         environment: Environment,
         sandbox: SandboxContext | None,
+        *,
+        tty: bool,
     ) -> Self | None:
         """
         Check what a call asks for, before anything is started; None if it asks for nothing.
+
+        Args:
+            arguments: What the model asked for.
+            environment: Where the command runs.
+            sandbox: What it may touch.
+            tty: True if it has a terminal, and so can wait for input.
 
         Raises:
             InvalidParams: It cannot be done; the text names the argument.
@@ -53,6 +62,8 @@ class CallOutput:
         found = cls(Selector(selection) if selection else None, wake)
         asked = arguments.wait_for
         if asked is not None:
+            if asked.input and not tty:
+                raise InvalidParams("`wait_for.input` needs a command with `tty`")
             wait_for = WaitFor(
                 pattern=asked.pattern,
                 quiet=None if asked.quiet_ms is None else asked.quiet_ms / 1000,
