@@ -78,12 +78,7 @@ class PathUri:
             ValueError: The path is not absolute.
         """
         raw = os.fsencode(path)
-        if not raw.startswith(b"/"):
-            raise ValueError(f"not an absolute path: {os.fsdecode(raw)!r}")
-        raw = _resolve_native(raw)
-        if _needs_wrapping(raw):
-            return _make(_wrap(raw), os.fsdecode(raw))
-        return _make(_EMPTY_HOST + _quote(raw), os.fsdecode(raw))
+        return _spell_once(raw) if len(raw) <= _REMEMBERED else _spell(raw)
 
     @property
     def native(self) -> str:
@@ -169,6 +164,18 @@ def _parse(text: str) -> PathUri:
 
 
 _parse_once = lru_cache(maxsize=1024)(_parse)
+
+
+def _spell(raw: bytes) -> PathUri:
+    if not raw.startswith(b"/"):
+        raise ValueError(f"not an absolute path: {os.fsdecode(raw)!r}")
+    raw = _resolve_native(raw)
+    if _needs_wrapping(raw):
+        return _make(_wrap(raw), os.fsdecode(raw))
+    return _make(_EMPTY_HOST + _quote(raw), os.fsdecode(raw))
+
+
+_spell_once = lru_cache(maxsize=1024)(_spell)
 
 _REMEMBERED: Final = 512
 """Characters of a URI up to which it is remembered, so that a thousand of them stay small."""
