@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -48,8 +49,11 @@ PLACES = [
 FAKES = ["fake", "fake-remote", "fake-codex"]
 """Those of `holdfast.testing`: as on this machine, as on a Holdfast server, as on a Codex one."""
 
-ONE_LOOP = frozenset({"real-websocket", "real-stdio"})
-"""Places that are slow to start on, and so are tried on asyncio only."""
+REAL = frozenset({"real-websocket", "real-stdio"})
+"""Places of a real Codex, slow to start on, and so tried on asyncio only."""
+
+IN_TURN = ("stdio", "ssh")
+"""Places with a server for each test, which cost most: one test in two is on either loop."""
 
 
 def pytest_asyncio_loop_factories(
@@ -79,7 +83,14 @@ def _is_left_out(item: pytest.Item) -> bool:
     beyond_processes = not {"env", "files", "http"}.isdisjoint(item.fixturenames)
     if params.get("place") in FAKES and beyond_processes:
         return True
-    return params.get("place") in ONE_LOOP and params.get("_asyncio_loop_factory") is new_uvloop
+    place = params.get("place")
+    loop = params.get("_asyncio_loop_factory")
+    if place in REAL:
+        return loop is new_uvloop
+    if place in IN_TURN and loop is not None:
+        number = zlib.crc32(item.originalname.encode()) + IN_TURN.index(place)
+        return (loop is new_uvloop) == (number % 2 == 0)
+    return False
 
 
 @dataclass(frozen=True)
