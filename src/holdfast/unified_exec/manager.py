@@ -262,7 +262,14 @@ class SessionManager:
                 pruned = self._owner.admit(held)
                 clock = asyncio.get_running_loop()
                 since = clock.time()
-                await self._wait(session, exec_wait(arguments.yield_time_ms), output)
+                wait = exec_wait(arguments.yield_time_ms)
+                if output is None and not (session.running or held.followed):
+                    # Its output ends now, or is given up in a moment.
+                    await self._clock.run(session.read(until=session.settled), wait)
+                    self._owner.follow(held)
+                else:
+                    self._owner.follow(held)
+                    await self._wait(session, wait, output)
                 wall_time = clock.time() - since
                 if session.verdict is not None and session.verdict.denial is not None:
                     wall_time = 0.0
@@ -322,7 +329,8 @@ class SessionManager:
                     arguments,
                     held.environment,
                     held.attempt.request.sandbox,
-                    tty=session.tty,
+                    # Input to a command without one is refused in the words of the contract.
+                    tty=session.tty or bool(arguments.chars),
                 )
                 if arguments.chars:
                     await send_input(session, arguments.chars, wait, self._owner.tasks)

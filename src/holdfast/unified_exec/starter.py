@@ -89,6 +89,8 @@ class Starter:
         """
         Start a command and wait out the grace, a second time if a hook wants that.
 
+        Whoever calls this calls `SessionOwner.follow` soon: nobody reads the command.
+
         Raises:
             UnifiedExecError: It cannot be started.
             CallRefused: The tools were closed meanwhile.
@@ -98,11 +100,11 @@ class Starter:
             session = held.session
             try:
                 # Most commands end here. A task to read them would cost more than they do.
-                await self._clock.run(session.read(past_settled=False), GRACE)
-                self._owner.follow(held)
+                await self._clock.run(session.read(until=session.exited), GRACE)
                 verdict = session.verdict
                 if verdict is None or verdict.denial is None:
                     break
+                self._owner.follow(held)
                 # Not for ever: the line may be lost.
                 await self._clock.wait(session.settled, exec_wait(request.arguments.yield_time_ms))
                 denied = DeniedAttempt(

@@ -37,6 +37,8 @@ class HeldSession:
     environment: Environment
     attempt: Attempt
     announcer: Announcer
+    followed: bool = False
+    """True once a task reads it."""
     ended: bool = False
     """True once its process was told to end, and what it left behind was, unless kept."""
     forgotten: bool = False
@@ -96,8 +98,9 @@ class SessionOwner:
         return held
 
     def follow(self, held: HeldSession) -> None:
-        """Read what a command writes from now on, in the background."""
-        if not held.session.read_up:
+        """Read what a command writes from now on, in the background; harmless if done before."""
+        if not held.followed and not held.session.read_up:
+            held.followed = True
             self.tasks.start(held.session.read())
 
     def admit(self, held: HeldSession) -> tuple[int, ...]:

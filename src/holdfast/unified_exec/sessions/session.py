@@ -166,20 +166,20 @@ class CommandSession:
 
     # -- the reader
 
-    async def read(self, *, past_settled: bool = True) -> None:
+    async def read(self, *, until: asyncio.Event | None = None) -> None:
         """
         Take all events of the process, up to its close or until `stop_reading`.
 
-        Sets `exited` and `settled` on the way. Nothing is lost if it is cancelled: whoever
-        calls it again reads on.
+        Sets `exited` and `settled` on the way. The output of what the command left behind
+        is read on until then: it belongs to the call that reports the end. Nothing is lost
+        if this is cancelled: whoever calls it again reads on.
 
         Args:
-            past_settled: Read on when the command has ended and somebody holds its output:
-                what is written then belongs to the call that reports the end.
+            until: `exited` or `settled`, to stop there.
         """
         drain = self._drain
         try:
-            while not self.read_up and (past_settled or not self.settled.is_set()):
+            while not self.read_up and (until is None or not until.is_set()):
                 event = await drain.next(quiet=None, limit=self._wait_for_output)
                 if type(event) is OutputChunk:
                     self._take(event)
