@@ -30,6 +30,7 @@ from holdfast.protocol.process import OutputChunk, OutputStream, StreamsAtEnd, W
 from holdfast.tasks import OwnedTasks
 
 __all__ = [
+    "JOINED",
     "LONGEST_TIMER",
     "TIMED_OUT",
     "UNKNOWN_EXIT",
@@ -48,6 +49,9 @@ UNKNOWN_EXIT = -1
 
 _END_OF_FILE = b"\n\x04"
 """Typed into a terminal instead of closing it: a newline and the end-of-file key."""
+
+JOINED = 64 << 10
+"""Bytes up to which pieces of output that are waiting are joined."""
 
 LONGEST_TIMER = 1e6
 """Seconds that one timer takes; a longer timeout is made of several."""
@@ -156,7 +160,7 @@ class Command:
         self._turn = asyncio.Lock()
         # That wait: it is ended early when nothing more is to be waited for.
         self._patience: asyncio.Timeout | None = None
-        # Pieces that `wait` took before there was a reader.
+        # Pieces that were taken and not handed out yet.
         self._pending: deque[Delta] = deque()
         # Set at every change that `wait` may wait for.
         self._changed = asyncio.Event()
@@ -251,26 +255,25 @@ class Command:
     async def _next_delta(self) -> Delta | None:
         """Return the next piece, or `None` at the end."""
         async with self._turn:
+            if not self._pending:
+                await self._pull()
             if self._pending:
                 return self._pending.popleft()
-            delta = await self._pull()
-        if delta is None and self._failure is not None:
+        if self._failure is not None:
             raise self._failure.with_traceback(None)  # others are told too
-        return delta
+        return None
 
-    async def _pull(self) -> Delta | None:
-        """Wait for the next piece, or for the end where pieces are kept; `None` after the end."""
+    async def _pull(self) -> None:
+        """Wait until pieces are pending, or for the end: where pieces are kept, none is pending."""
         if self._has_ended():
-            return None
+            return
         try:
             async with asyncio.timeout(None) as self._patience:
                 async for chunk in self._drain:
-                    stream = self._streams[chunk.stream]
-                    delta = stream.take(chunk.chunk)
-                    if stream.cap_reached:
-                        self._drain.finish(chunk.stream)
                     if self._setup.stream:
-                        return delta
+                        self._pending.extend(self._joined(chunk))
+                        return
+                    self._take(chunk.stream, chunk.chunk)
         except TimeoutError:
             if not self._has_ended():
                 raise
@@ -281,7 +284,22 @@ class Command:
                 self._finish()
         finally:
             self._patience = None
-        return None
+
+    def _joined(self, chunk: OutputChunk) -> list[Delta]:
+        """Return a chunk with those that are waiting behind it, as one piece for each stream."""
+        parts = {chunk.stream: [chunk.chunk]}
+        room = JOINED - len(chunk.chunk)
+        while room > 0 and (more := self._drain.take_ready(room)) is not None:
+            parts.setdefault(more.stream, []).append(more.chunk)
+            room -= len(more.chunk)
+        return [self._take(name, b"".join(pieces)) for name, pieces in parts.items()]
+
+    def _take(self, name: OutputStream, data: bytes) -> Delta:
+        stream = self._streams[name]
+        delta = stream.take(data)
+        if stream.cap_reached:
+            self._drain.finish(name)
+        return delta
 
     async def _collect(self) -> None:
         """Read all output in the background, so that the command never waits."""
@@ -426,9 +444,9 @@ class Command:
             # One task pulls at a time; a reader takes all pieces, and so nobody else does.
             if self._setup.stream and not self._has_reader() and not self._turn.locked():
                 async with self._turn:
-                    delta = await self._pull()
-                    if delta is not None and self._has_reader():
-                        self._pending.append(delta)  # a reader has come meanwhile
+                    await self._pull()
+                    if not self._has_reader():  # which may have come meanwhile
+                        self._pending.clear()
                 self._changed.set()
             else:
                 self._changed.clear()
