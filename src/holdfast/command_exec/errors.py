@@ -19,7 +19,6 @@ __all__ = [
     "NegativeTimeout",
     "NoLongerRunning",
     "NotATerminal",
-    "ProcessIdRequired",
     "SizeNeedsTerminal",
     "SpawnRefused",
     "StdinAlreadyClosed",
@@ -73,13 +72,6 @@ class NegativeTimeout(CommandExecError):
     def __init__(self, milliseconds: int) -> None:
         super().__init__(f"command/exec timeoutMs must be non-negative, got {milliseconds}")
         self.milliseconds = milliseconds
-
-
-class ProcessIdRequired(CommandExecError):
-    """A command that is to be controlled or streamed over a wire has no id."""
-
-    def __init__(self) -> None:
-        super().__init__("command/exec tty or streaming requires a client-supplied processId")
 
 
 class DuplicateCommand(CommandExecError):

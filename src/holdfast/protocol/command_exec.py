@@ -5,7 +5,7 @@ The order of the members is the protocol's: an old client may send them as a lis
 A class whose texts call it by another name has that name in `wire_name`.
 """
 
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
@@ -21,7 +21,6 @@ from holdfast.protocol.base import (
 
 __all__ = [
     "APP_INITIALIZE",
-    "APP_METHODS",
     "COMMAND_EXEC",
     "COMMAND_EXEC_OUTPUT_DELTA",
     "COMMAND_EXEC_RESIZE",
@@ -277,16 +276,3 @@ PROCESS_KILL = Method("process/kill", ProcessKillParams, Empty)
 PROCESS_RESIZE_PTY = Method("process/resizePty", ProcessResizePtyParams, Empty)
 PROCESS_OUTPUT_DELTA: Final = "process/outputDelta"
 PROCESS_EXITED_NOTE = NotificationMethod("process/exited", ProcessExitedNote)
-
-APP_METHODS: tuple[Method[Any, Any], ...] = (
-    APP_INITIALIZE,
-    COMMAND_EXEC,
-    COMMAND_EXEC_WRITE,
-    COMMAND_EXEC_TERMINATE,
-    COMMAND_EXEC_RESIZE,
-    PROCESS_SPAWN,
-    PROCESS_WRITE_STDIN,
-    PROCESS_KILL,
-    PROCESS_RESIZE_PTY,
-)
-"""All methods of the app-server that Holdfast serves."""
