@@ -13,6 +13,7 @@ from holdfast.command_exec.drain_policy import CODEX_0_166_0, DrainPolicy
 from holdfast.command_exec.errors import (
     CommandExecClosed,
     CommandExecError,
+    CommandLost,
     DuplicateCommand,
     EmptyCommand,
     ExtensionMissing,
@@ -36,6 +37,7 @@ __all__ = [
     "CommandExec",
     "CommandExecClosed",
     "CommandExecError",
+    "CommandLost",
     "Compat",
     "Delta",
     "Deltas",

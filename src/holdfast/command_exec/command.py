@@ -3,9 +3,9 @@
 import asyncio
 import weakref
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -15,6 +15,7 @@ from holdfast.command_exec.charset import decode
 from holdfast.command_exec.checks import as_size
 from holdfast.command_exec.drain_policy import DrainPolicy
 from holdfast.command_exec.errors import (
+    CommandLost,
     ExtensionMissing,
     NoLongerRunning,
     NotATerminal,
@@ -24,10 +25,13 @@ from holdfast.command_exec.errors import (
 from holdfast.command_exec.output import CappedStream, Delta, Deltas
 from holdfast.environments.commands.arguments import as_bytes
 from holdfast.environments.commands.run import END_LIMIT, PIECE
-from holdfast.errors import HoldfastError, Refused, RemoteError, Unsupported
+from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError, Unsupported
 from holdfast.events import LimitKind, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, OutputStream, StreamsAtEnd, WriteStatus
 from holdfast.tasks import OwnedTasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "JOINED",
@@ -238,7 +242,7 @@ class Command:
 
         Raises:
             RuntimeError: It is not streamed, or somebody reads already.
-            ConnectionLost: (While iterating) its server is lost for good.
+            CommandLost: (While iterating) its server is lost for good.
         """
         if not self._setup.stream:
             raise RuntimeError("the output is kept for `wait`: start the command with stream=True")
@@ -278,7 +282,7 @@ class Command:
             if not self._has_ended():
                 raise
         except HoldfastError as error:
-            self._fail(error)
+            self._fail(self._lost(error))
         else:
             if not self._has_ended():
                 self._finish()
@@ -321,6 +325,7 @@ class Command:
 
         Raises:
             NoLongerRunning: It has exited.
+            CommandLost: Its server is lost for good.
             StdinNotStreamed: It was started without `stdin` and `tty`.
             StdinAlreadyClosed: There is data, and stdin was closed before.
             ExtensionMissing: The server cannot close stdin, and the start accepted that.
@@ -336,11 +341,8 @@ class Command:
                     raise StdinAlreadyClosed(self._name)
                 return
             self._stdin_closed = close
-            try:
+            with self._blamed():
                 await self._write(raw, close)
-            except (Refused, RemoteError):
-                self._check_running()  # that it exited meanwhile is the better reason
-                raise
 
     async def _write(self, data: bytes, close: bool) -> None:
         if close and self._setup.tty:
@@ -362,6 +364,7 @@ class Command:
         Raises:
             InvalidSize: There is no such size.
             NoLongerRunning: It has exited.
+            CommandLost: Its server is lost for good.
             NotATerminal: It runs on pipes.
             ExtensionMissing: The server cannot, and the start accepted that.
         """
@@ -370,12 +373,10 @@ class Command:
         if not self._setup.tty:
             raise NotATerminal(self._name)
         try:
-            await self._process.resize(size.rows, size.cols)
+            with self._blamed():
+                await self._process.resize(size.rows, size.cols)
         except Unsupported as error:
             raise ExtensionMissing("resize", self._setup.environment_id) from error
-        except (Refused, RemoteError):
-            self._check_running()
-            raise
 
     async def terminate(self) -> None:
         """
@@ -383,10 +384,13 @@ class Command:
 
         Raises:
             NoLongerRunning: It has exited.
+            CommandLost: Its server is lost for good.
             OperationFailed: The system refused; `errno` says why.
         """
         self._check_running()
-        if not await self._kill():
+        with self._blamed():
+            killed = await self._kill()
+        if not killed:
             raise NoLongerRunning(self._name)
 
     async def _kill(self) -> bool:
@@ -399,8 +403,24 @@ class Command:
         return self._setup.process_id or ""
 
     def _check_running(self) -> None:
+        if isinstance(self._failure, CommandLost):
+            raise self._failure.with_traceback(None)
         if not self.running:
             raise NoLongerRunning(self._name)
+
+    @contextmanager
+    def _blamed(self) -> "Iterator[None]":
+        """Raise the better reason instead: that it has exited meanwhile, or is lost."""
+        try:
+            yield
+        except (Refused, RemoteError):
+            self._check_running()
+            raise
+        except ConnectionLost as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: HoldfastError) -> CommandLost:
+        return CommandLost(self._name, self._setup.environment_id, error)
 
     # -- the timeout
 
@@ -437,7 +457,7 @@ class Command:
         reads it, it is dropped. Can be called again, and by several tasks.
 
         Raises:
-            ConnectionLost: Its server is lost for good.
+            CommandLost: Its server is lost for good.
             CommandExecClosed: It was ended because its owner was closed.
         """
         while not self._has_ended():
