@@ -46,6 +46,7 @@ __all__ = [
     "CommandWriteParams",
     "DangerFullAccess",
     "ExternalSandbox",
+    "FullReadAccess",
     "LegacyPolicy",
     "ProcessExitedNote",
     "ProcessKillParams",
@@ -54,6 +55,7 @@ __all__ = [
     "ProcessTerminalSize",
     "ProcessWriteStdinParams",
     "ReadOnly",
+    "RestrictedReadAccess",
     "WorkspaceWrite",
 ]
 
@@ -126,8 +128,33 @@ class DangerFullAccess(_Policy, frozen=True, kw_only=True, tag="dangerFullAccess
     pass
 
 
+class _Access(Wire, frozen=True, kw_only=True, tag_field="type"):
+    wire_name: ClassVar[str] = "internally tagged enum LegacyReadOnlyAccess"
+
+
+class FullReadAccess(_Access, frozen=True, kw_only=True, tag="fullAccess"):
+    pass
+
+
+class RestrictedReadAccess(_Access, frozen=True, kw_only=True, tag="restricted"):
+    pass
+
+
+def _check_reads(access: object, member: str) -> None:
+    """Refuse what is not enforced any more: it would let a command read more than was asked."""
+    if isinstance(access, RestrictedReadAccess):
+        raise ValueError(
+            f"{member} is no longer supported; use permissionProfile for restricted reads"
+        )
+
+
 class ReadOnly(_Policy, frozen=True, kw_only=True, tag="readOnly"):
     network_access: bool = False
+    access: FullReadAccess | RestrictedReadAccess | None = None
+    """Of clients that are older still; only full access is left."""
+
+    def __post_init__(self) -> None:
+        _check_reads(self.access, "readOnly.access")
 
 
 class ExternalSandbox(_Policy, frozen=True, kw_only=True, tag="externalSandbox"):
@@ -137,6 +164,8 @@ class ExternalSandbox(_Policy, frozen=True, kw_only=True, tag="externalSandbox")
 class WorkspaceWrite(_Policy, frozen=True, kw_only=True, tag="workspaceWrite"):
     writable_roots: tuple[_PathText, ...] = ()
     """Native absolute paths, beside the project roots."""
+    read_only_access: FullReadAccess | RestrictedReadAccess | None = None
+    """As `access` of `readOnly`."""
     network_access: bool = False
     exclude_tmpdir_env_var: bool = False
     exclude_slash_tmp: bool = False
@@ -144,6 +173,7 @@ class WorkspaceWrite(_Policy, frozen=True, kw_only=True, tag="workspaceWrite"):
     def __post_init__(self) -> None:
         for root in self.writable_roots:
             _check_absolute(root)
+        _check_reads(self.read_only_access, "workspaceWrite.readOnlyAccess")
 
 
 LegacyPolicy = DangerFullAccess | ReadOnly | ExternalSandbox | WorkspaceWrite
