@@ -329,6 +329,28 @@ async def test_a_client_that_never_reads_stops_its_own_command_only(
         writer.transport.abort()
 
 
+@pytest.mark.requirement("app-server.slow-reader")
+async def test_answers_that_nobody_reads_are_not_made(
+    server: ServerProcess, client: AppClient
+) -> None:
+    """As JSON a control character is six times as long."""
+    before = resident(server.serving_pid)
+    async with app_connect(server.url) as other:
+        other.socket.transport.pause_reading()
+        zeros = ["/usr/bin/head", "-c", "1000000", "/dev/zero"]
+        requests = {await other.exec(*zeros) for _ in range(15)}
+        async with asyncio.timeout(2 * LIMIT):
+            while children(server.serving_pid):  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0.01)
+        assert (await client.run("/bin/echo", "x"))["stdout"] == "x\n"
+        assert resident(server.serving_pid) - before < 50 << 20
+        other.socket.transport.resume_reading()
+        while requests:
+            answer = await other.receive()
+            assert len(answer["result"]["stdout"]) == 1_000_000
+            requests.remove(answer["id"])
+
+
 @pytest.mark.slow
 @pytest.mark.requirement("app-server.close")
 async def test_clients_that_come_and_go_leave_nothing(server: ServerProcess) -> None:
