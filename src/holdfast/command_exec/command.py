@@ -321,7 +321,8 @@ class Command:
         Queue input, and close stdin after it if asked to; waits while the queue is full.
 
         A terminal is not closed: a newline and the end-of-file key are typed.
-        That the command has closed its end is not reported.
+        That the command has closed its end is not reported. If this is cancelled, any part
+        of the data may have been queued.
 
         Raises:
             NoLongerRunning: It has exited.
@@ -340,9 +341,10 @@ class Command:
                 if raw:
                     raise StdinAlreadyClosed(self._name)
                 return
-            self._stdin_closed = close
             with self._blamed():
                 await self._write(raw, close)
+            # Not before: a close that was cancelled can be tried again.
+            self._stdin_closed = close
 
     async def _write(self, data: bytes, close: bool) -> None:
         if close and self._setup.tty:

@@ -20,6 +20,7 @@ from holdfast.command_exec import (
     NotATerminal,
     SizeNeedsTerminal,
     SpawnRefused,
+    StdinAlreadyClosed,
     StdinNotStreamed,
     UnknownCommand,
 )
@@ -533,6 +534,23 @@ async def test_closing_the_input_of_a_terminal_types_the_end() -> None:
         process.output(b"out")
         process.end()
         assert [delta async for delta in command.output()] == [Delta("stdout", b"out")]
+
+
+async def test_a_close_that_was_cancelled_can_be_tried_again() -> None:
+    async with FakeEnvironment(FakeBackend(remote=True)) as env, CommandExec(env) as commands:
+        command, process = await started(commands, env, stdin=True)
+        process.input_limit = 1
+        await command.write(b"x")
+        writing = asyncio.create_task(command.write(b"y", close=True))
+        await asyncio.sleep(1)
+        writing.cancel()
+        await asyncio.wait([writing])
+        assert writing.cancelled()
+        await process.next_input()
+        await command.write(close=True)
+        assert process.stdin_closed
+        with pytest.raises(StdinAlreadyClosed):
+            await command.write(b"z")
 
 
 async def test_two_writes_do_not_mix() -> None:
