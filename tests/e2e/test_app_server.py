@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import ctypes
 import json
 import os
 import signal
@@ -715,6 +716,43 @@ async def test_where_a_command_runs(server: ServerProcess, tmp_path: Path) -> No
                 )
             nul = await client.run("/bin/pwd", cwd="a\0b")
             assert nul == (-32603, "failed to spawn command: nul byte found in provided data")
+
+
+@pytest.fixture
+def dead_mount(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose files never answer: nobody serves its FUSE mount."""
+    folder = tmp_path / "dead"
+    folder.mkdir()
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        fd = os.open("/dev/fuse", os.O_RDWR)
+    except OSError as error:
+        pytest.skip(f"no FUSE here: {error}")
+    try:
+        options = f"fd={fd},rootmode=40000,user_id=0,group_id=0".encode()
+        if libc.mount(b"dead", os.fsencode(folder), b"fuse", 0, options) != 0:
+            pytest.skip(f"cannot mount FUSE: {os.strerror(ctypes.get_errno())}")
+        yield folder
+    finally:
+        os.close(fd)  # from now on its files fail
+        libc.umount2(os.fsencode(folder), 2)
+
+
+@pytest.mark.requirement("process.start.dead-mount")
+async def test_a_dead_mount_holds_up_no_other_command(dead_mount: Path) -> None:
+    inside = str(dead_mount / "sub")
+    with app_serving() as server:
+        async with app_connect(server.url) as client:
+            roots = {"type": "workspaceWrite", "writableRoots": [inside]}
+            await client.exec("/bin/pwd", cwd=inside)
+            await client.exec("/bin/pwd", cwd=inside, tty=True, processId="t")
+            await client.exec("prog", env={"PATH": inside})
+            await client.exec("/bin/pwd", sandboxPolicy=roots)
+            await client.request(
+                "command/exec", command=["/bin/pwd"], cwd=inside, permissionProfile=":workspace"
+            )
+            assert (await client.run("/bin/echo", "x"))["stdout"] == "x\n"
+        assert server.stop() == 0
 
 
 @pytest.mark.requirement("app-server.profiles")
