@@ -867,6 +867,14 @@ async def test_it_lets_in_only_who_may(tmp_path: Path) -> None:
             assert (await client.run("/bin/echo", "x"))["stdout"] == "x\n"
 
 
+@pytest.mark.requirement("app-server.listen")
+def test_a_place_that_cannot_be_listened_on_is_named(tmp_path: Path) -> None:
+    url = f"unix://{tmp_path}/no-such-folder/socket"
+    done = start_and_fail("--listen", url)
+    text = f"Error: cannot listen on {url}: No such file or directory (os error 2)\n"
+    assert (done.returncode, done.stderr) == (1, text)
+
+
 @pytest.mark.requirement("app-server.environment")
 @pytest.mark.parametrize(
     "options",
