@@ -90,11 +90,13 @@ class BrokenFile:
     error: str
     """The reason, without the path: possibly several lines, with the position in the file."""
     layer: Layer = Layer.EXPLICIT
+    unread: bool = False
+    """True if the text of the file could not even be read."""
 
     @property
     def summary(self) -> str:
-        """The path and the first line that says what is wrong."""
-        lines = self.error.splitlines() or [""]
+        """The path and what is wrong, in one line."""
+        lines = self.error.removeprefix("starlark error: ").splitlines() or [""]
         marked = (line for line in lines if line.startswith("error: "))
         return f"{self.path}: {next(marked, lines[0]).removeprefix('error: ')}"
 
@@ -157,7 +159,12 @@ class RuleSet:
         return f"RuleSet({len(self.prefix_rules)} rules, {len(self.broken)} broken files)"
 
     def match(
-        self, words: Sequence[str], *, resolve_hosts: bool = True, cwd: str | None = None
+        self,
+        words: Sequence[str],
+        *,
+        resolve_hosts: bool = True,
+        cwd: str | None = None,
+        home: str | None = None,
     ) -> tuple[RuleMatch, ...]:
         """
         Return all rules that match a command, in the order of the files.
@@ -168,13 +175,15 @@ class RuleSet:
                 its base name. `host_executables` may restrict that to certain paths.
             cwd: The absolute directory for relative paths of programs such as `./git`.
                 Without it, only absolute paths are looked up by their base name.
+            home: The directory that replaces a leading `~`, if it should be replaced. No
+                program is found that way without a shell; the original does it nevertheless.
         """
         if not words:
             return ()
         found = self._find(words)
         if found or not resolve_hosts:
             return tuple(RuleMatch(rule=rule, matched_prefix=prefix) for rule, prefix in found)
-        path = _absolute(words[0], cwd)
+        path = _absolute(words[0], cwd, home)
         if path is None:
             return ()
         name = posixpath.basename(path)
@@ -262,10 +271,12 @@ def _order(entry: tuple[int, PrefixRule]) -> int:
     return entry[0]
 
 
-def _absolute(program: str, cwd: str | None) -> str | None:
+def _absolute(program: str, cwd: str | None, home: str | None) -> str | None:
     """Return the absolute path of a program without `.` and `..`, or `None` if it has none."""
+    if home is not None and (program == "~" or program.startswith("~/")):
+        program = home + program[1:]
     if not program.startswith("/"):
-        if cwd is None or "/" not in program:
+        if cwd is None or not program:
             return None
         program = f"{cwd}/{program}"
     # Two slashes at the start are one to Linux, but not to `normpath`.
