@@ -1,0 +1,727 @@
+"""
+Reading a shell script for the commands in it.
+
+The reader knows how shells cut text into words, and where a command begins. It does not know
+whether a script is correct, and nothing is run: a command in a branch that is never taken
+counts like any other. Where bash and a POSIX shell read a text differently, both readings
+count. What the reader cannot make sense of raises `UnreadableError`; the commands before
+that place are kept, because a shell runs them before it finds the mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
+from holdfast.approvals.split.words import Piece, Word, decode_ansi_c
+
+__all__ = ["ReadCommand", "read_script"]
+
+# What may follow without a separator: the next word is again the first of a command.
+_OPENERS = frozenset("if then elif else while until do { ! fi done }".split())
+# Words that stand before a command of any kind, compound ones included.
+_PREFIXES = frozenset(["time", "-p", "--", "!", "coproc"])
+_COMPOUND = frozenset("if while until for select case { [[ (( function".split())
+
+_PLAIN_RUN = re.compile(r"[^ \t\n'\"\\$`<>|&;()]+")
+_ANSI_C_TEXT = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
+_BACKTICK_RUN = re.compile(r"[^`\\]*")
+_BLANKS = re.compile(r"(?:[ \t]|\\\n)+")
+_ALL_ARGUMENTS = re.compile(r'"\$(?:@|\{[^}]*@\})"')
+_IN_QUOTES = re.compile(r"[^\"\\$`]+")
+_IN_DOCUMENT = re.compile(r"[^\\$`]+")
+_IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]]+")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
+_REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|<|>>|>\||>&|>")
+_FUNCTION_SIGN = re.compile(r"[ \t]*\([ \t]*\)")
+_SEPARATOR = re.compile(r";;&|;;|;&|;\||;|&&|\|\||\|&|\||&")
+_DESCRIPTOR = re.compile(r"\d+|\{[A-Za-z_][A-Za-z0-9_]*\}")
+# ${name:-word}: the word that stands for a variable that is not set.
+_DEFAULT = re.compile(r"[A-Za-z_0-9@*]+:?[-=+](.*)", re.DOTALL)
+# ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
+_PATTERN_OPERATOR = re.compile(r"!?(?:[A-Za-z_0-9]+|[@*?$!#-])(?:\[[^]]*\])?[#%/^,]")
+
+
+@dataclass(slots=True)
+class ReadCommand:
+    """One simple command, without its assignments and redirections."""
+
+    words: list[Word] = field(default_factory=list)
+    input_texts: list[str] = field(default_factory=list)
+    """Here-documents and here-strings: what the command reads, if that can be seen."""
+
+
+@dataclass(slots=True)
+class _Document:
+    """A here-document whose text begins after the current line."""
+
+    delimiter: str
+    quoted: bool
+    strip_tabs: bool
+    command: ReadCommand
+
+
+def read_script(text: str, budget: Budget, found: list[ReadCommand], *, posix: bool) -> None:
+    """
+    Append every command of a script to `found`.
+
+    Args:
+        text: The script.
+        budget: What reading may cost.
+        found: Gets the commands, those inside of others first.
+        posix: The shell may be one that has no `[[` and no `((`.
+
+    Raises:
+        UnreadableError: The script could not be read to its end. `found` has what came before.
+    """
+    budget.spend_text(len(text))
+    _Reader(text, budget, found, posix=posix).read_commands(None, depth=0)
+
+
+class _Reader:
+    """A place in a text, and what was found up to there."""
+
+    def __init__(
+        self, text: str, budget: Budget, found: list[ReadCommand], *, posix: bool
+    ) -> None:
+        self._text = text
+        self._at = 0
+        self._budget = budget
+        self._found = found
+        self._posix = posix
+        # Where two parentheses turned out to be no arithmetic.
+        self._subshells: set[int] = set()
+        self.waiting = 0
+        """Here-documents whose text has not come yet, of all lists that are being read."""
+
+    # Commands
+
+    def read_commands(self, closer: str | None, *, depth: int) -> None:
+        """Read commands up to `closer`, which is read too, or up to the end of the text."""
+        _Commands(self, closer, depth).read()
+
+    # Places in the text, for `_Commands`
+
+    @property
+    def place(self) -> int:
+        """The number of characters that were read."""
+        return self._at
+
+    def text_since(self, place: int) -> str:
+        """Return what was read since `place`."""
+        return self._text[place : self._at]
+
+    def go_back(self, place: int) -> None:
+        """Read again from `place` on."""
+        self._at = place
+
+    @property
+    def posix(self) -> bool:
+        """The shell may be one that has no `[[` and no `((`."""
+        return self._posix
+
+    def check_depth(self, depth: int) -> None:
+        """Raise if `depth` levels are too many."""
+        self._budget.check_depth(depth)
+
+    @property
+    def char(self) -> str:
+        """The next character, or an empty text at the end."""
+        return self._text[self._at : self._at + 1]
+
+    def looking_at(self, text: str) -> bool:
+        """Return True if `text` comes next."""
+        return self._text.startswith(text, self._at)
+
+    def skip(self, count: int) -> None:
+        """Go on by `count` characters."""
+        self._at += count
+
+    def take(self, pattern: re.Pattern[str]) -> str | None:
+        """Read what matches `pattern` here, if anything does."""
+        match = pattern.match(self._text, self._at)
+        if match is None:
+            return None
+        self._at = match.end()
+        return match[0]
+
+    def skip_blanks(self, *, lines: bool = False) -> None:
+        """Skip blanks, joined lines and a comment; with `lines` also ends of lines."""
+        while True:
+            self.take(_BLANKS)
+            if self.char == "#":
+                end = self._text.find("\n", self._at)
+                self._at = len(self._text) if end < 0 else end
+            if not (lines and self.char == "\n"):
+                return
+            self._at += 1
+
+    def emit(self, command: ReadCommand) -> None:
+        """Keep a command that ends here."""
+        if command.words or command.input_texts:
+            self._budget.spend_command()
+            self._found.append(command)
+
+    # Words
+
+    def read_word(self, depth: int) -> Word:
+        """Read one word. It is empty and not quoted if none begins here."""
+        word = Word()
+        pieces = word.pieces
+        while run := self.char:
+            plain = self.take(_PLAIN_RUN)
+            if plain is not None:
+                pieces.append(Piece(plain))
+            elif run == "\\":
+                self._read_backslash(word)
+            elif run == "'":
+                word.quoted = True
+                pieces.append(Piece(self._until_quote(), quoted=True))
+            elif run == '"':
+                start = self._at
+                self._at += 1
+                self._read_double_quoted(pieces, depth)
+                # "$@" is the one quoted text that can be no word at all.
+                if not _ALL_ARGUMENTS.fullmatch(self._text, start, self._at):
+                    word.quoted = True
+            elif run == "$":
+                self._read_dollar(word, depth, quoted=False)
+            elif run == "`":
+                self._read_backticks(pieces, depth, quoted=False)
+            elif run in "<>" and self._text.startswith("(", self._at + 1):
+                self._at += 2
+                self._read_nested(")", depth)
+                pieces.append(Piece("", unknown=True))
+            elif run == "(" and pieces and pieces[-1].text.endswith("=") and word.is_assignment:
+                self._read_array(depth)
+                pieces.append(Piece("", unknown=True))
+            else:
+                break
+        return word
+
+    def _read_backslash(self, word: Word) -> None:
+        following = self._text[self._at + 1 : self._at + 2]
+        self._at += 2
+        if following == "\n":
+            return
+        # A backslash at the very end stands for itself.
+        word.pieces.append(Piece(following or "\\", quoted=True))
+
+    def _until_quote(self) -> str:
+        end = self._text.find("'", self._at + 1)
+        if end < 0:
+            raise UnreadableError("a quote has no end")
+        text = self._text[self._at + 1 : end]
+        self._at = end + 1
+        return text
+
+    def _read_double_quoted(self, pieces: list[Piece], depth: int) -> None:
+        """Read up to the closing double quote, the opening one being read already."""
+        while char := self.char:
+            plain = self.take(_IN_QUOTES)
+            if plain is not None:
+                pieces.append(Piece(plain, quoted=True))
+            elif char == '"':
+                self._at += 1
+                return
+            elif char == "\\":
+                self._read_escape(pieces, '$`"\\')
+            elif char == "$":
+                self._read_dollar(Word(pieces), depth, quoted=True)
+            else:
+                self._read_backticks(pieces, depth, quoted=True)
+        raise UnreadableError("a quote has no end")
+
+    def _read_escape(self, pieces: list[Piece], special: str) -> None:
+        """Read a backslash where it has a meaning only before the characters of `special`."""
+        following = self._text[self._at + 1 : self._at + 2]
+        self._at += 2
+        if following == "\n":
+            return
+        kept = following if following and following in special else "\\" + following
+        pieces.append(Piece(kept, quoted=True))
+
+    def _read_dollar(self, word: Word, depth: int, *, quoted: bool) -> None:
+        """Read what begins with a dollar sign."""
+        pieces = word.pieces
+        self._at += 1
+        char = self.char
+        if char == "(":
+            self._at += 1
+            if not self._read_arithmetic(depth):
+                self._read_nested(")", depth)
+            pieces.append(Piece("", unknown=True))
+        elif char == "{":
+            self._at += 1
+            pieces.append(Piece(self._read_parameter(depth, quoted=quoted), unknown=True))
+        elif char == "[":
+            self._at += 1
+            self._skip_balanced("]", depth)
+            pieces.append(Piece("", unknown=True))
+        elif char == "'" and not quoted:
+            word.quoted = True
+            pieces.append(Piece(self._read_ansi_c(), quoted=True))
+        elif char == '"' and not quoted:
+            word.quoted = True
+            self._at += 1
+            self._read_double_quoted(pieces, depth)
+        elif (name := self.take(_NAME)) is not None:
+            # With IFS as it is at the start, $IFS is a blank between two words.
+            blank = " " if name == "IFS" and not quoted else ""
+            pieces.append(Piece(blank, unknown=True))
+        else:
+            pieces.append(Piece("$", quoted=True))
+
+    def _read_ansi_c(self) -> str:
+        match = _ANSI_C_TEXT.match(self._text, self._at)
+        if match is None:
+            raise UnreadableError("a quote has no end")
+        self._at = match.end()
+        return decode_ansi_c(match[1])
+
+    def _read_nested(self, closer: str, depth: int) -> None:
+        self._budget.check_depth(depth + 1)
+        self.read_commands(closer, depth=depth + 1)
+
+    def _read_backticks(self, pieces: list[Piece], depth: int, *, quoted: bool) -> None:
+        """Read a substitution in backticks, in which backslashes are taken off once first."""
+        self._at += 1
+        inner: list[str] = []
+        special = '$`\\"' if quoted else "$`\\"
+        pattern = _BACKTICK_RUN
+        while True:
+            inner.append(self.take(pattern) or "")
+            if not self.char:
+                raise UnreadableError("a backtick has no end")
+            if self.char == "`":
+                break
+            following = self._text[self._at + 1 : self._at + 2]
+            kept = following and following in special
+            inner.append(following if kept else "\\" + following)
+            self._at += 2
+        self._at += 1
+        self._budget.check_depth(depth + 1)
+        text = "".join(inner)
+        self._budget.spend_text(len(text))
+        nested = _Reader(text, self._budget, self._found, posix=self._posix)
+        nested.read_commands(None, depth=depth + 1)
+        pieces.append(Piece("", unknown=True))
+
+    def _read_parameter(self, depth: int, *, quoted: bool) -> str:
+        """Read `${…}` after its brace, and return the word for a variable that is not set."""
+        start = self._at
+        quotes = not quoted or _PATTERN_OPERATOR.match(self._text, start) is not None
+        self._skip_balanced("}", depth, single_quotes=quotes)
+        text = self._text[start : self._at - 1]
+        if text == "IFS":
+            return " "
+        default = _DEFAULT.fullmatch(text)
+        if default is None:
+            return ""
+        # Only what needs no further reading: the commands in it were read just now.
+        return re.sub(r"[\"'\\]", "", default[1]) if not set("$`") & set(default[1]) else ""
+
+    def _skip_balanced(self, closer: str, depth: int, *, single_quotes: bool = True) -> None:
+        """Skip to `closer`, and read the commands of substitutions on the way."""
+        self._budget.check_depth(depth + 1)
+        closers = [closer]
+        scratch: list[Piece] = []
+        pairs = {"(": ")", "[": "]"} if closer != "}" else {}
+        while closers:
+            char = self.char
+            if not char:
+                raise UnreadableError("a bracket has no end")
+            if self.take(_IN_ARITHMETIC) is not None:
+                continue
+            if char == closers[-1]:
+                closers.pop()
+                self._at += 1
+            elif char in pairs:
+                self._budget.check_depth(depth + len(closers))
+                closers.append(pairs[char])
+                self._at += 1
+            elif char == "\\":
+                self._at += 2
+            elif char == "'" and single_quotes:
+                self._until_quote()
+            elif char == '"':
+                self._at += 1
+                self._read_double_quoted(scratch, depth + 1)
+            elif char == "$":
+                self._read_dollar(Word(scratch), depth + 1, quoted=False)
+            elif char == "`":
+                self._read_backticks(scratch, depth + 1, quoted=False)
+            else:
+                self._at += 1
+            scratch.clear()
+
+    def _read_arithmetic(self, depth: int) -> bool:
+        """
+        Read `(…))` if an arithmetic expression begins here, else read nothing.
+
+        As in bash, two parentheses are arithmetic if the inner one is closed right before
+        the outer one; otherwise a subshell begins.
+        """
+        if self.char != "(" or self._at in self._subshells:
+            return False
+        start = self._at
+        found = len(self._found)
+        self._at += 1
+        try:
+            self._skip_balanced(")", depth)
+        except TooCostlyError:
+            raise
+        except UnreadableError:
+            pass
+        else:
+            if self.char == ")":
+                self._at += 1
+                return True
+        # What was found on the way will be found again.
+        del self._found[found:]
+        self._subshells.add(start)
+        self._at = start
+        return False
+
+    def read_arithmetic_command(self, depth: int) -> bool:
+        """Read `((…))` at the place of a command, if that is what begins here."""
+        start = self._at
+        self._at += 1
+        if not self._read_arithmetic(depth):
+            self._at = start
+            return False
+        if self._posix:
+            # A shell without arithmetic commands starts two subshells instead.
+            self._read_as_commands(self._text[start + 2 : self._at - 2], depth)
+        return True
+
+    def _read_as_commands(self, text: str, depth: int) -> None:
+        """Read a text that is commands only for some shells; for those it may be wrong."""
+        self._budget.spend_text(len(text))
+        self._budget.check_depth(depth + 1)
+        try:
+            nested = _Reader(text, self._budget, self._found, posix=self._posix)
+            nested.read_commands(None, depth=depth + 1)
+        except TooCostlyError:
+            raise
+        except UnreadableError:
+            pass
+
+    def _read_array(self, depth: int) -> None:
+        """Read the values of an array up to their parenthesis."""
+        self._budget.check_depth(depth + 1)
+        self._at += 1
+        while True:
+            self.skip_blanks(lines=True)
+            if self.char == ")":
+                self._at += 1
+                return
+            before = self._at
+            self.read_word(depth + 1)
+            if self._at == before:
+                raise UnreadableError("an array has no end")
+
+    # Here-documents
+
+    def read_document(self, document: _Document, depth: int, *, nested: bool) -> None:
+        """Read the lines of a here-document that begins here; `nested`: in a substitution."""
+        self.waiting -= 1
+        lines = []
+        while self._at < len(self._text):
+            line = self._take_line(joined=not document.quoted)
+            if document.strip_tabs:
+                line = line.lstrip("\t")
+            if line == document.delimiter:
+                break
+            # Some versions of bash end the document here, and some do not.
+            if nested and line.startswith(document.delimiter) and ")" in line:
+                raise UnreadableError("the end of a here-document is not clear")
+            lines.append(line + "\n")
+        text = "".join(lines)
+        if not document.quoted:
+            self._budget.spend_text(len(text))
+            body = _Reader(text, self._budget, self._found, posix=self._posix)
+            text = body.read_expanded(depth)
+        document.command.input_texts.append(text)
+
+    def _take_line(self, *, joined: bool) -> str:
+        """Read one line; with `joined`, also those that a backslash joins to it."""
+        parts = []
+        while True:
+            end = self._text.find("\n", self._at)
+            end = len(self._text) if end < 0 else end
+            line = self._text[self._at : end]
+            self._at = min(end + 1, len(self._text))
+            backslashes = len(line) - len(line.rstrip("\\"))
+            if not joined or backslashes % 2 == 0 or self._at == len(self._text):
+                parts.append(line)
+                return "".join(parts)
+            parts.append(line[:-1])
+
+    def read_expanded(self, depth: int) -> str:
+        """Return a whole text as a here-document expands it, and read its substitutions."""
+        pieces: list[Piece] = []
+        while char := self.char:
+            plain = self.take(_IN_DOCUMENT)
+            if plain is not None:
+                pieces.append(Piece(plain))
+            elif char == "\\":
+                self._read_escape(pieces, "$`\\")
+            elif char == "$":
+                self._read_dollar(Word(pieces), depth, quoted=True)
+            else:
+                self._read_backticks(pieces, depth, quoted=True)
+        return Word(pieces).text
+
+
+class _Commands:
+    """A list of commands that is being read: of a script, or of one substitution."""
+
+    def __init__(self, reader: _Reader, closer: str | None, depth: int) -> None:
+        self._reader = reader
+        self._closer = closer
+        self._depth = depth
+        self._command = ReadCommand()
+        # What is open here: "(" for a subshell, "pattern" or "body" for a case.
+        self._open: list[str] = []
+        self._documents: list[_Document] = []
+        # How many words the current command had where it may already have ended.
+        self._forks: list[int] = []
+
+    def read(self) -> None:
+        """Read up to the closer."""
+        reader = self._reader
+        try:
+            while True:
+                reader.skip_blanks()
+                if self._open and self._open[-1] == "pattern":
+                    self._read_pattern()
+                    continue
+                char = reader.char
+                if not char:
+                    return self._end_of_text()
+                if char == ")" and not self._close():
+                    return None
+                if char == "\n":
+                    self._end_of_line()
+                elif char == "(":
+                    self._open_parenthesis()
+                elif char != ")" and not self._read_operator():
+                    self._read_word()
+        finally:
+            self._next_command()
+
+    @property
+    def _level(self) -> int:
+        return self._depth + len(self._open)
+
+    def _next_command(self) -> None:
+        command, self._command = self._command, ReadCommand()
+        forks, self._forks = self._forks, []
+        self._reader.emit(command)
+        for fork in forks[:1]:
+            self._reader.emit(ReadCommand(command.words[fork:], command.input_texts))
+
+    def _end_of_text(self) -> None:
+        if self._closer is not None or self._open:
+            raise UnreadableError("a parenthesis, a substitution or a case has no end")
+
+    def _end_of_line(self) -> None:
+        """Go on to the next line, behind the here-documents that begin there."""
+        self._reader.skip(1)
+        documents, self._documents = self._documents, []
+        if self._reader.waiting > len(documents):
+            raise UnreadableError("a here-document begins inside of a substitution")
+        for document in documents:
+            nested = self._closer is not None
+            self._reader.read_document(document, self._level, nested=nested)
+        self._next_command()
+
+    def _close(self) -> bool:
+        """Read a closing parenthesis; return False if it ends this list."""
+        self._next_command()
+        self._reader.skip(1)
+        if self._open:
+            if self._open.pop() != "(":
+                raise UnreadableError("a parenthesis is closed inside of a case")
+            return True
+        if self._closer != ")":
+            raise UnreadableError("a parenthesis is closed that was not opened")
+        if self._documents:
+            raise UnreadableError("a here-document begins outside of its substitution")
+        return False
+
+    def _open_parenthesis(self) -> None:
+        reader = self._reader
+        words = self._command.words
+        # A function: its name was no command. Without a name, zsh runs it at once.
+        if len(words) <= 1 and reader.take(_FUNCTION_SIGN) is not None:
+            self._command = ReadCommand()
+            return
+        self._next_command()
+        if reader.looking_at("((") and reader.read_arithmetic_command(self._level):
+            return
+        reader.skip(1)
+        self._open.append("(")
+        reader.check_depth(self._level)
+
+    def _read_operator(self) -> bool:
+        """Read a separator or a redirection, if one comes next."""
+        reader = self._reader
+        if reader.char in "<>" and reader.looking_at(reader.char + "("):
+            return False
+        redirection = reader.take(_REDIRECTION)
+        if redirection is not None:
+            # A shell that does not know &> starts another command after the &.
+            if redirection.startswith("&") and reader.posix:
+                self._forks.append(len(self._command.words))
+            self._read_redirection(redirection)
+            return True
+        separator = reader.take(_SEPARATOR)
+        if separator is None:
+            return False
+        self._next_command()
+        if separator in (";;", ";&", ";;&", ";|") and self._open and self._open[-1] == "body":
+            self._open[-1] = "pattern"
+        return True
+
+    def _read_redirection(self, sign: str) -> None:
+        """Read the target of a redirection, which is no word of the command."""
+        reader = self._reader
+        reader.skip_blanks()
+        start = reader.place
+        target = reader.read_word(self._level)
+        if sign in (">", ">>") and target.bare == "!":
+            raise UnreadableError("shells disagree about a redirection to !")
+        if sign in ("<<", "<<-"):
+            if not target.pieces and not target.quoted:
+                raise UnreadableError("a here-document has no delimiter")
+            # The delimiter is taken as it is written: nothing in it is expanded.
+            if set("$`") & set(reader.text_since(start)):
+                raise UnreadableError("the delimiter of a here-document has an expansion")
+            quoted = target.quoted or any(piece.quoted for piece in target.pieces)
+            document = _Document(target.text, quoted, sign == "<<-", self._command)
+            self._documents.append(document)
+            reader.waiting += 1
+        elif sign == "<<<":
+            self._command.input_texts.append(target.text + "\n")
+
+    def _read_word(self) -> None:
+        """Read a word, and what belongs to it if it is a reserved one."""
+        reader = self._reader
+        word = reader.read_word(self._level)
+        if not word.pieces and not word.quoted:
+            # A joined line before an operator; anything else cannot be stepped over.
+            if reader.char and reader.char not in "\n;&|<>() \t":
+                raise UnreadableError(f"the character {reader.char!r} was not expected")
+            return
+        words = self._command.words
+        text = word.bare
+        if text is not None and reader.char in ("<", ">") and _DESCRIPTOR.fullmatch(text):
+            return
+        if all(part.bare in _PREFIXES for part in words) or _is_named_coproc(words):
+            if words and text in _COMPOUND | _OPENERS:
+                self._command = ReadCommand(input_texts=self._command.input_texts)
+                words = self._command.words
+            if not words and (self._read_reserved(text) or word.is_assignment):
+                return
+        words.append(word)
+
+    def _read_reserved(self, text: str | None) -> bool:
+        """Read what follows a reserved word; return False if `text` is none."""
+        if text in _OPENERS:
+            return True
+        if text == "case":
+            self._read_case()
+        elif text in ("for", "select", "foreach"):
+            self._read_loop()
+        elif text == "function":
+            self._reader.skip_blanks()
+            self._reader.read_word(self._level)
+        elif text == "[[" and not self._reader.posix:
+            self._read_test()
+        elif text == "esac" and self._open and self._open[-1] == "body":
+            self._open.pop()
+        else:
+            return False
+        return True
+
+    def _read_case(self) -> None:
+        reader = self._reader
+        reader.skip_blanks()
+        reader.read_word(self._level)
+        reader.skip_blanks(lines=True)
+        if reader.read_word(self._level).bare not in ("in", "{"):
+            raise UnreadableError("a case has no patterns")
+        self._open.append("pattern")
+        reader.check_depth(self._level)
+
+    def _read_pattern(self) -> None:
+        """Read the patterns of one branch of a case, or its end."""
+        reader = self._reader
+        reader.skip_blanks(lines=True)
+        if reader.char == "(":
+            reader.skip(1)
+        first = True
+        depth = 0
+        while True:
+            reader.skip_blanks(lines=True)
+            char = reader.char
+            if not char:
+                raise UnreadableError("a case has no end")
+            if char in "(|)":
+                reader.skip(1)
+                depth += {"(": 1, ")": -1, "|": 0}[char]
+                if depth < 0:
+                    break
+                continue
+            before = reader.place
+            if reader.read_word(self._level).bare == "esac" and first:
+                self._open.pop()
+                return
+            if reader.place == before:
+                raise UnreadableError("a pattern of a case cannot be read")
+            first = False
+        self._open[-1] = "body"
+
+    def _read_loop(self) -> None:
+        """Read the variable of a loop and its values, which are no commands."""
+        reader = self._reader
+        reader.skip_blanks()
+        if reader.looking_at("((") and reader.read_arithmetic_command(self._level):
+            return
+        reader.read_word(self._level)
+        reader.skip_blanks(lines=True)
+        if not reader.looking_at("in"):
+            return
+        before = reader.place
+        if reader.read_word(self._level).bare != "in":
+            reader.go_back(before)
+            return
+        while True:
+            reader.skip_blanks()
+            before = reader.place
+            reader.read_word(self._level)
+            if reader.place == before:
+                return
+
+    def _read_test(self) -> None:
+        """Read up to the `]]` that ends a test; its operators separate no commands."""
+        reader = self._reader
+        while True:
+            reader.skip_blanks()
+            char = reader.char
+            before = reader.place
+            if reader.read_word(self._level).bare == "]]":
+                return
+            if reader.place > before:
+                continue
+            if not char or char == ";":
+                raise UnreadableError("a test has no end")
+            reader.skip(1)
+
+
+def _is_named_coproc(words: list[Word]) -> bool:
+    """Return True for `coproc NAME`, which only a compound command can follow."""
+    return len(words) == 2 and words[0].bare == "coproc"
