@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.approvals.dangerous import is_dangerous
+from holdfast.approvals.debug_text import join_words
 from holdfast.approvals.policies import Policy, PolicyKind, PromptKind
 from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
-from holdfast.approvals.shell_text import joined_command
 from holdfast.approvals.split.command import Split
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "decide",
     "escalation_refusal",
     "policy_refusal",
+    "shown_command",
 ]
 
 SandboxPermissions = Literal["use_default", "require_escalated", "with_additional_permissions"]
@@ -133,7 +134,7 @@ def decide(
     literals = tuple(judge.literals(split))
     every = (*segments, *literals)
     ruling = max(one.ruling for one in every)
-    command = joined_command(argv)
+    command = shown_command(argv)
     notes = tuple(_notes(split, rules))
     if ruling is Ruling.FORBIDDEN:
         rule = _most_specific(every, Ruling.FORBIDDEN)
@@ -272,7 +273,15 @@ class _Judge:
             rule = PrefixRule(pattern=tuple((word,) for word in prefix))
             if allowed and all(rule.prefix_of(one.words) is not None for one in asked):
                 return prefix
-        return asked[0].words if asked else None
+        if not asked or (acceptable is not None and not acceptable(asked[0].words)):
+            return None
+        return asked[0].words
+
+
+def shown_command(argv: Sequence[str]) -> str:
+    """Return a command as one line for a shell, as questions and refusals show it."""
+    line = join_words(argv)
+    return "<command included NUL byte>" if line is None else line
 
 
 def policy_refusal(policy: Policy, kind: PromptKind) -> str | None:
@@ -319,7 +328,7 @@ def _forbidden_text(command: str, rule: RuleMatch | None) -> str:
         return f"`{command}` rejected: {DANGEROUS_TEXT}"
     if rule.justification is not None:
         return f"`{command}` rejected: {rule.justification}"
-    prefix = joined_command(rule.matched_prefix)
+    prefix = shown_command(rule.matched_prefix)
     return f"`{command}` rejected: policy forbids commands starting with `{prefix}`"
 
 
