@@ -4,3 +4,93 @@ Approvals: decide whether a command may run, must be asked about, or is refused.
 The package knows commands, rules and people who answer. It starts no command: the tools of
 `unified_exec` and `command_exec` do that, with the answer they get from here.
 """
+
+from holdfast.approvals.ask import (
+    REVIEW_LIMIT,
+    AnyApprover,
+    ApprovalChain,
+    Approver,
+    CallbackApprover,
+    QuestionAnswered,
+    QuestionQueue,
+    Reviewer,
+    TerminalApprover,
+)
+from holdfast.approvals.decide import Cause, Judgement, SegmentRuling, decide
+from holdfast.approvals.flow import (
+    ApprovalFlow,
+    Approvals,
+    CallCancelled,
+    Clearance,
+    CommandRefused,
+    CommandRequest,
+    EscalationRefused,
+    InputRefused,
+    InputToSend,
+    judge,
+)
+from holdfast.approvals.layers import load_rules
+from holdfast.approvals.permissions import AddedPermissions
+from holdfast.approvals.policies import (
+    NEVER,
+    ON_REQUEST,
+    UNTRUSTED,
+    Granular,
+    Policy,
+    PolicyKind,
+    PromptKind,
+    parse_policy,
+)
+from holdfast.approvals.question import (
+    Decision,
+    DecisionKind,
+    DeniedRun,
+    Question,
+    QuestionKind,
+)
+from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
+
+__all__ = [
+    "NEVER",
+    "ON_REQUEST",
+    "REVIEW_LIMIT",
+    "UNTRUSTED",
+    "AddedPermissions",
+    "AnyApprover",
+    "ApprovalChain",
+    "ApprovalFlow",
+    "Approvals",
+    "Approver",
+    "CallCancelled",
+    "CallbackApprover",
+    "Cause",
+    "Clearance",
+    "CommandRefused",
+    "CommandRequest",
+    "Decision",
+    "DecisionKind",
+    "DeniedRun",
+    "EscalationRefused",
+    "Granular",
+    "InputRefused",
+    "InputToSend",
+    "Judgement",
+    "Policy",
+    "PolicyKind",
+    "PrefixRule",
+    "PromptKind",
+    "Question",
+    "QuestionAnswered",
+    "QuestionKind",
+    "QuestionQueue",
+    "Reviewer",
+    "RuleMatch",
+    "RuleSet",
+    "Ruling",
+    "SegmentRuling",
+    "TerminalApprover",
+    "decide",
+    "judge",
+    "load_rules",
+    "parse_policy",
+]

@@ -64,7 +64,7 @@ class Reviewer(Protocol):
 
 
 Callback: TypeAlias = Callable[[Question], "Decision | str | Awaitable[Decision | None] | None"]
-AnyApprover: TypeAlias = "Approver | Callback"
+AnyApprover: TypeAlias = Approver | Callback
 """Somebody to ask: an object with `ask`, or a function, plain or async."""
 
 

@@ -10,6 +10,7 @@ from holdfast.rpc.rust_text import debug_text
 __all__ = [
     "LOGIN_DISABLED",
     "NO_ENVIRONMENT",
+    "CallInterrupted",
     "CallRefused",
     "CreateProcess",
     "ProcessFailed",
@@ -43,6 +44,14 @@ class UnifiedExecError(HoldfastError):
 
 class CallRefused(HoldfastError):
     """A call is refused before anything is started; the model reads the text as it is."""
+
+
+class CallInterrupted(HoldfastError):
+    """
+    Somebody who was asked about a call cancelled it: nothing runs, the turn should end.
+
+    The text is what the model reads if it goes on all the same.
+    """
 
 
 class _WithMessage(UnifiedExecError):

@@ -15,15 +15,17 @@ from typing import Self
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.events import WaitingFor
+from holdfast.unified_exec.approval_hooks import ApprovalHooks
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 from holdfast.unified_exec.errors import (
     NO_ENVIRONMENT,
+    CallInterrupted,
     CallRefused,
     ProcessFailed,
     UnknownProcessId,
     unknown_environment_text,
 )
-from holdfast.unified_exec.hooks import Hooks
+from holdfast.unified_exec.hooks import DeniedAttempt, Hooks, InputRequest, StartRequest
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.output.pages import Page
@@ -38,6 +40,7 @@ from holdfast.unified_exec.sessions.owner import END_LIMIT, HeldSession, Session
 from holdfast.unified_exec.sessions.session import CommandSession
 from holdfast.unified_exec.sessions.store import CAPACITY, CROWDED
 from holdfast.unified_exec.starter import CLOSED, Starter
+from holdfast.unified_exec.text.answer import denial_message
 from holdfast.unified_exec.text.truncate import used_policy
 from holdfast.unified_exec.waiting.clock import PausableClock
 from holdfast.unified_exec.waiting.collect import (
@@ -104,9 +107,15 @@ class SessionManager:
             )
         self.options = Options() if options is None else options
         self._environments = environment
-        self._hooks = Hooks() if hooks is None else hooks
         self._planner = Planner(self.options)
         self._clock = PausableClock()
+        self._hooks = Hooks() if hooks is None else hooks
+        self._approvals: ApprovalHooks | None = None
+        if self.options.approvals is not None:
+            self._approvals = ApprovalHooks(
+                self.options.approvals, clock=self._clock, inner=self._hooks
+            )
+            self._hooks = self._approvals
         self._listeners = Listeners()
         self._owner = SessionOwner(
             hooks=self._hooks,
@@ -254,24 +263,70 @@ class SessionManager:
         except BaseException:
             self._owner.store.free(session_id)
             raise
-        session = held.session
-        async with session.lock:  # nobody else can have it: it was just made
+        pruned: tuple[int, ...] = ()
+        while True:
+            session = held.session
+            again: StartRequest | None = None
+            async with session.lock:  # nobody else can have it: it was just made
+                try:
+                    pruned += self._owner.admit(held)
+                    clock = asyncio.get_running_loop()
+                    since = clock.time()
+                    await self._wait(session, exec_wait(arguments.yield_time_ms), output)
+                    wall_time = clock.time() - since
+                    if session.verdict is not None and session.verdict.denial is not None:
+                        wall_time = 0.0
+                    again = await self._after_late_denial(held)
+                    if again is None:
+                        return await self._report(
+                            held, call_id, wall_time, arguments, output=output, pruned=pruned
+                        )
+                    self._owner.release(held, keep_id=True)
+                finally:
+                    if again is None:
+                        # It was killed, or it was never stored and the call is cancelled.
+                        if held.forgotten or not self._owner.store.holds(session):
+                            self._owner.release(held)
+                        held.announcer.end()
+            first = held
             try:
-                pruned = self._owner.admit(held)
-                clock = asyncio.get_running_loop()
-                since = clock.time()
-                await self._wait(session, exec_wait(arguments.yield_time_ms), output)
-                wall_time = clock.time() - since
-                if session.verdict is not None and session.verdict.denial is not None:
-                    wall_time = 0.0
-                return await self._report(
-                    held, call_id, wall_time, arguments, output=output, pruned=pruned
-                )
-            finally:
-                # It was killed, or it was never stored and the call is cancelled.
-                if held.forgotten or not self._owner.store.holds(session):
-                    self._owner.release(held)
-                held.announcer.end()
+                async with self._starter.ended_by_close():
+                    output = await CallOutput.open(arguments, environment, again.sandbox)
+                    held = await self._starter.start(environment, again, first=first)
+            except BaseException:
+                self._owner.store.free(session_id)
+                first.announcer.end()
+                raise
+
+    async def _after_late_denial(self, held: HeldSession) -> StartRequest | None:
+        """
+        Return what to start instead of a command whose sandbox denied it something late.
+
+        Raises:
+            CallInterrupted: Somebody was asked and cancelled the call.
+            CallRefused: The tools were closed meanwhile.
+        """
+        session = held.session
+        verdict = session.verdict
+        if not self._hooks.late_denials or held.denied_early or held.forgotten:
+            return None
+        if verdict is None or verdict.denial is None or session.killed:
+            return None
+        assert session.ended_at is not None  # there is a verdict
+        denied = DeniedAttempt(
+            request=held.attempt.request,
+            verdict=verdict,
+            message=denial_message(session.peek_output(), verdict.exit_code),
+            seconds=session.ended_at - session.started,
+        )
+        try:
+            async with self._starter.ended_by_close():
+                again = await self._hooks.after_denial(denied)
+        except CallInterrupted:
+            held.forgotten = True  # the model never learns its number
+            raise
+        # Somebody may have killed all sessions while the question was open.
+        return None if held.gone else again
 
     # -- write_stdin
 
@@ -320,6 +375,7 @@ class SessionManager:
                     arguments, held.environment, held.attempt.request.sandbox
                 )
                 if arguments.chars:
+                    await self._ask_about_input(held, call_id, arguments.chars)
                     await send_input(session, arguments.chars, wait, self._owner.tasks)
                 since = loop.time()
                 await self._wait(session, wait, output)
@@ -332,6 +388,21 @@ class SessionManager:
                 if held.forgotten:
                     self._owner.release(held)
                 held.announcer.end()
+
+    async def _ask_about_input(self, held: HeldSession, call_id: str, chars: str) -> None:
+        """
+        Let the hooks decide about input.
+
+        Raises:
+            CallRefused: It may not be sent, or the tools were closed meanwhile.
+            CallInterrupted: Somebody was asked and cancelled the call.
+            UnknownProcessId: The command was killed meanwhile.
+        """
+        request = InputRequest(call_id=call_id, chars=chars, started=held.attempt.request)
+        async with self._starter.ended_by_close():
+            await self._hooks.before_input(request)
+        if held.gone:
+            raise UnknownProcessId(held.session.session_id)
 
     # -- read_output
 
