@@ -42,6 +42,9 @@ _DEFAULT = re.compile(r"[A-Za-z_0-9@*]+:?[-=+](.*)", re.DOTALL)
 # ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
 _PATTERN_OPERATOR = re.compile(r"!?(?:[A-Za-z_0-9]+|[@*?$!#-])(?:\[[^]]*\])?[#%/^,]")
 
+_MAX_FORKS = 8
+"""Places in one command where it may have ended already. Further ones do not count."""
+
 
 @dataclass(slots=True)
 class ReadCommand:
@@ -343,8 +346,11 @@ class _Reader:
                 self._at += 1
             elif char == "\\":
                 self._at += 2
-            elif char == "'" and single_quotes:
-                self._until_quote()
+            elif char == "'":
+                quoted = self._until_quote()
+                # In double quotes this is a quote for bash and a letter for other shells.
+                if not single_quotes and set('}"$`\\') & set(quoted):
+                    raise UnreadableError("shells disagree about a quote in an expansion")
             elif char == '"':
                 self._at += 1
                 self._read_double_quoted(scratch, depth + 1)
@@ -520,7 +526,7 @@ class _Commands:
         command, self._command = self._command, ReadCommand()
         forks, self._forks = self._forks, []
         self._reader.emit(command)
-        for fork in forks[:1]:
+        for fork in forks[:_MAX_FORKS]:
             self._reader.emit(ReadCommand(command.words[fork:], command.input_texts))
 
     def _end_of_text(self) -> None:
@@ -627,6 +633,9 @@ class _Commands:
             if not words and (self._read_reserved(text) or word.is_assignment):
                 return
         words.append(word)
+        # zsh ends a list at a brace also where no separator comes before it.
+        if text in ("{", "}"):
+            self._forks.append(len(words))
 
     def _read_reserved(self, text: str | None) -> bool:
         """Read what follows a reserved word; return False if `text` is none."""
