@@ -125,6 +125,9 @@ def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     name = words[0]
     if name != UNKNOWN:
         yield words
+    if name.startswith("=") and len(name) > 1:
+        # zsh looks =rm up like a command.
+        yield (name[1:], *words[1:])
     if "/" not in name:
         return
     if not name.startswith("/"):

@@ -23,12 +23,20 @@ _OPENERS = frozenset("if then elif else while until do { ! fi done }".split())
 # Words that stand before a command of any kind, compound ones included.
 _PREFIXES = frozenset(["time", "-p", "--", "!", "coproc"])
 _COMPOUND = frozenset("if while until for select case { [[ (( function".split())
+# Builtins whose arguments bash reads like assignments.
+_ASSIGNING = frozenset("alias declare export local readonly typeset eval let".split())
 
 _PLAIN_RUN = re.compile(r"[^ \t\n'\"\\$`<>|&;()]+")
 _ANSI_C_TEXT = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
 _BACKTICK_RUN = re.compile(r"[^`\\]*")
 _BLANKS = re.compile(r"(?:[ \t]|\\\n)+")
 _ALL_ARGUMENTS = re.compile(r'"\$(?:@|\{[^}]*@\})"')
+# Lines joined by a backslash, and what comes after them.
+_JOINED = re.compile(r"(?:\\\n)+(.?)")
+_JOINED_NAME = re.compile(r"(?:\\\n)+[A-Za-z0-9_]")
+_LONGER_SIGNS = frozenset(
+    "&& &> || |& ;; ;& ;| ;;& << <<< <<- <> <& <( >> >| >& >( &>> ((".split()
+)
 _IN_QUOTES = re.compile(r"[^\"\\$`]+")
 _IN_DOCUMENT = re.compile(r"[^\\$`]+")
 _IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]]+")
@@ -41,6 +49,9 @@ _DESCRIPTOR = re.compile(r"\d+|\{[A-Za-z_][A-Za-z0-9_]*\}")
 _DEFAULT = re.compile(r"[A-Za-z_0-9@*]+:?[-=+](.*)", re.DOTALL)
 # ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
 _PATTERN_OPERATOR = re.compile(r"!?(?:[A-Za-z_0-9]+|[@*?$!#-])(?:\[[^]]*\])?[#%/^,]")
+
+_MAX_FORKS = 8
+"""Places in one command where it may have ended already. Further ones do not count."""
 
 
 @dataclass(slots=True)
@@ -181,6 +192,8 @@ class _Reader:
             elif run == '"':
                 start = self._at
                 self._at += 1
+                # Also without a text, it makes what follows no assignment and no reserved word.
+                pieces.append(Piece("", quoted=True))
                 self._read_double_quoted(pieces, depth)
                 # "$@" is the one quoted text that can be no word at all.
                 if not _ALL_ARGUMENTS.fullmatch(self._text, start, self._at):
@@ -246,9 +259,11 @@ class _Reader:
         """Read what begins with a dollar sign."""
         pieces = word.pieces
         self._at += 1
+        self._refuse_joined(_JOINED)
         char = self.char
         if char == "(":
             self._at += 1
+            self.refuse_joined_sign("(")
             if not self._read_arithmetic(depth):
                 self._read_nested(")", depth)
             pieces.append(Piece("", unknown=True))
@@ -265,13 +280,27 @@ class _Reader:
         elif char == '"' and not quoted:
             word.quoted = True
             self._at += 1
+            pieces.append(Piece("", quoted=True))
             self._read_double_quoted(pieces, depth)
         elif (name := self.take(_NAME)) is not None:
+            if name[0].isalpha() or name[0] == "_":
+                self._refuse_joined(_JOINED_NAME)
             # With IFS as it is at the start, $IFS is a blank between two words.
             blank = " " if name == "IFS" and not quoted else ""
             pieces.append(Piece(blank, unknown=True))
         else:
             pieces.append(Piece("$", quoted=True))
+
+    def _refuse_joined(self, pattern: re.Pattern[str]) -> None:
+        """Raise if a joined line comes next, and what is after it would belong to this."""
+        if pattern.match(self._text, self._at) is not None:
+            raise UnreadableError("a line is joined in the middle of a sign or an expansion")
+
+    def refuse_joined_sign(self, sign: str) -> None:
+        """Raise if `sign` was read and becomes another one by a joined line."""
+        match = _JOINED.match(self._text, self._at)
+        if match is not None and sign + match[1] in _LONGER_SIGNS:
+            self._refuse_joined(_JOINED)
 
     def _read_ansi_c(self) -> str:
         match = _ANSI_C_TEXT.match(self._text, self._at)
@@ -319,8 +348,8 @@ class _Reader:
         default = _DEFAULT.fullmatch(text)
         if default is None:
             return ""
-        # Only what needs no further reading: the commands in it were read just now.
-        return re.sub(r"[\"'\\]", "", default[1]) if not set("$`") & set(default[1]) else ""
+        # Roughly as a shell would: the commands in it were read just now.
+        return re.sub(r"\$\{?\w*\}?|[\"'\\]", "", default[1])
 
     def _skip_balanced(self, closer: str, depth: int, *, single_quotes: bool = True) -> None:
         """Skip to `closer`, and read the commands of substitutions on the way."""
@@ -343,8 +372,11 @@ class _Reader:
                 self._at += 1
             elif char == "\\":
                 self._at += 2
-            elif char == "'" and single_quotes:
-                self._until_quote()
+            elif char == "'":
+                quoted = self._until_quote()
+                # In double quotes this is a quote for bash and a letter for other shells.
+                if not single_quotes and set('}"$`\\') & set(quoted):
+                    raise UnreadableError("shells disagree about a quote in an expansion")
             elif char == '"':
                 self._at += 1
                 self._read_double_quoted(scratch, depth + 1)
@@ -488,6 +520,8 @@ class _Commands:
         self._documents: list[_Document] = []
         # How many words the current command had where it may already have ended.
         self._forks: list[int] = []
+        # An assignment or a redirection of the current command was read.
+        self._started = False
 
     def read(self) -> None:
         """Read up to the closer."""
@@ -519,8 +553,9 @@ class _Commands:
     def _next_command(self) -> None:
         command, self._command = self._command, ReadCommand()
         forks, self._forks = self._forks, []
+        self._started = False
         self._reader.emit(command)
-        for fork in forks[:1]:
+        for fork in forks[:_MAX_FORKS]:
             self._reader.emit(ReadCommand(command.words[fork:], command.input_texts))
 
     def _end_of_text(self) -> None:
@@ -563,6 +598,7 @@ class _Commands:
         if reader.looking_at("((") and reader.read_arithmetic_command(self._level):
             return
         reader.skip(1)
+        reader.refuse_joined_sign("(")
         self._open.append("(")
         reader.check_depth(self._level)
 
@@ -573,6 +609,7 @@ class _Commands:
             return False
         redirection = reader.take(_REDIRECTION)
         if redirection is not None:
+            reader.refuse_joined_sign(redirection)
             # A shell that does not know &> starts another command after the &.
             if redirection.startswith("&") and reader.posix:
                 self._forks.append(len(self._command.words))
@@ -581,6 +618,7 @@ class _Commands:
         separator = reader.take(_SEPARATOR)
         if separator is None:
             return False
+        reader.refuse_joined_sign(separator)
         self._next_command()
         if separator in (";;", ";&", ";;&", ";|") and self._open and self._open[-1] == "body":
             self._open[-1] = "pattern"
@@ -589,6 +627,7 @@ class _Commands:
     def _read_redirection(self, sign: str) -> None:
         """Read the target of a redirection, which is no word of the command."""
         reader = self._reader
+        self._started = True
         reader.skip_blanks()
         start = reader.place
         target = reader.read_word(self._level)
@@ -618,15 +657,30 @@ class _Commands:
             return
         words = self._command.words
         text = word.bare
+        if word.has_open_index and (not words or words[0].text in _ASSIGNING):
+            # bash reads on to the bracket, over blanks and ends of lines; others do not.
+            raise UnreadableError("shells disagree about an index with blanks")
         if text is not None and reader.char in ("<", ">") and _DESCRIPTOR.fullmatch(text):
             return
-        if all(part.bare in _PREFIXES for part in words) or _is_named_coproc(words):
-            if words and text in _COMPOUND | _OPENERS:
+        leading = all(part.bare in _PREFIXES for part in words) or _is_named_coproc(words)
+        if self._started and leading and (text in _OPENERS or text in _COMPOUND):
+            # Not reserved after an assignment or a redirection, except for zsh.
+            words.append(word)
+            self._forks.append(len(words))
+            return
+        if leading:
+            if words and (text in _COMPOUND or text in _OPENERS):
                 self._command = ReadCommand(input_texts=self._command.input_texts)
                 words = self._command.words
-            if not words and (self._read_reserved(text) or word.is_assignment):
+            if not words and not self._started and self._read_reserved(text):
+                return
+            if not words and word.is_assignment:
+                self._started = True
                 return
         words.append(word)
+        # zsh ends a list at a brace also where no separator comes before it.
+        if text in ("{", "}"):
+            self._forks.append(len(words))
 
     def _read_reserved(self, text: str | None) -> bool:
         """Read what follows a reserved word; return False if `text` is none."""

@@ -21,6 +21,7 @@ MAX_BRACE_PIECES = 2000
 """Braces, commas and what is between them in one word. More are not looked at."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[.*\])?\+?=", re.DOTALL)
+_INDEX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
 _SEQUENCE = re.compile(r"(-?\d{1,4}|[A-Za-z])\.\.(-?\d{1,4}|[A-Za-z])(?:\.\.-?\d{1,3})?")
 _SIMPLE_ESCAPES = {
     "a": 7, "b": 8, "e": 27, "E": 27, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11,
@@ -68,12 +69,25 @@ class Word:
     @property
     def is_assignment(self) -> bool:
         """Before a command, this sets a variable."""
+        return _ASSIGNMENT.match(self._head) is not None
+
+    @property
+    def has_open_index(self) -> bool:
+        """The word starts like `a[`, and the bracket is not closed in it."""
+        if _INDEX.match(self._head) is None:
+            return False
+        text = "".join([p.text for p in self.pieces if not (p.quoted or p.unknown)])
+        return text.count("[") > text.count("]")
+
+    @property
+    def _head(self) -> str:
+        """The text before the first quoted part."""
         head = []
         for piece in self.pieces:
             if piece.quoted:
                 break
             head.append(UNKNOWN if piece.unknown else piece.text)
-        return _ASSIGNMENT.match("".join(head)) is not None
+        return "".join(head)
 
     def if_unset(self) -> list[str]:
         """

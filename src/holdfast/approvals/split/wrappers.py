@@ -7,6 +7,7 @@ the next word as its value, and without.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ SHELLS = POSIX_SHELLS | frozenset(
 """Shells whose `-c` is looked into. Others (csh, rc, nu) have another grammar."""
 
 _MAX_OPTIONS = 64
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,9 @@ class _Wrapper:
     prints: str = ""
     """Short options with which nothing is run."""
 
+    keyword: bool = False
+    """A reserved word of the shell: what looks like an option may be the command."""
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -76,8 +81,9 @@ _WRAPPERS: dict[str, _Wrapper] = {
         _words("format output"),
         _words("append portability quiet verbose"),
         assignments=True,
+        keyword=True,
     ),
-    "coproc": _Wrapper(assignments=True),
+    "coproc": _Wrapper(assignments=True, keyword=True),
     "noglob": _PLAIN,
     "nocorrect": _PLAIN,
     "-": _PLAIN,
@@ -191,6 +197,8 @@ def _starts(words: Sequence[str], wrapper: _Wrapper) -> Iterator[int]:
             continue
         seen.add(at)
         word = words[at]
+        if wrapper.keyword and word.startswith("-"):
+            yield at
         if word == "--":
             yield from _operands(words, at + 1, wrapper)
         elif word.startswith("--"):
@@ -204,7 +212,10 @@ def _starts(words: Sequence[str], wrapper: _Wrapper) -> Iterator[int]:
         elif word.startswith("-") and len(word) > 1 and word != "-":
             if not any(letter in wrapper.prints for letter in word[1:]):
                 pending.append(at + 1 + _takes_next(word, wrapper.values))
-        elif wrapper.assignments and "=" in word and not word.startswith("="):
+        elif wrapper.assignments and "=" in word:
+            # For sudo and env any name can be set, for the shell only a name of a variable.
+            if _VARIABLE.match(word) is None:
+                yield at
             pending.append(at + 1)
         elif word == "-":
             # env - and su -: as an option; for others it is the command.
