@@ -78,8 +78,11 @@ def test_the_prefix_of_the_model_is_dropped_where_a_rule_matched_already() -> No
 @pytest.mark.requirement("rules.amendments.banned")
 @pytest.mark.parametrize(
     "prefix",
-    ["bash", "bash -lc", "/bin/sh -c", "python3 -c", "node -e", "env", "git", "rm", "sudo"]
-    + ["npm run", "bun run", "pwsh -Command", "cmd /c", "osascript -e", "Rscript", "fish -c"],
+    [
+        *("bash", "bash -lc", "/bin/sh -c", "fish -c", "pwsh -Command", "cmd /c"),
+        *("python3 -c", "node -e", "osascript -e", "Rscript"),
+        *("env", "git", "rm", "sudo", "npm run", "bun run"),
+    ],
 )
 def test_a_banned_prefix_is_dropped(prefix: str) -> None:
     assert is_banned(prefix.split())
@@ -159,7 +162,7 @@ def test_what_is_no_file_is_not_written_to(tmp_path: Path, kind: str) -> None:
         path.mkdir()
     elif kind == "fifo":
         os.mkfifo(path)
-    with pytest.raises(OperationFailed, match="cannot store a rule in .*default.rules") as caught:
+    with pytest.raises(OperationFailed, match=r"cannot store a rule in .*default\.rules") as caught:
         store_rule(tmp_path, ["a"])
     assert caught.value.path == str(path)
     assert not (tmp_path / "other").exists()
