@@ -149,6 +149,9 @@ def _bind(name: str, positional: list[Value], keywords: dict[str, Value]) -> dic
     for keyword in keywords:
         if keyword in bound:
             raise RuleRefused(f"Argument `{keyword}` occurs more than once")
+    for required in _REQUIRED[name]:
+        if required not in bound and required not in keywords:
+            raise RuleRefused(f"Missing parameter `{required}` for call to `{name}`")
     extra = len(positional) - len(parameters)
     if extra > 0:
         raise RuleRefused(f"Found {extra} extra positional argument(s) for call to {name}")
@@ -157,9 +160,6 @@ def _bind(name: str, positional: list[Value], keywords: dict[str, Value]) -> dic
         names = " ".join(unknown)
         raise RuleRefused(f"Found {names} extra named parameter(s) for call to {name}")
     bound.update(keywords)
-    for required in _REQUIRED[name]:
-        if required not in bound:
-            raise RuleRefused(f"Missing parameter `{required}` for call to `{name}`")
     for parameter, expected in {**parameters, **own}.items():
         value = bound.get(parameter)
         if value is not None and value.type != {"str": "string"}.get(expected, expected):
@@ -433,8 +433,8 @@ def evaluate(starlark: Any, name: str, text: str, limits: Mapping[str, Any]) -> 
         located = _native_error(starlark, name, text, file) or str(error)
         return {"error": f"starlark error: {located}"}
     # Only functions can go deeper than the original permits.
-    if "def" in text and (error := _native_error(starlark, name, text, file)) is not None:
-        return {"error": f"starlark error: {error}"}
+    if "def" in text and (deeper := _native_error(starlark, name, text, file)) is not None:
+        return {"error": f"starlark error: {deeper}"}
     return {"calls": file.calls}
 
 

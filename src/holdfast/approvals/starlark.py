@@ -138,7 +138,8 @@ def load_files(files: Sequence[RulesFile]) -> list[RuleSet | BrokenFile]:
         for file, text in zip(files, texts, strict=True)
         if not isinstance(text, _Unusable)
     ]
-    answers = _evaluate(readable)
+    # All of them: a generator that is left early would leave its child to the collector.
+    answers = iter(list(_evaluate(readable)))
     loaded: list[RuleSet | BrokenFile] = []
     # Examples of a file see the `host_executable` calls of the files before it.
     hosts: dict[str, tuple[str, ...]] = {}
