@@ -148,7 +148,7 @@ def decide(
         )
     rule = _most_specific(every, Ruling.PROMPT)
     cause = _weightiest(every, ruling)
-    if notes and cause is not Cause.RULE and cause is not Cause.DANGEROUS:
+    if notes and (ruling is Ruling.ALLOW or cause not in (Cause.RULE, Cause.DANGEROUS)):
         ruling = Ruling.PROMPT
         cause = Cause.UNSEEN if split.unseen is not None else Cause.BROKEN
     matched = any(one.matches for one in segments)

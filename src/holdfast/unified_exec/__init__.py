@@ -13,6 +13,7 @@ from holdfast.unified_exec.arguments.tool_arguments import (
     WriteArguments,
 )
 from holdfast.unified_exec.errors import (
+    CallInterrupted,
     CallRefused,
     CreateProcess,
     ProcessFailed,
@@ -22,7 +23,13 @@ from holdfast.unified_exec.errors import (
     WriteToStdin,
     rejected_text,
 )
-from holdfast.unified_exec.hooks import Attempt, DeniedAttempt, Hooks, StartRequest
+from holdfast.unified_exec.hooks import (
+    Attempt,
+    DeniedAttempt,
+    Hooks,
+    InputRequest,
+    StartRequest,
+)
 from holdfast.unified_exec.manager import SessionInfo
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.pages import Page
@@ -45,6 +52,7 @@ from holdfast.unified_exec.tools import UnifiedExec
 __all__ = [
     "ArgumentError",
     "Attempt",
+    "CallInterrupted",
     "CallRefused",
     "CommandBegan",
     "CommandEnded",
@@ -53,6 +61,7 @@ __all__ = [
     "ExecArguments",
     "ExecResult",
     "Hooks",
+    "InputRequest",
     "InputSent",
     "InputWanted",
     "Listener",

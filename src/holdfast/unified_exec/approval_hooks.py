@@ -34,10 +34,11 @@ from holdfast.unified_exec.hooks import (
     end_attempt,
 )
 from holdfast.unified_exec.planner import native_path
+from holdfast.unified_exec.text.answer import aborted_exec_text, aborted_write_text
 from holdfast.unified_exec.waiting.clock import PausableClock
 from holdfast.unified_exec.waiting.collect import GRACE
 
-__all__ = ["ApprovalHooks", "interrupted"]
+__all__ = ["ApprovalHooks"]
 
 _SHOWN_OUTPUT = 16_384
 """Characters of the output that a question after a denial shows: the last ones."""
@@ -85,7 +86,7 @@ class ApprovalHooks(Hooks):
         except EscalationRefused as error:
             raise CallRefused(str(error)) from error
         except CallCancelled as error:
-            raise interrupted(began) from error
+            raise _interrupted(began) from error
         return replace(request, sandbox=clearance.sandbox, clearance=clearance)
 
     async def after_denial(self, denied: DeniedAttempt) -> StartRequest | None:
@@ -105,7 +106,7 @@ class ApprovalHooks(Hooks):
                 request.clearance, told, seconds=denied.seconds
             )
         except CallCancelled as error:
-            raise interrupted(began) from error
+            raise _interrupted(began) from error
         if clearance is None:
             # What other hooks want instead is only started if it was cleared.
             return await self._inner.after_denial(denied)
@@ -131,8 +132,8 @@ class ApprovalHooks(Hooks):
         except InputRefused as error:
             raise CallRefused(f"write_stdin rejected: {error}") from error
         except CallCancelled as error:
-            seconds = time.monotonic() - began
-            raise CallInterrupted(f"aborted by user after {seconds:.1f}s") from error
+            text = aborted_write_text(time.monotonic() - began)
+            raise CallInterrupted(text) from error
 
     async def attempt_begins(self, request: StartRequest) -> Attempt:
         """Check that what is about to start is what was decided about."""
@@ -164,7 +165,6 @@ class ApprovalHooks(Hooks):
         self._inner.attempt_ended(attempt)
 
 
-def interrupted(began: float) -> CallInterrupted:
+def _interrupted(began: float) -> CallInterrupted:
     """Return the error of a command whose question was cancelled."""
-    seconds = time.monotonic() - began
-    return CallInterrupted(f"Wall time: {seconds:.1f} seconds\naborted by user")
+    return CallInterrupted(aborted_exec_text(time.monotonic() - began))

@@ -63,6 +63,8 @@ class Case:
     steps: tuple[Step, ...]
     sandbox: str = "workspace-write"
     files: Mapping[str, str] = field(default_factory=dict)
+    denied: bool = False
+    """True if the sandbox denies it something at once: Codex may notice that or not."""
 
 
 def run(cmd: str, *answers: str, **options: Any) -> Step:
@@ -99,13 +101,13 @@ _LIST = [
     case("script-declined", run("for i in 1 2; do echo $i; done", DECLINE)),
     case("two-lines", run("echo a\necho b")),
     case("syntax-error", run("echo 'abc")),
-    case("denied", run("echo hi > ../outside/f")),
-    case("denied-plain", run("mkdir ../outside/d")),
-    case("denied-declined", run("mkdir ../outside/d", DECLINE)),
-    case("denied-cancelled", run("mkdir ../outside/d", CANCEL), run("ls ../outside")),
-    case("denied-then-declined", run("mkdir ../outside/d", ACCEPT, DECLINE)),
+    case("denied", run("echo hi > ../outside/f"), denied=True),
+    case("denied-plain", run("mkdir ../outside/d"), denied=True),
+    case("denied-declined", run("mkdir ../outside/d", DECLINE), denied=True),
+    case("denied-cancelled", run("mkdir ../outside/d", CANCEL), run("ls ../outside"), denied=True),
+    case("denied-then-declined", run("mkdir ../outside/d", ACCEPT, DECLINE), denied=True),
     case("denied-late", run("sleep 0.7; mkdir ../outside/d")),
-    case("denied-code-2", run("echo sandbox; exit 2")),
+    case("denied-code-2", run("echo sandbox; exit 2"), denied=True),
     case("dangerous", run("rm -rf victim"), run("ls"), files=VICTIM),
     case("dangerous-declined", run("rm -rf victim", DECLINE), run("ls"), files=VICTIM),
     case("dangerous-full", run("rm -rf victim"), sandbox="danger-full-access", files=VICTIM),
@@ -178,13 +180,13 @@ _LIST = [
     case("prompt-reasonless", run("ln -s a b")),
     case("prompt-session", run("mkdir -p asked; ln -s a b", SESSION), run("ln -s a b", DECLINE)),
     case("prompt-up", up("ln -s a ../outside/l")),
-    case("prompt-denied", run("ln -s a ../outside/l")),
+    case("prompt-denied", run("ln -s a ../outside/l"), denied=True),
     case("prompt-dangerous", run("ln -s a b && rm -f victim/f"), files=VICTIM),
     case("prompt-full", run("mkdir asked"), sandbox="danger-full-access"),
     case("allow", run("touch ../outside/f")),
-    case("allow-joined", run("touch ../outside/f && true")),
+    case("allow-joined", run("touch ../outside/f && true"), denied=True),
     case("allow-both", run("touch ../outside/f && touch ../outside/g")),
-    case("allow-redirected", run("touch ../outside/f > log")),
+    case("allow-redirected", run("touch ../outside/f > log"), denied=True),
     case("allow-up", up("touch ../outside/f")),
     case("allow-up-joined", up("touch ../outside/f && true")),
     case("allow-strictest", run("touch never")),
