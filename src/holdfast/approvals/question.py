@@ -136,6 +136,8 @@ class Question:
 
     def to_json(self) -> dict[str, object]:
         """Return the parameters of the app-server's request; what is absent is left out."""
+        if self.kind is QuestionKind.PERMISSIONS:
+            return self._permissions_json()
         amendment = self.proposed_amendment
         members: dict[str, object] = {
             "threadId": self.thread_id,
@@ -161,6 +163,20 @@ class Question:
             members["proposedNetworkPolicyAmendments"] = [{"host": host, "action": "allow"}]
         if self.denied is not None:
             members["denied"] = self.denied.to_json()
+        return {name: member for name, member in members.items() if member is not None}
+
+    def _permissions_json(self) -> dict[str, object]:
+        """Return the parameters of `item/permissions/requestApproval`."""
+        members: dict[str, object] = {
+            "threadId": self.thread_id,
+            "turnId": self.turn_id,
+            "itemId": self.call_id,
+            "environmentId": self.environment_id,
+            "cwd": self.cwd,
+            "reason": self.reason,
+            "permissions": self.permissions.to_json(),
+            "startedAtMs": self.started_at_ms,
+        }
         return {name: member for name, member in members.items() if member is not None}
 
     def _actions(self) -> list[dict[str, object]] | None:

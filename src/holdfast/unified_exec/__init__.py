@@ -9,6 +9,7 @@ from holdfast.unified_exec.arguments.schemas import SchemaKind
 from holdfast.unified_exec.arguments.tool_arguments import (
     ArgumentError,
     ExecArguments,
+    PermissionArguments,
     WaitForArguments,
     WriteArguments,
 )
@@ -34,7 +35,7 @@ from holdfast.unified_exec.manager import SessionInfo
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.pages import Page
 from holdfast.unified_exec.output.selection import Selected
-from holdfast.unified_exec.result import ExecResult, ReadResult, ToolError
+from holdfast.unified_exec.result import ExecResult, PermissionGrant, ReadResult, ToolError
 from holdfast.unified_exec.sessions.events import (
     CommandBegan,
     CommandEnded,
@@ -69,6 +70,8 @@ __all__ = [
     "OutputDelta",
     "OutputMissing",
     "Page",
+    "PermissionArguments",
+    "PermissionGrant",
     "ProcessFailed",
     "ReadResult",
     "SchemaKind",

@@ -18,7 +18,9 @@ from holdfast.approvals.flow import (
     InputRefused,
     InputToSend,
 )
-from holdfast.approvals.question import DeniedRun
+from holdfast.approvals.permissions import AddedPermissions
+from holdfast.approvals.question import DeniedRun, GrantScope
+from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.errors import (
     CallInterrupted,
     CallRefused,
@@ -134,6 +136,38 @@ class ApprovalHooks(Hooks):
         except CallCancelled as error:
             text = aborted_write_text(time.monotonic() - began)
             raise CallInterrupted(text) from error
+
+    async def request_permissions(
+        self,
+        wanted: AddedPermissions,
+        *,
+        call_id: str,
+        environment_id: str,
+        cwd: str,
+        sandbox: SandboxContext | None,
+        reason: str | None,
+    ) -> tuple[AddedPermissions, GrantScope]:
+        """
+        Ask for permissions that later commands are to have.
+
+        Raises:
+            CallRefused: It may not be asked for.
+            CallInterrupted: Somebody was asked and cancelled the call.
+        """
+        began = time.monotonic()
+        try:
+            return await self.flow.request_permissions(
+                wanted,
+                call_id=call_id,
+                environment_id=environment_id,
+                cwd=cwd,
+                sandbox=sandbox,
+                reason=reason,
+            )
+        except EscalationRefused as error:
+            raise CallRefused(str(error)) from error
+        except CallCancelled as error:
+            raise _interrupted(began) from error
 
     async def attempt_begins(self, request: StartRequest) -> Attempt:
         """Check that what is about to start is what was decided about."""

@@ -15,8 +15,13 @@ from typing import Self
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.events import WaitingFor
+from holdfast.unified_exec.added_permissions import added_permissions
 from holdfast.unified_exec.approval_hooks import ApprovalHooks
-from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
+from holdfast.unified_exec.arguments.tool_arguments import (
+    ExecArguments,
+    PermissionArguments,
+    WriteArguments,
+)
 from holdfast.unified_exec.errors import (
     NO_ENVIRONMENT,
     CallInterrupted,
@@ -31,9 +36,10 @@ from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.output.pages import Page
 from holdfast.unified_exec.planner import (
     Planner,
+    native_path,
     refuse_half_characters,
 )
-from holdfast.unified_exec.result import ExecResult
+from holdfast.unified_exec.result import ExecResult, PermissionGrant
 from holdfast.unified_exec.sessions.events import Listener, Listeners
 from holdfast.unified_exec.sessions.input import send_input
 from holdfast.unified_exec.sessions.owner import END_LIMIT, HeldSession, SessionOwner
@@ -403,6 +409,45 @@ class SessionManager:
             await self._hooks.before_input(request)
         if held.gone:
             raise UnknownProcessId(held.session.session_id)
+
+    # -- permissions
+
+    def end_turn(self) -> None:
+        """Note that a turn of the model is over: what was granted for it ends."""
+        if self._approvals is not None:
+            self._approvals.flow.end_turn()
+
+    async def request_permissions(
+        self, arguments: PermissionArguments, *, call_id: str | None = None
+    ) -> PermissionGrant:
+        """
+        Ask for permissions that later commands are to have.
+
+        Args:
+            arguments: What the model asks for.
+            call_id: The id of the call; made up unless given.
+
+        Raises:
+            CallRefused: It may not be asked for; the text is for the model.
+            CallInterrupted: Somebody was asked and cancelled the call.
+        """
+        if self._approvals is None:
+            raise CallRefused("permissions cannot be requested: there are no approvals")
+        environment = self._open_environment(arguments.environment_id)
+        call_id = call_id or new_call_id()
+        async with self._starter.ended_by_close():
+            cwd = await environment.uri()
+            sandbox = await environment.sandbox_context(self.options.sandbox)
+            wanted = await added_permissions(arguments.permissions, environment, cwd, sandbox)
+            granted, scope = await self._approvals.request_permissions(
+                wanted,
+                call_id=call_id,
+                environment_id=environment.id,
+                cwd=native_path(cwd),
+                sandbox=sandbox,
+                reason=arguments.reason,
+            )
+        return PermissionGrant(call_id=call_id, permissions=granted, scope=scope)
 
     # -- read_output
 
