@@ -44,7 +44,11 @@ class Literals:
 
     def add_script(self, script: str, *, posix: bool) -> tuple[ReadCommand, ...]:
         """Collect the commands of a script and all that they run; return its own ones."""
-        read = self._read_script(script, 0, posix=posix)
+        try:
+            read = self._read_script(script, 0, posix=posix)
+        except TooCostlyError as error:
+            self._unseen(error)
+            read = ()
         self._drain()
         return read
 
@@ -52,6 +56,7 @@ class Literals:
         try:
             while self._pending:
                 inner, depth = self._pending.popleft()
+                self._budget.check_time()
                 if inner.script is not None:
                     self._read_script(inner.script, depth, posix=inner.posix)
                 elif inner.words:
@@ -76,6 +81,7 @@ class Literals:
         except UnreadableError as error:
             self._unseen(error)
         for command in found:
+            self._budget.check_time()
             self._take(command, depth)
         return tuple(found)
 
