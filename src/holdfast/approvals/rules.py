@@ -19,6 +19,7 @@ __all__ = [
     "RuleMatch",
     "RuleSet",
     "Ruling",
+    "leaves_sandbox",
     "strictest",
 ]
 
@@ -61,12 +62,14 @@ class PrefixRule:
 
     def prefix_of(self, words: Sequence[str]) -> tuple[str, ...] | None:
         """Return the words that the rule matched, or `None` if it does not match."""
-        if len(words) < len(self.pattern):
+        pattern = self.pattern
+        prefix = tuple(words[: len(pattern)])
+        if len(prefix) < len(pattern):
             return None
-        for alternatives, word in zip(self.pattern, words, strict=False):
-            if word not in alternatives:
+        for index, word in enumerate(prefix):
+            if word not in pattern[index]:
                 return None
-        return tuple(words[: len(self.pattern)])
+        return prefix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +93,13 @@ class BrokenFile:
     error: str
     """The reason, without the path: possibly several lines, with the position in the file."""
     layer: Layer = Layer.EXPLICIT
+    unread: bool = False
+    """True if the text of the file could not even be read."""
 
     @property
     def summary(self) -> str:
-        """The path and the first line that says what is wrong."""
-        lines = self.error.splitlines() or [""]
+        """The path and what is wrong, in one line."""
+        lines = self.error.removeprefix("starlark error: ").splitlines() or [""]
         marked = (line for line in lines if line.startswith("error: "))
         return f"{self.path}: {next(marked, lines[0]).removeprefix('error: ')}"
 
@@ -123,6 +128,26 @@ class RuleMatch:
 def strictest(matches: Iterable[RuleMatch]) -> Ruling | None:
     """Return the strictest decision of some matches, or `None` if there are none."""
     return max((match.ruling for match in matches), default=None)
+
+
+def leaves_sandbox(
+    segments: Sequence[Sequence[RuleMatch]], *, allow_leaves_sandbox: bool = False
+) -> bool:
+    """
+    Return True if rules let a command run outside the sandbox.
+
+    That needs an allow rule with `sandbox="none"` for every segment, and no stricter rule.
+
+    Args:
+        segments: The matches of each segment of the command.
+        allow_leaves_sandbox: Whether every allow rule counts as `sandbox="none"`, as in the
+            original.
+    """
+    return bool(segments) and all(
+        strictest(matches) is Ruling.ALLOW
+        and (allow_leaves_sandbox or any(match.rule.outside_sandbox for match in matches))
+        for matches in segments
+    )
 
 
 class RuleSet:
@@ -157,7 +182,12 @@ class RuleSet:
         return f"RuleSet({len(self.prefix_rules)} rules, {len(self.broken)} broken files)"
 
     def match(
-        self, words: Sequence[str], *, resolve_hosts: bool = True, cwd: str | None = None
+        self,
+        words: Sequence[str],
+        *,
+        resolve_hosts: bool = True,
+        cwd: str | None = None,
+        home: str | None = None,
     ) -> tuple[RuleMatch, ...]:
         """
         Return all rules that match a command, in the order of the files.
@@ -168,13 +198,15 @@ class RuleSet:
                 its base name. `host_executables` may restrict that to certain paths.
             cwd: The absolute directory for relative paths of programs such as `./git`.
                 Without it, only absolute paths are looked up by their base name.
+            home: The directory that replaces a leading `~`, if it should be replaced. No
+                program is found that way without a shell; the original does it nevertheless.
         """
         if not words:
             return ()
         found = self._find(words)
         if found or not resolve_hosts:
             return tuple(RuleMatch(rule=rule, matched_prefix=prefix) for rule, prefix in found)
-        path = _absolute(words[0], cwd)
+        path = _absolute(words[0], cwd, home)
         if path is None:
             return ()
         name = posixpath.basename(path)
@@ -228,8 +260,12 @@ class RuleSet:
         rules = self._by_program.get(words[0])
         if rules is None:
             return []
-        found = ((rule, rule.prefix_of(words)) for rule in rules.candidates(words))
-        return [(rule, prefix) for rule, prefix in found if prefix is not None]
+        found = []
+        for rule in rules.candidates(words):
+            prefix = rule.prefix_of(words)
+            if prefix is not None:
+                found.append((rule, prefix))
+        return found
 
 
 class _ProgramRules:
@@ -248,24 +284,25 @@ class _ProgramRules:
         for word in dict.fromkeys(rule.pattern[1]):
             self._by_word.setdefault(word, []).append((order, rule))
 
-    def candidates(self, words: Sequence[str]) -> Iterable[PrefixRule]:
+    def candidates(self, words: Sequence[str]) -> list[PrefixRule]:
         """Return the rules that can match, in the order in which they were added."""
         by_word = self._by_word.get(words[1]) if len(words) > 1 else None
-        if not by_word:
-            return (rule for _, rule in self._any)
-        if not self._any:
-            return (rule for _, rule in by_word)
-        return (rule for _, rule in sorted([*self._any, *by_word], key=_order))
+        entries = self._any
+        if by_word:
+            entries = sorted(entries + by_word, key=_order) if entries else by_word
+        return [rule for _, rule in entries]
 
 
 def _order(entry: tuple[int, PrefixRule]) -> int:
     return entry[0]
 
 
-def _absolute(program: str, cwd: str | None) -> str | None:
+def _absolute(program: str, cwd: str | None, home: str | None) -> str | None:
     """Return the absolute path of a program without `.` and `..`, or `None` if it has none."""
+    if home is not None and (program == "~" or program.startswith("~/")):
+        program = home + program[1:]
     if not program.startswith("/"):
-        if cwd is None or "/" not in program:
+        if cwd is None or not program:
             return None
         program = f"{cwd}/{program}"
     # Two slashes at the start are one to Linux, but not to `normpath`.
