@@ -152,11 +152,13 @@ def test_a_name_that_is_no_command_is_no_literal(script: str) -> None:
         ("ls \0 a", "it contains a NUL character"),
         ("ls \udcff", "it contains bytes that are no text"),
         ("pwd \ud800", "it contains bytes that are no text"),
+        ("{r,}{,}{,}{,}{,}{,}{,}m x", "the braces of a name make too many words"),
+        ("echo" + " }" * 9, "a command has too many braces"),
         ("ls <<$A\n$A", "the delimiter of a here-document has an expansion"),
         ("a[ <<E\nE\n ]=1", "shells disagree about an index with blanks"),
         ("echo $\\\n(ls)", "a line is joined in the middle of a sign or an expansion"),
     ],
-    ids=range(23),
+    ids=range(25),
 )  # fmt: skip
 def test_what_cannot_be_read_says_why(script: str, reason: str) -> None:
     split = split_command(_bash(script))

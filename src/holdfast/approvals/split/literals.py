@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
 from holdfast.approvals.split.reader import ReadCommand, read_script
-from holdfast.approvals.split.words import UNKNOWN, Word, expand_braces
+from holdfast.approvals.split.words import UNKNOWN, Piece, Word, expand_braces
 from holdfast.approvals.split.wrappers import Inner, inner_commands, reads_input
 
 __all__ = ["Literals"]
@@ -87,7 +87,14 @@ class Literals:
 
     def _take(self, command: ReadCommand, depth: int) -> None:
         """Queue the spellings of a command that was read, and the scripts that it is fed."""
-        words = [part for word in command.words for part in expand_braces(word)]
+        words: list[Word] = []
+        for word in command.words:
+            parts = expand_braces(word)
+            if parts is None:
+                if not words:
+                    self._unseen(UnreadableError("the braces of a name make too many words"))
+                parts = [Word([Piece("", unknown=True)], quoted=True)]
+            words += parts
         for spelling in _spellings(words):
             self._pending.append((Inner(spelling), depth))
             if command.input_texts and _may_read_input(spelling):

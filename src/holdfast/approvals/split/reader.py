@@ -38,7 +38,7 @@ _SEPARATOR = re.compile(r";;&|;;|;&|;\||;|&&|\|\||\|&|\||&")
 _DESCRIPTOR = re.compile(r"\d+|\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 _MAX_FORKS = 8
-"""Places in one command where it may have ended already. Further ones do not count."""
+"""Places in one command where it may have ended already."""
 
 
 def read_script(text: str, budget: Budget, found: list[ReadCommand], *, posix: bool) -> None:
@@ -112,8 +112,14 @@ class _Commands:
         forks, self._forks = self._forks, []
         self._started = False
         self._lexer.emit(command)
-        for fork in forks[:_MAX_FORKS]:
+        for fork in forks:
             self._lexer.emit(ReadCommand(command.words[fork:], command.input_texts))
+
+    def _fork(self) -> None:
+        """Note that for some shells another command begins here."""
+        if len(self._forks) == _MAX_FORKS:
+            raise UnreadableError("a command has too many braces")
+        self._forks.append(len(self._command.words))
 
     def _end_of_text(self) -> None:
         if self._closer is not None or self._open:
@@ -169,7 +175,7 @@ class _Commands:
             lexer.refuse_joined_sign(redirection)
             # A shell that does not know &> starts another command after the &.
             if redirection.startswith("&") and lexer.posix:
-                self._forks.append(len(self._command.words))
+                self._fork()
             self._read_redirection(redirection)
             return True
         separator = lexer.take(_SEPARATOR)
@@ -214,7 +220,7 @@ class _Commands:
             return
         words = self._command.words
         text = word.bare
-        if word.has_open_index and (not words or words[0].text in _ASSIGNING):
+        if (not words or words[0].text in _ASSIGNING) and word.has_open_index:
             # bash reads on to the bracket, over blanks and ends of lines; others do not.
             raise UnreadableError("shells disagree about an index with blanks")
         if text is not None and lexer.char in ("<", ">") and _DESCRIPTOR.fullmatch(text):
@@ -223,7 +229,7 @@ class _Commands:
         if self._started and leading and (text in _OPENERS or text in _COMPOUND):
             # Not reserved after an assignment or a redirection, except for zsh.
             words.append(word)
-            self._forks.append(len(words))
+            self._fork()
             return
         if leading:
             if words and (text in _COMPOUND or text in _OPENERS):
@@ -237,7 +243,7 @@ class _Commands:
         words.append(word)
         # zsh ends a list at a brace also where no separator comes before it.
         if text in ("{", "}"):
-            self._forks.append(len(words))
+            self._fork()
 
     def _read_reserved(self, text: str | None) -> bool:
         """Read what follows a reserved word; return False if `text` is none."""
