@@ -291,7 +291,7 @@ _UNNOTICED = {
     "awk": """awk 'BEGIN { system("rm -f x") }'""",
     "sed": "echo rm -f x | sed 's/.*/&/e'",
     "alias of git": "git -c alias.other='!rm -f x' other",
-    "many braces": "{r,}{,}{,}{,}{,}{,}{,}m -f x 2>/dev/null",
+    "many braces": "rm {-f,}{,}{,}{,}{,}{,}{,} x",
     "unknown wrapper": "printf '#!/bin/sh\\n\"$@\"\\n' > w; chmod +x w; ./w rm -f x",
 }  # fmt: skip
 

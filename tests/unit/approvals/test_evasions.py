@@ -16,7 +16,10 @@ from tests.unit.approvals.evasions import EVASIONS, NOTICED, UNNOTICED, Evasion
 _SECURITY = Path(__file__).parents[3] / "docs" / "security.md"
 
 _NOTE = '#!/bin/sh\nprintf "%s\\n" "NAME $*" >> "$CALLS"\n'
-_SUDO = '#!/bin/sh\nwhile :; do case $1 in -u) shift 2;; -*) shift;; *) break;; esac; done\nexec env "$@"\n'
+_SUDO = """#!/bin/sh
+while :; do case $1 in -u) shift 2;; -*) shift;; *) break;; esac; done
+exec env "$@"
+"""
 """Stands for sudo, which tests cannot use: runs the command as it is."""
 
 _DRIVER = """
@@ -113,3 +116,11 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
 def test_there_are_enough_evasions() -> None:
     assert len(EVASIONS) >= 80
     assert len({evasion.name for evasion in EVASIONS}) == len(EVASIONS)
+
+
+@pytest.mark.requirement("approvals.evasions.listed")
+def test_the_documentation_lists_what_is_not_noticed() -> None:
+    text = _SECURITY.read_text().partition("### What cannot be seen")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| `(.+)` \|$", text, re.MULTILINE)
+    listed = {name: script.replace("\\|", "|").strip() for name, script in rows}
+    assert listed == {e.name: e.script.strip().replace("@BIN@", "/bin") for e in UNNOTICED}

@@ -43,6 +43,7 @@ class Budget:
         self._deadline = time.thread_time() + MAX_SECONDS
         self._text = 0
         self._commands = 0
+        self._words = 0
 
     @property
     def late(self) -> bool:
@@ -67,6 +68,12 @@ class Budget:
         if self._commands > MAX_COMMANDS:
             raise TooCostlyError(f"it has more than {MAX_COMMANDS} commands")
         if self._commands % 32 == 0:
+            self.check_time()
+
+    def spend_word(self) -> None:
+        """Count one word or sign of a script."""
+        self._words += 1
+        if self._words % 128 == 0:
             self.check_time()
 
     def check_depth(self, depth: int) -> None:

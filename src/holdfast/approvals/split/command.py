@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.approvals.split.budget import Budget, TooCostlyError
+from holdfast.approvals.split.budget import MAX_TEXT, Budget, TooCostlyError
 from holdfast.approvals.split.literals import Literals
-from holdfast.approvals.split.plain import Commands, plain_commands, simple_command
+from holdfast.approvals.split.plain import Commands, plain_commands, simple_commands
 from holdfast.approvals.split.reader import ReadCommand
 from holdfast.approvals.split.wrappers import POSIX_SHELLS, base_name
 
@@ -63,14 +63,15 @@ def split_command(argv: Sequence[str], *, shell: str | None = None) -> Split:
 def _split_script(whole: tuple[str, ...], script: str, shell: str | None) -> Split:
     budget = Budget()
     literals = Literals(budget)
-    commands: Commands | None
-    simple = simple_command(script)
-    if simple is not None:
-        literals.add_command(simple)
-        commands = (simple,)
+    commands = simple_commands(script) if len(script) <= MAX_TEXT else None
+    if commands is not None:
+        for words in commands:
+            literals.add_command(words)
     else:
         read = literals.add_script(script, posix=base_name(whole[0]) in POSIX_SHELLS)
         commands = None if literals.unseen else _agreed(script, read, budget)
+    if literals.unseen:
+        commands = None
     extra = _is_extra_segment(whole[0], shell)
     if extra:
         literals.add_command(whole)
@@ -84,6 +85,8 @@ def _split_script(whole: tuple[str, ...], script: str, shell: str | None) -> Spl
 
 def _agreed(script: str, read: Sequence[ReadCommand], budget: Budget) -> Commands | None:
     """Return the commands of a plain script that our reader reads in the same way."""
+    if any(piece.unknown for command in read for word in command.words for piece in word.pieces):
+        return None
     try:
         commands = plain_commands(script, budget)
     except TooCostlyError:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
 from holdfast.approvals.split.reader import ReadCommand, read_script
-from holdfast.approvals.split.words import UNKNOWN, Word, expand_braces
+from holdfast.approvals.split.words import UNKNOWN, Piece, Word, expand_braces
 from holdfast.approvals.split.wrappers import Inner, inner_commands, reads_input
 
 __all__ = ["Literals"]
@@ -44,7 +44,11 @@ class Literals:
 
     def add_script(self, script: str, *, posix: bool) -> tuple[ReadCommand, ...]:
         """Collect the commands of a script and all that they run; return its own ones."""
-        read = self._read_script(script, 0, posix=posix)
+        try:
+            read = self._read_script(script, 0, posix=posix)
+        except TooCostlyError as error:
+            self._unseen(error)
+            read = ()
         self._drain()
         return read
 
@@ -52,6 +56,7 @@ class Literals:
         try:
             while self._pending:
                 inner, depth = self._pending.popleft()
+                self._budget.check_time()
                 if inner.script is not None:
                     self._read_script(inner.script, depth, posix=inner.posix)
                 elif inner.words:
@@ -76,12 +81,20 @@ class Literals:
         except UnreadableError as error:
             self._unseen(error)
         for command in found:
+            self._budget.check_time()
             self._take(command, depth)
         return tuple(found)
 
     def _take(self, command: ReadCommand, depth: int) -> None:
         """Queue the spellings of a command that was read, and the scripts that it is fed."""
-        words = [part for word in command.words for part in expand_braces(word)]
+        words: list[Word] = []
+        for word in command.words:
+            parts = expand_braces(word)
+            if parts is None:
+                if not words:
+                    self._unseen(UnreadableError("the braces of a name make too many words"))
+                parts = [Word([Piece("", unknown=True)], quoted=True)]
+            words += parts
         for spelling in _spellings(words):
             self._pending.append((Inner(spelling), depth))
             if command.input_texts and _may_read_input(spelling):

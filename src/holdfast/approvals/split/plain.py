@@ -19,21 +19,61 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser, Point
 
-__all__ = ["SplittingUnavailable", "plain_commands", "simple_command"]
+__all__ = ["SplittingUnavailable", "plain_commands", "simple_commands"]
 
 Commands = tuple[tuple[str, ...], ...]
 
-# One command in which no character means anything to a shell.
-_SIMPLE = re.compile(r"[A-Za-z_./][A-Za-z0-9_./:,@%+-]*(?: +[A-Za-z0-9_./:,@%+-]+)*")
+# Commands in which no character means anything to a shell.
+_SIMPLE = r"[A-Za-z_./][A-Za-z0-9_./:,@%+-]*+(?: ++[A-Za-z0-9_./:,@%+-]++)*+"
+_SIMPLE_SCRIPT = re.compile(rf"{_SIMPLE}(?: *(?:&&|\|\||[;|]) *{_SIMPLE})*")
+_JOINT = re.compile(r" *(?:&&|\|\||[;|]) *")
 # First words that make something else of it, for the shell or for the grammar.
 _NOT_SIMPLE = frozenset(
-    "if then elif else fi for while until do done case esac in function select time coproc "
-    "declare typeset export readonly local unset unsetenv repeat foreach end".split()
+    [
+        "if",
+        "then",
+        "elif",
+        "else",
+        "fi",
+        "for",
+        "while",
+        "until",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "in",
+        "function",
+        "select",
+        "time",
+        "coproc",
+        "declare",
+        "typeset",
+        "export",
+        "readonly",
+        "local",
+        "unset",
+        "unsetenv",
+        "repeat",
+        "foreach",
+        "end",
+    ]
 )
 
 _KINDS = frozenset(
-    "program list pipeline command command_name word string string_content raw_string number "
-    "concatenation".split()
+    [
+        "program",
+        "list",
+        "pipeline",
+        "command",
+        "command_name",
+        "word",
+        "string",
+        "string_content",
+        "raw_string",
+        "number",
+        "concatenation",
+    ]
 )
 _SIGNS = frozenset(["&&", "||", ";", "|", '"', "'"])
 _MEANINGFUL = frozenset("{}*?[]\\~^#$`")
@@ -49,12 +89,16 @@ class SplittingUnavailable(HoldfastError):
     """The packages that scripts are split with are not installed."""
 
 
-def simple_command(script: str) -> tuple[str, ...] | None:
-    """Return the words of a script that is one command of ordinary characters, else None."""
-    if _SIMPLE.fullmatch(script) is None:
+def simple_commands(script: str) -> Commands | None:
+    """
+    Return the commands of a script of ordinary characters and joining signs, else None.
+
+    They are those of `plain_commands`, which takes much longer to find them.
+    """
+    if _SIMPLE_SCRIPT.fullmatch(script) is None:
         return None
-    words = tuple(script.split(" ")) if "  " not in script else tuple(script.split())
-    return None if words[0] in _NOT_SIMPLE else words
+    commands = tuple([tuple(part.split()) for part in _JOINT.split(script)])
+    return None if any(words[0] in _NOT_SIMPLE for words in commands) else commands
 
 
 def plain_commands(script: str, budget: Budget) -> Commands | None:

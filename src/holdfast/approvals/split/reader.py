@@ -11,66 +11,34 @@ that place are kept, because a shell runs them before it finds the mistake.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
-from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
-from holdfast.approvals.split.words import Piece, Word, decode_ansi_c
+from holdfast.approvals.split.budget import Budget, UnreadableError
+from holdfast.approvals.split.lexer import Document, Lexer, ReadCommand
+from holdfast.approvals.split.words import Word
 
 __all__ = ["ReadCommand", "read_script"]
 
 # What may follow without a separator: the next word is again the first of a command.
-_OPENERS = frozenset("if then elif else while until do { ! fi done }".split())
+_OPENERS = frozenset(
+    ["if", "then", "elif", "else", "while", "until", "do", "{", "!", "fi", "done", "}"]
+)
 # Words that stand before a command of any kind, compound ones included.
 _PREFIXES = frozenset(["time", "-p", "--", "!", "coproc"])
-_COMPOUND = frozenset("if while until for select case { [[ (( function".split())
-# Builtins whose arguments bash reads like assignments.
-_ASSIGNING = frozenset("alias declare export local readonly typeset eval let".split())
-
-_PLAIN_RUN = re.compile(r"[^ \t\n'\"\\$`<>|&;()]+")
-_ANSI_C_TEXT = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
-_BACKTICK_RUN = re.compile(r"[^`\\]*")
-_BLANKS = re.compile(r"(?:[ \t]|\\\n)+")
-_ALL_ARGUMENTS = re.compile(r'"\$(?:@|\{[^}]*@\})"')
-# Lines joined by a backslash, and what comes after them.
-_JOINED = re.compile(r"(?:\\\n)+(.?)")
-_JOINED_NAME = re.compile(r"(?:\\\n)+[A-Za-z0-9_]")
-_LONGER_SIGNS = frozenset(
-    "&& &> || |& ;; ;& ;| ;;& << <<< <<- <> <& <( >> >| >& >( &>> ((".split()
+_COMPOUND = frozenset(
+    ["if", "while", "until", "for", "select", "case", "{", "[[", "((", "function"]
 )
-_IN_QUOTES = re.compile(r"[^\"\\$`]+")
-_IN_DOCUMENT = re.compile(r"[^\\$`]+")
-_IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]]+")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
+# Builtins whose arguments bash reads like assignments.
+_ASSIGNING = frozenset(
+    ["alias", "declare", "export", "local", "readonly", "typeset", "eval", "let"]
+)
+
 _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|<|>>|>\||>&|>")
 _FUNCTION_SIGN = re.compile(r"[ \t]*\([ \t]*\)")
 _SEPARATOR = re.compile(r";;&|;;|;&|;\||;|&&|\|\||\|&|\||&")
 _DESCRIPTOR = re.compile(r"\d+|\{[A-Za-z_][A-Za-z0-9_]*\}")
-# ${name:-word}: the word that stands for a variable that is not set.
-_DEFAULT = re.compile(r"[A-Za-z_0-9@*]+:?[-=+](.*)", re.DOTALL)
-# ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
-_PATTERN_OPERATOR = re.compile(r"!?(?:[A-Za-z_0-9]+|[@*?$!#-])(?:\[[^]]*\])?[#%/^,]")
 
 _MAX_FORKS = 8
-"""Places in one command where it may have ended already. Further ones do not count."""
-
-
-@dataclass(slots=True)
-class ReadCommand:
-    """One simple command, without its assignments and redirections."""
-
-    words: list[Word] = field(default_factory=list)
-    input_texts: list[str] = field(default_factory=list)
-    """Here-documents and here-strings: what the command reads, if that can be seen."""
-
-
-@dataclass(slots=True)
-class _Document:
-    """A here-document whose text begins after the current line."""
-
-    delimiter: str
-    quoted: bool
-    strip_tabs: bool
-    command: ReadCommand
+"""Places in one command where it may have ended already."""
 
 
 def read_script(text: str, budget: Budget, found: list[ReadCommand], *, posix: bool) -> None:
@@ -87,437 +55,26 @@ def read_script(text: str, budget: Budget, found: list[ReadCommand], *, posix: b
         UnreadableError: The script could not be read to its end. `found` has what came before.
     """
     budget.spend_text(len(text))
-    _Reader(text, budget, found, posix=posix).read_commands(None, depth=0)
+    lexer = Lexer(text, budget, found, _read_commands, posix=posix)
+    _read_commands(lexer, None, 0)
 
 
-class _Reader:
-    """A place in a text, and what was found up to there."""
-
-    def __init__(
-        self, text: str, budget: Budget, found: list[ReadCommand], *, posix: bool
-    ) -> None:
-        self._text = text
-        self._at = 0
-        self._budget = budget
-        self._found = found
-        self._posix = posix
-        # Where two parentheses turned out to be no arithmetic.
-        self._subshells: set[int] = set()
-        self.waiting = 0
-        """Here-documents whose text has not come yet, of all lists that are being read."""
-
-    # Commands
-
-    def read_commands(self, closer: str | None, *, depth: int) -> None:
-        """Read commands up to `closer`, which is read too, or up to the end of the text."""
-        _Commands(self, closer, depth).read()
-
-    # Places in the text, for `_Commands`
-
-    @property
-    def place(self) -> int:
-        """The number of characters that were read."""
-        return self._at
-
-    def text_since(self, place: int) -> str:
-        """Return what was read since `place`."""
-        return self._text[place : self._at]
-
-    def go_back(self, place: int) -> None:
-        """Read again from `place` on."""
-        self._at = place
-
-    @property
-    def posix(self) -> bool:
-        """The shell may be one that has no `[[` and no `((`."""
-        return self._posix
-
-    def check_depth(self, depth: int) -> None:
-        """Raise if `depth` levels are too many."""
-        self._budget.check_depth(depth)
-
-    @property
-    def char(self) -> str:
-        """The next character, or an empty text at the end."""
-        return self._text[self._at : self._at + 1]
-
-    def looking_at(self, text: str) -> bool:
-        """Return True if `text` comes next."""
-        return self._text.startswith(text, self._at)
-
-    def skip(self, count: int) -> None:
-        """Go on by `count` characters."""
-        self._at += count
-
-    def take(self, pattern: re.Pattern[str]) -> str | None:
-        """Read what matches `pattern` here, if anything does."""
-        match = pattern.match(self._text, self._at)
-        if match is None:
-            return None
-        self._at = match.end()
-        return match[0]
-
-    def skip_blanks(self, *, lines: bool = False) -> None:
-        """Skip blanks, joined lines and a comment; with `lines` also ends of lines."""
-        while True:
-            self.take(_BLANKS)
-            if self.char == "#":
-                end = self._text.find("\n", self._at)
-                self._at = len(self._text) if end < 0 else end
-            if not (lines and self.char == "\n"):
-                return
-            self._at += 1
-
-    def emit(self, command: ReadCommand) -> None:
-        """Keep a command that ends here."""
-        if command.words or command.input_texts:
-            self._budget.spend_command()
-            self._found.append(command)
-
-    # Words
-
-    def read_word(self, depth: int) -> Word:
-        """Read one word. It is empty and not quoted if none begins here."""
-        word = Word()
-        pieces = word.pieces
-        while run := self.char:
-            plain = self.take(_PLAIN_RUN)
-            if plain is not None:
-                pieces.append(Piece(plain))
-            elif run == "\\":
-                self._read_backslash(word)
-            elif run == "'":
-                word.quoted = True
-                pieces.append(Piece(self._until_quote(), quoted=True))
-            elif run == '"':
-                start = self._at
-                self._at += 1
-                # Also without a text, it makes what follows no assignment and no reserved word.
-                pieces.append(Piece("", quoted=True))
-                self._read_double_quoted(pieces, depth)
-                # "$@" is the one quoted text that can be no word at all.
-                if not _ALL_ARGUMENTS.fullmatch(self._text, start, self._at):
-                    word.quoted = True
-            elif run == "$":
-                self._read_dollar(word, depth, quoted=False)
-            elif run == "`":
-                self._read_backticks(pieces, depth, quoted=False)
-            elif run in "<>" and self._text.startswith("(", self._at + 1):
-                self._at += 2
-                self._read_nested(")", depth)
-                pieces.append(Piece("", unknown=True))
-            elif run == "(" and pieces and pieces[-1].text.endswith("=") and word.is_assignment:
-                self._read_array(depth)
-                pieces.append(Piece("", unknown=True))
-            else:
-                break
-        return word
-
-    def _read_backslash(self, word: Word) -> None:
-        following = self._text[self._at + 1 : self._at + 2]
-        self._at += 2
-        if following == "\n":
-            return
-        # A backslash at the very end stands for itself.
-        word.pieces.append(Piece(following or "\\", quoted=True))
-
-    def _until_quote(self) -> str:
-        end = self._text.find("'", self._at + 1)
-        if end < 0:
-            raise UnreadableError("a quote has no end")
-        text = self._text[self._at + 1 : end]
-        self._at = end + 1
-        return text
-
-    def _read_double_quoted(self, pieces: list[Piece], depth: int) -> None:
-        """Read up to the closing double quote, the opening one being read already."""
-        while char := self.char:
-            plain = self.take(_IN_QUOTES)
-            if plain is not None:
-                pieces.append(Piece(plain, quoted=True))
-            elif char == '"':
-                self._at += 1
-                return
-            elif char == "\\":
-                self._read_escape(pieces, '$`"\\')
-            elif char == "$":
-                self._read_dollar(Word(pieces), depth, quoted=True)
-            else:
-                self._read_backticks(pieces, depth, quoted=True)
-        raise UnreadableError("a quote has no end")
-
-    def _read_escape(self, pieces: list[Piece], special: str) -> None:
-        """Read a backslash where it has a meaning only before the characters of `special`."""
-        following = self._text[self._at + 1 : self._at + 2]
-        self._at += 2
-        if following == "\n":
-            return
-        kept = following if following and following in special else "\\" + following
-        pieces.append(Piece(kept, quoted=True))
-
-    def _read_dollar(self, word: Word, depth: int, *, quoted: bool) -> None:
-        """Read what begins with a dollar sign."""
-        pieces = word.pieces
-        self._at += 1
-        self._refuse_joined(_JOINED)
-        char = self.char
-        if char == "(":
-            self._at += 1
-            self.refuse_joined_sign("(")
-            if not self._read_arithmetic(depth):
-                self._read_nested(")", depth)
-            pieces.append(Piece("", unknown=True))
-        elif char == "{":
-            self._at += 1
-            pieces.append(Piece(self._read_parameter(depth, quoted=quoted), unknown=True))
-        elif char == "[":
-            self._at += 1
-            self._skip_balanced("]", depth)
-            pieces.append(Piece("", unknown=True))
-        elif char == "'" and not quoted:
-            word.quoted = True
-            pieces.append(Piece(self._read_ansi_c(), quoted=True))
-        elif char == '"' and not quoted:
-            word.quoted = True
-            self._at += 1
-            pieces.append(Piece("", quoted=True))
-            self._read_double_quoted(pieces, depth)
-        elif (name := self.take(_NAME)) is not None:
-            if name[0].isalpha() or name[0] == "_":
-                self._refuse_joined(_JOINED_NAME)
-            # With IFS as it is at the start, $IFS is a blank between two words.
-            blank = " " if name == "IFS" and not quoted else ""
-            pieces.append(Piece(blank, unknown=True))
-        else:
-            pieces.append(Piece("$", quoted=True))
-
-    def _refuse_joined(self, pattern: re.Pattern[str]) -> None:
-        """Raise if a joined line comes next, and what is after it would belong to this."""
-        if pattern.match(self._text, self._at) is not None:
-            raise UnreadableError("a line is joined in the middle of a sign or an expansion")
-
-    def refuse_joined_sign(self, sign: str) -> None:
-        """Raise if `sign` was read and becomes another one by a joined line."""
-        match = _JOINED.match(self._text, self._at)
-        if match is not None and sign + match[1] in _LONGER_SIGNS:
-            self._refuse_joined(_JOINED)
-
-    def _read_ansi_c(self) -> str:
-        match = _ANSI_C_TEXT.match(self._text, self._at)
-        if match is None:
-            raise UnreadableError("a quote has no end")
-        self._at = match.end()
-        return decode_ansi_c(match[1])
-
-    def _read_nested(self, closer: str, depth: int) -> None:
-        self._budget.check_depth(depth + 1)
-        self.read_commands(closer, depth=depth + 1)
-
-    def _read_backticks(self, pieces: list[Piece], depth: int, *, quoted: bool) -> None:
-        """Read a substitution in backticks, in which backslashes are taken off once first."""
-        self._at += 1
-        inner: list[str] = []
-        special = '$`\\"' if quoted else "$`\\"
-        pattern = _BACKTICK_RUN
-        while True:
-            inner.append(self.take(pattern) or "")
-            if not self.char:
-                raise UnreadableError("a backtick has no end")
-            if self.char == "`":
-                break
-            following = self._text[self._at + 1 : self._at + 2]
-            kept = following and following in special
-            inner.append(following if kept else "\\" + following)
-            self._at += 2
-        self._at += 1
-        self._budget.check_depth(depth + 1)
-        text = "".join(inner)
-        self._budget.spend_text(len(text))
-        nested = _Reader(text, self._budget, self._found, posix=self._posix)
-        nested.read_commands(None, depth=depth + 1)
-        pieces.append(Piece("", unknown=True))
-
-    def _read_parameter(self, depth: int, *, quoted: bool) -> str:
-        """Read `${…}` after its brace, and return the word for a variable that is not set."""
-        start = self._at
-        quotes = not quoted or _PATTERN_OPERATOR.match(self._text, start) is not None
-        self._skip_balanced("}", depth, single_quotes=quotes)
-        text = self._text[start : self._at - 1]
-        if text == "IFS":
-            return " "
-        default = _DEFAULT.fullmatch(text)
-        if default is None:
-            return ""
-        # Roughly as a shell would: the commands in it were read just now.
-        return re.sub(r"\$\{?\w*\}?|[\"'\\]", "", default[1])
-
-    def _skip_balanced(self, closer: str, depth: int, *, single_quotes: bool = True) -> None:
-        """Skip to `closer`, and read the commands of substitutions on the way."""
-        self._budget.check_depth(depth + 1)
-        closers = [closer]
-        scratch: list[Piece] = []
-        pairs = {"(": ")", "[": "]"} if closer != "}" else {}
-        while closers:
-            char = self.char
-            if not char:
-                raise UnreadableError("a bracket has no end")
-            if self.take(_IN_ARITHMETIC) is not None:
-                continue
-            if char == closers[-1]:
-                closers.pop()
-                self._at += 1
-            elif char in pairs:
-                self._budget.check_depth(depth + len(closers))
-                closers.append(pairs[char])
-                self._at += 1
-            elif char == "\\":
-                self._at += 2
-            elif char == "'":
-                quoted = self._until_quote()
-                # In double quotes this is a quote for bash and a letter for other shells.
-                if not single_quotes and set('}"$`\\') & set(quoted):
-                    raise UnreadableError("shells disagree about a quote in an expansion")
-            elif char == '"':
-                self._at += 1
-                self._read_double_quoted(scratch, depth + 1)
-            elif char == "$":
-                self._read_dollar(Word(scratch), depth + 1, quoted=False)
-            elif char == "`":
-                self._read_backticks(scratch, depth + 1, quoted=False)
-            else:
-                self._at += 1
-            scratch.clear()
-
-    def _read_arithmetic(self, depth: int) -> bool:
-        """
-        Read `(…))` if an arithmetic expression begins here, else read nothing.
-
-        As in bash, two parentheses are arithmetic if the inner one is closed right before
-        the outer one; otherwise a subshell begins.
-        """
-        if self.char != "(" or self._at in self._subshells:
-            return False
-        start = self._at
-        found = len(self._found)
-        self._at += 1
-        try:
-            self._skip_balanced(")", depth)
-        except TooCostlyError:
-            raise
-        except UnreadableError:
-            pass
-        else:
-            if self.char == ")":
-                self._at += 1
-                return True
-        # What was found on the way will be found again.
-        del self._found[found:]
-        self._subshells.add(start)
-        self._at = start
-        return False
-
-    def read_arithmetic_command(self, depth: int) -> bool:
-        """Read `((…))` at the place of a command, if that is what begins here."""
-        start = self._at
-        self._at += 1
-        if not self._read_arithmetic(depth):
-            self._at = start
-            return False
-        if self._posix:
-            # A shell without arithmetic commands starts two subshells instead.
-            self._read_as_commands(self._text[start + 2 : self._at - 2], depth)
-        return True
-
-    def _read_as_commands(self, text: str, depth: int) -> None:
-        """Read a text that is commands only for some shells; for those it may be wrong."""
-        self._budget.spend_text(len(text))
-        self._budget.check_depth(depth + 1)
-        try:
-            nested = _Reader(text, self._budget, self._found, posix=self._posix)
-            nested.read_commands(None, depth=depth + 1)
-        except TooCostlyError:
-            raise
-        except UnreadableError:
-            pass
-
-    def _read_array(self, depth: int) -> None:
-        """Read the values of an array up to their parenthesis."""
-        self._budget.check_depth(depth + 1)
-        self._at += 1
-        while True:
-            self.skip_blanks(lines=True)
-            if self.char == ")":
-                self._at += 1
-                return
-            before = self._at
-            self.read_word(depth + 1)
-            if self._at == before:
-                raise UnreadableError("an array has no end")
-
-    # Here-documents
-
-    def read_document(self, document: _Document, depth: int, *, nested: bool) -> None:
-        """Read the lines of a here-document that begins here; `nested`: in a substitution."""
-        self.waiting -= 1
-        lines = []
-        while self._at < len(self._text):
-            line = self._take_line(joined=not document.quoted)
-            if document.strip_tabs:
-                line = line.lstrip("\t")
-            if line == document.delimiter:
-                break
-            # Some versions of bash end the document here, and some do not.
-            if nested and line.startswith(document.delimiter) and ")" in line:
-                raise UnreadableError("the end of a here-document is not clear")
-            lines.append(line + "\n")
-        text = "".join(lines)
-        if not document.quoted:
-            self._budget.spend_text(len(text))
-            body = _Reader(text, self._budget, self._found, posix=self._posix)
-            text = body.read_expanded(depth)
-        document.command.input_texts.append(text)
-
-    def _take_line(self, *, joined: bool) -> str:
-        """Read one line; with `joined`, also those that a backslash joins to it."""
-        parts = []
-        while True:
-            end = self._text.find("\n", self._at)
-            end = len(self._text) if end < 0 else end
-            line = self._text[self._at : end]
-            self._at = min(end + 1, len(self._text))
-            backslashes = len(line) - len(line.rstrip("\\"))
-            if not joined or backslashes % 2 == 0 or self._at == len(self._text):
-                parts.append(line)
-                return "".join(parts)
-            parts.append(line[:-1])
-
-    def read_expanded(self, depth: int) -> str:
-        """Return a whole text as a here-document expands it, and read its substitutions."""
-        pieces: list[Piece] = []
-        while char := self.char:
-            plain = self.take(_IN_DOCUMENT)
-            if plain is not None:
-                pieces.append(Piece(plain))
-            elif char == "\\":
-                self._read_escape(pieces, "$`\\")
-            elif char == "$":
-                self._read_dollar(Word(pieces), depth, quoted=True)
-            else:
-                self._read_backticks(pieces, depth, quoted=True)
-        return Word(pieces).text
+def _read_commands(lexer: Lexer, closer: str | None, depth: int) -> None:
+    """Read commands up to `closer`, which is read too, or up to the end of the text."""
+    _Commands(lexer, closer, depth).read()
 
 
 class _Commands:
     """A list of commands that is being read: of a script, or of one substitution."""
 
-    def __init__(self, reader: _Reader, closer: str | None, depth: int) -> None:
-        self._reader = reader
+    def __init__(self, lexer: Lexer, closer: str | None, depth: int) -> None:
+        self._lexer = lexer
         self._closer = closer
         self._depth = depth
         self._command = ReadCommand()
         # What is open here: "(" for a subshell, "pattern" or "body" for a case.
         self._open: list[str] = []
-        self._documents: list[_Document] = []
+        self._documents: list[Document] = []
         # How many words the current command had where it may already have ended.
         self._forks: list[int] = []
         # An assignment or a redirection of the current command was read.
@@ -525,14 +82,14 @@ class _Commands:
 
     def read(self) -> None:
         """Read up to the closer."""
-        reader = self._reader
+        lexer = self._lexer
         try:
             while True:
-                reader.skip_blanks()
+                lexer.skip_blanks()
                 if self._open and self._open[-1] == "pattern":
                     self._read_pattern()
                     continue
-                char = reader.char
+                char = lexer.char
                 if not char:
                     return self._end_of_text()
                 if char == ")" and not self._close():
@@ -554,9 +111,15 @@ class _Commands:
         command, self._command = self._command, ReadCommand()
         forks, self._forks = self._forks, []
         self._started = False
-        self._reader.emit(command)
-        for fork in forks[:_MAX_FORKS]:
-            self._reader.emit(ReadCommand(command.words[fork:], command.input_texts))
+        self._lexer.emit(command)
+        for fork in forks:
+            self._lexer.emit(ReadCommand(command.words[fork:], command.input_texts))
+
+    def _fork(self) -> None:
+        """Note that for some shells another command begins here."""
+        if len(self._forks) == _MAX_FORKS:
+            raise UnreadableError("a command has too many braces")
+        self._forks.append(len(self._command.words))
 
     def _end_of_text(self) -> None:
         if self._closer is not None or self._open:
@@ -564,19 +127,19 @@ class _Commands:
 
     def _end_of_line(self) -> None:
         """Go on to the next line, behind the here-documents that begin there."""
-        self._reader.skip(1)
+        self._lexer.skip(1)
         documents, self._documents = self._documents, []
-        if self._reader.waiting > len(documents):
+        if self._lexer.waiting > len(documents):
             raise UnreadableError("a here-document begins inside of a substitution")
         for document in documents:
             nested = self._closer is not None
-            self._reader.read_document(document, self._level, nested=nested)
+            self._lexer.read_document(document, self._level, nested=nested)
         self._next_command()
 
     def _close(self) -> bool:
         """Read a closing parenthesis; return False if it ends this list."""
         self._next_command()
-        self._reader.skip(1)
+        self._lexer.skip(1)
         if self._open:
             if self._open.pop() != "(":
                 raise UnreadableError("a parenthesis is closed inside of a case")
@@ -588,37 +151,37 @@ class _Commands:
         return False
 
     def _open_parenthesis(self) -> None:
-        reader = self._reader
+        lexer = self._lexer
         words = self._command.words
         # A function: its name was no command. Without a name, zsh runs it at once.
-        if len(words) <= 1 and reader.take(_FUNCTION_SIGN) is not None:
+        if len(words) <= 1 and lexer.take(_FUNCTION_SIGN) is not None:
             self._command = ReadCommand()
             return
         self._next_command()
-        if reader.looking_at("((") and reader.read_arithmetic_command(self._level):
+        if lexer.looking_at("((") and lexer.read_arithmetic_command(self._level):
             return
-        reader.skip(1)
-        reader.refuse_joined_sign("(")
+        lexer.skip(1)
+        lexer.refuse_joined_sign("(")
         self._open.append("(")
-        reader.check_depth(self._level)
+        lexer.check_depth(self._level)
 
     def _read_operator(self) -> bool:
         """Read a separator or a redirection, if one comes next."""
-        reader = self._reader
-        if reader.char in "<>" and reader.looking_at(reader.char + "("):
+        lexer = self._lexer
+        if lexer.char in "<>" and lexer.looking_at(lexer.char + "("):
             return False
-        redirection = reader.take(_REDIRECTION)
+        redirection = lexer.take(_REDIRECTION)
         if redirection is not None:
-            reader.refuse_joined_sign(redirection)
+            lexer.refuse_joined_sign(redirection)
             # A shell that does not know &> starts another command after the &.
-            if redirection.startswith("&") and reader.posix:
-                self._forks.append(len(self._command.words))
+            if redirection.startswith("&") and lexer.posix:
+                self._fork()
             self._read_redirection(redirection)
             return True
-        separator = reader.take(_SEPARATOR)
+        separator = lexer.take(_SEPARATOR)
         if separator is None:
             return False
-        reader.refuse_joined_sign(separator)
+        lexer.refuse_joined_sign(separator)
         self._next_command()
         if separator in (";;", ";&", ";;&", ";|") and self._open and self._open[-1] == "body":
             self._open[-1] = "pattern"
@@ -626,47 +189,47 @@ class _Commands:
 
     def _read_redirection(self, sign: str) -> None:
         """Read the target of a redirection, which is no word of the command."""
-        reader = self._reader
+        lexer = self._lexer
         self._started = True
-        reader.skip_blanks()
-        start = reader.place
-        target = reader.read_word(self._level)
+        lexer.skip_blanks()
+        start = lexer.place
+        target = lexer.read_word(self._level)
         if sign in (">", ">>") and target.bare == "!":
             raise UnreadableError("shells disagree about a redirection to !")
         if sign in ("<<", "<<-"):
             if not target.pieces and not target.quoted:
                 raise UnreadableError("a here-document has no delimiter")
             # The delimiter is taken as it is written: nothing in it is expanded.
-            if set("$`") & set(reader.text_since(start)):
+            if set("$`") & set(lexer.text_since(start)):
                 raise UnreadableError("the delimiter of a here-document has an expansion")
             quoted = target.quoted or any(piece.quoted for piece in target.pieces)
-            document = _Document(target.text, quoted, sign == "<<-", self._command)
+            document = Document(target.text, quoted, sign == "<<-", self._command)
             self._documents.append(document)
-            reader.waiting += 1
+            lexer.waiting += 1
         elif sign == "<<<":
             self._command.input_texts.append(target.text + "\n")
 
     def _read_word(self) -> None:
         """Read a word, and what belongs to it if it is a reserved one."""
-        reader = self._reader
-        word = reader.read_word(self._level)
+        lexer = self._lexer
+        word = lexer.read_word(self._level)
         if not word.pieces and not word.quoted:
             # A joined line before an operator; anything else cannot be stepped over.
-            if reader.char and reader.char not in "\n;&|<>() \t":
-                raise UnreadableError(f"the character {reader.char!r} was not expected")
+            if lexer.char and lexer.char not in "\n;&|<>() \t":
+                raise UnreadableError(f"the character {lexer.char!r} was not expected")
             return
         words = self._command.words
         text = word.bare
-        if word.has_open_index and (not words or words[0].text in _ASSIGNING):
+        if (not words or words[0].text in _ASSIGNING) and word.has_open_index:
             # bash reads on to the bracket, over blanks and ends of lines; others do not.
             raise UnreadableError("shells disagree about an index with blanks")
-        if text is not None and reader.char in ("<", ">") and _DESCRIPTOR.fullmatch(text):
+        if text is not None and lexer.char in ("<", ">") and _DESCRIPTOR.fullmatch(text):
             return
         leading = all(part.bare in _PREFIXES for part in words) or _is_named_coproc(words)
         if self._started and leading and (text in _OPENERS or text in _COMPOUND):
             # Not reserved after an assignment or a redirection, except for zsh.
             words.append(word)
-            self._forks.append(len(words))
+            self._fork()
             return
         if leading:
             if words and (text in _COMPOUND or text in _OPENERS):
@@ -680,7 +243,7 @@ class _Commands:
         words.append(word)
         # zsh ends a list at a brace also where no separator comes before it.
         if text in ("{", "}"):
-            self._forks.append(len(words))
+            self._fork()
 
     def _read_reserved(self, text: str | None) -> bool:
         """Read what follows a reserved word; return False if `text` is none."""
@@ -691,9 +254,9 @@ class _Commands:
         elif text in ("for", "select", "foreach"):
             self._read_loop()
         elif text == "function":
-            self._reader.skip_blanks()
-            self._reader.read_word(self._level)
-        elif text == "[[" and not self._reader.posix:
+            self._lexer.skip_blanks()
+            self._lexer.read_word(self._level)
+        elif text == "[[" and not self._lexer.posix:
             self._read_test()
         elif text == "esac" and self._open and self._open[-1] == "body":
             self._open.pop()
@@ -702,78 +265,78 @@ class _Commands:
         return True
 
     def _read_case(self) -> None:
-        reader = self._reader
-        reader.skip_blanks()
-        reader.read_word(self._level)
-        reader.skip_blanks(lines=True)
-        if reader.read_word(self._level).bare not in ("in", "{"):
+        lexer = self._lexer
+        lexer.skip_blanks()
+        lexer.read_word(self._level)
+        lexer.skip_blanks(lines=True)
+        if lexer.read_word(self._level).bare not in ("in", "{"):
             raise UnreadableError("a case has no patterns")
         self._open.append("pattern")
-        reader.check_depth(self._level)
+        lexer.check_depth(self._level)
 
     def _read_pattern(self) -> None:
         """Read the patterns of one branch of a case, or its end."""
-        reader = self._reader
-        reader.skip_blanks(lines=True)
-        if reader.char == "(":
-            reader.skip(1)
+        lexer = self._lexer
+        lexer.skip_blanks(lines=True)
+        if lexer.char == "(":
+            lexer.skip(1)
         first = True
         depth = 0
         while True:
-            reader.skip_blanks(lines=True)
-            char = reader.char
+            lexer.skip_blanks(lines=True)
+            char = lexer.char
             if not char:
                 raise UnreadableError("a case has no end")
             if char in "(|)":
-                reader.skip(1)
+                lexer.skip(1)
                 depth += {"(": 1, ")": -1, "|": 0}[char]
                 if depth < 0:
                     break
                 continue
-            before = reader.place
-            if reader.read_word(self._level).bare == "esac" and first:
+            before = lexer.place
+            if lexer.read_word(self._level).bare == "esac" and first:
                 self._open.pop()
                 return
-            if reader.place == before:
+            if lexer.place == before:
                 raise UnreadableError("a pattern of a case cannot be read")
             first = False
         self._open[-1] = "body"
 
     def _read_loop(self) -> None:
         """Read the variable of a loop and its values, which are no commands."""
-        reader = self._reader
-        reader.skip_blanks()
-        if reader.looking_at("((") and reader.read_arithmetic_command(self._level):
+        lexer = self._lexer
+        lexer.skip_blanks()
+        if lexer.looking_at("((") and lexer.read_arithmetic_command(self._level):
             return
-        reader.read_word(self._level)
-        reader.skip_blanks(lines=True)
-        if not reader.looking_at("in"):
+        lexer.read_word(self._level)
+        lexer.skip_blanks(lines=True)
+        if not lexer.looking_at("in"):
             return
-        before = reader.place
-        if reader.read_word(self._level).bare != "in":
-            reader.go_back(before)
+        before = lexer.place
+        if lexer.read_word(self._level).bare != "in":
+            lexer.go_back(before)
             return
         while True:
-            reader.skip_blanks()
-            before = reader.place
-            reader.read_word(self._level)
-            if reader.place == before:
+            lexer.skip_blanks()
+            before = lexer.place
+            lexer.read_word(self._level)
+            if lexer.place == before:
                 return
 
     def _read_test(self) -> None:
         """Read up to the `]]` that ends a test; its operators separate no commands."""
-        reader = self._reader
+        lexer = self._lexer
         while True:
-            reader.skip_blanks()
-            char = reader.char
-            before = reader.place
-            if reader.read_word(self._level).bare == "]]":
+            lexer.skip_blanks()
+            char = lexer.char
+            before = lexer.place
+            if lexer.read_word(self._level).bare == "]]":
                 return
-            if reader.place > before:
+            if lexer.place > before:
                 continue
             if not char or char == ";":
                 raise UnreadableError("a test has no end")
-            reader.skip(1)
+            lexer.skip(1)
 
 
 def _is_named_coproc(words: list[Word]) -> bool:

@@ -133,22 +133,18 @@ def _encoded(code: int) -> bytes:
     return chr(code).encode("utf-8", "surrogatepass") if code <= 0x10FFFF else b"\xef\xbf\xbd"
 
 
-def expand_braces(word: Word) -> list[Word]:
-    """
-    Return the words that braces make of a word: `{rm,-f,x}` is three.
-
-    More than 64 are not made: the word then stands for itself, with an unknown part.
-    """
+def expand_braces(word: Word) -> list[Word] | None:
+    """Return the words that braces make of a word: `{rm,-f,x}` is three. None: too many."""
     if not any("{" in piece.text and not (piece.quoted or piece.unknown) for piece in word.pieces):
         return [word]
     pieces = _single(word)
     if len(pieces) > MAX_BRACE_PIECES:
-        return [Word([Piece("", unknown=True)], quoted=True)]
+        return None
     pending = [pieces]
     done: list[list[Piece]] = []
     while pending:
         if len(done) + len(pending) > MAX_BRACE_WORDS:
-            return [Word([Piece("", unknown=True)], quoted=True)]
+            return None
         pieces = pending.pop()
         alternatives = _first_brace(pieces)
         if alternatives is None:

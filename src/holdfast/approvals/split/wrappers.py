@@ -66,7 +66,9 @@ def _words(text: str) -> frozenset[str]:
 _SUDO = _Wrapper(
     "ughpCrtTDRUa",
     _words("user group host prompt close-from role type command-timeout chdir chroot other-user"),
-    _words("askpass background preserve-env edit set-home login reset-timestamp non-interactive stdin"),
+    _words(
+        "askpass background preserve-env edit set-home login reset-timestamp non-interactive stdin"
+    ),
     assignments=True,
 )
 _PLAIN = _Wrapper()
@@ -315,13 +317,16 @@ def _alias(words: Sequence[str]) -> Iterator[Inner]:
 def _env(words: Sequence[str]) -> Iterator[Inner]:
     """Yield what `env -S` splits itself, much like a shell does."""
     for number, word in enumerate(words[1:], 1):
-        rest = " ".join(words[number + 1 :])
         if word.startswith("--split-string"):
+            rest = " ".join(words[number + 1 :])
             value = word.partition("=")[2]
             yield Inner(script=f"{value} {rest}" if value else rest)
+            return
         elif word.startswith("-") and not word.startswith("--") and "S" in word:
+            rest = " ".join(words[number + 1 :])
             value = word.partition("S")[2]
             yield Inner(script=f"{value} {rest}")
+            return
 
 
 def _script_option(words: Sequence[str]) -> Iterator[Inner]:
@@ -336,6 +341,7 @@ def _script_option(words: Sequence[str]) -> Iterator[Inner]:
         else:
             continue
         yield Inner(script=script, posix=True)
+        return
 
 
 def _flock(words: Sequence[str]) -> Iterator[Inner]:
