@@ -23,7 +23,6 @@ from holdfast.approvals.amendments import (
 from holdfast.approvals.ask import AnyApprover, Approver, as_approver, ask_bounded
 from holdfast.approvals.cache import CommandKey, SessionCache, canonical_command
 from holdfast.approvals.decide import (
-    Cause,
     Judgement,
     SandboxPermissions,
     decide,
@@ -639,23 +638,3 @@ def _outside(
     clearance: Clearance, sandbox: SandboxContext | None, *, was_restricted: bool
 ) -> Clearance:
     return replace(clearance, sandbox=sandbox, left_sandbox=was_restricted)
-
-
-def explain(judgement: Judgement) -> str:
-    """Return the ground of a decision in a few words."""
-    if judgement.decided_by is not None and judgement.cause is Cause.RULE:
-        rule = judgement.decided_by
-        source = f" of {rule.rule.source}" if rule.rule.source else ""
-        return f"the rule for `{shown_command(rule.matched_prefix)}`{source}"
-    return _GROUNDS[judgement.cause]
-
-
-_GROUNDS = {
-    Cause.RULE: "a rule",
-    Cause.DANGEROUS: "it deletes by force",
-    Cause.UNSEEN: "it cannot be looked through",
-    Cause.BROKEN: "a rules file cannot be used",
-    Cause.ESCALATION: "it asks for more than its sandbox gives",
-    Cause.UNTRUSTED: "the policy asks about every command",
-    Cause.DEFAULT: "no rule is about it",
-}

@@ -1,4 +1,4 @@
-"""`holdfast policy check`: the rules that match a command."""
+"""`holdfast policy`: the rules that match a command, and the decision about one."""
 
 import argparse
 import json
@@ -7,11 +7,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.approvals.explain import explanation, explanation_json
+from holdfast.approvals.flow import CommandRequest, judge
 from holdfast.approvals.layers import load_rules
+from holdfast.approvals.policies import UNTRUSTED, parse_policy
 from holdfast.approvals.rules import BrokenFile, RuleMatch, RuleSet, strictest
 from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.sandbox import Ground, home_here, place_sandbox
+from holdfast.protocol.paths import PathUri
 
-__all__ = ["check"]
+__all__ = ["check", "explain"]
 
 
 def check(options: argparse.Namespace) -> int:
@@ -30,6 +35,36 @@ def check(options: argparse.Namespace) -> int:
     )
     print(_answer(matches, pretty=options.pretty))
     return 1 if rules.broken else 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Show the decision about a command and its ground; return the exit status."""
+    rules = _rules(options.rules)
+    argv = tuple(options.argv)
+    if len(argv) == 1:
+        # As a model gives it: a script for the shell.
+        argv = (options.shell, "-c", argv[0])
+    here = os.getcwd()
+    ground = Ground(folder=PathUri.from_path(here), home=home_here())
+    request = CommandRequest(
+        call_id="",
+        environment_id="local",
+        argv=argv,
+        cwd=here,
+        sandbox=place_sandbox(options.sandbox, ground),
+        shell=options.shell,
+        permissions="require_escalated" if options.escalated else "use_default",
+    )
+    policy = UNTRUSTED if options.policy == "untrusted" else parse_policy(options.policy)
+    _, judgement = judge(
+        request, policy=policy, rules=rules, rules_leave_sandbox=options.rules_leave_sandbox
+    )
+    if options.json:
+        print(json.dumps(explanation_json(request, judgement), ensure_ascii=False, indent=2))
+        return 0
+    for name, text in explanation(request, judgement):
+        print(f"{name + ':':15}{text}")
+    return 0
 
 
 def _rules(files: Sequence[str]) -> RuleSet:
