@@ -218,6 +218,17 @@ async def test_policies_that_do_not_ask_after_a_denial(scene: MakeScene) -> None
         assert (await played.run(f"echo hi > {played.outside}/f", ACCEPT)).exit_code == 0
 
 
+@pytest.mark.requirement("unified.12.declined")
+async def test_a_declined_command_is_told_as_declined(scene: MakeScene) -> None:
+    async with scene() as played, played.tools.listen() as events:
+        await played.escalated("echo hi", DECLINE)
+        began, ended = [await anext(events) for _ in range(2)]
+        assert isinstance(began, CommandBegan)
+        assert isinstance(ended, CommandEnded)
+        assert (began.session_id, ended.declined, ended.exit_code) == (None, True, -1)
+        assert played.hooks.begun == []
+
+
 @pytest.mark.requirement("approvals.flow.escalated")
 async def test_an_escalated_command_and_its_input(scene: MakeScene) -> None:
     async with scene(policy="on-request") as played:

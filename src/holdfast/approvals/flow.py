@@ -58,6 +58,7 @@ __all__ = [
     "Approvals",
     "CallCancelled",
     "Clearance",
+    "CommandDeclined",
     "CommandRefused",
     "CommandRequest",
     "EscalationRefused",
@@ -92,6 +93,10 @@ ASK_LIMIT = 3_600.0
 
 class CommandRefused(HoldfastError):
     """A command may not run; the text is the reason that the model reads."""
+
+
+class CommandDeclined(CommandRefused):
+    """Somebody was asked about a command and said no."""
 
 
 class EscalationRefused(HoldfastError):
@@ -356,27 +361,32 @@ class ApprovalFlow:
             return replace(request, permissions="use_default", added=None)
         return replace(request, permissions=wish)
 
-    def verify(self, clearance: Clearance, argv: tuple[str, ...], **key: object) -> None:
+    def verify(
+        self,
+        clearance: Clearance,
+        argv: tuple[str, ...],
+        *,
+        environment_id: str,
+        cwd: str,
+        tty: bool,
+        sandbox: SandboxContext | None,
+    ) -> None:
         """
         Check once more that what is about to start is what was cleared.
 
         Args:
             clearance: What `admit` or `after_denial` returned.
-            argv: The command.
-            key: `environment_id`, `cwd`, `tty` and `sandbox` of the start.
+            argv: The command that is about to start, and where, as are the others.
+            environment_id: Its environment.
+            cwd: Its folder.
+            tty: True if it gets a terminal.
+            sandbox: Its sandbox.
 
         Raises:
             CommandRefused: It is something else.
         """
-        request = clearance.request
-        now = {
-            "environment_id": request.environment_id,
-            "cwd": request.cwd,
-            "tty": request.tty,
-            "sandbox": clearance.sandbox,
-        }
-        digest = _key(request, split_command(argv, shell=request.shell), argv).digest(*argv)
-        if digest != clearance.digest or key != now:
+        key = replace(clearance.key, environment_id=environment_id, cwd=cwd, tty=tty)
+        if key.digest(*argv) != clearance.digest or sandbox != clearance.sandbox:
             raise CommandRefused("the command changed after it was approved")
 
     # -- after a denial
@@ -584,7 +594,7 @@ class ApprovalFlow:
             case DecisionKind.CANCEL:
                 raise CallCancelled(REJECTED)
             case DecisionKind.DECLINE:
-                raise CommandRefused(decision.rejection or REJECTED)
+                raise CommandDeclined(decision.rejection or REJECTED)
             case DecisionKind.NETWORK_AMENDMENT:
                 raise CommandRefused("the answer is about the network, the question is not")
             case DecisionKind.ACCEPT_WITH_AMENDMENT:
@@ -621,8 +631,8 @@ class ApprovalFlow:
             logger.exception("an accepted rule could not be stored")
 
 
-def _key(request: CommandRequest, split: Split, argv: tuple[str, ...] | None = None) -> CommandKey:
-    argv = request.argv if argv is None else argv
+def _key(request: CommandRequest, split: Split) -> CommandKey:
+    argv = request.argv
     return CommandKey(
         environment_id=request.environment_id,
         executable=argv[0] if argv else "",

@@ -12,6 +12,7 @@ from holdfast.approvals.flow import (
     ApprovalFlow,
     Approvals,
     CallCancelled,
+    CommandDeclined,
     CommandRefused,
     CommandRequest,
     EscalationRefused,
@@ -84,7 +85,8 @@ class ApprovalHooks(Hooks):
         try:
             clearance = await self.flow.admit(wanted)
         except CommandRefused as error:
-            raise CreateProcess(rejected_text(str(error))) from error
+            declined = isinstance(error, CommandDeclined)
+            raise CreateProcess(rejected_text(str(error)), declined=declined) from error
         except EscalationRefused as error:
             raise CallRefused(str(error)) from error
         except CallCancelled as error:

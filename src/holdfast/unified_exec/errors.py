@@ -73,6 +73,11 @@ class CreateProcess(_WithMessage):
 
     _PREFIX = "Failed to create unified exec process: "
 
+    def __init__(self, message: str, *, declined: bool = False) -> None:
+        super().__init__(message)
+        self.declined = declined
+        """True if somebody was asked about the command and said no."""
+
 
 class ProcessFailed(_WithMessage):
     """The process was lost: its server is gone, or its network access was denied."""

@@ -26,6 +26,7 @@ from holdfast.unified_exec.errors import (
     NO_ENVIRONMENT,
     CallInterrupted,
     CallRefused,
+    CreateProcess,
     ProcessFailed,
     UnknownProcessId,
     unknown_environment_text,
@@ -40,6 +41,7 @@ from holdfast.unified_exec.planner import (
     refuse_half_characters,
 )
 from holdfast.unified_exec.result import ExecResult, PermissionGrant
+from holdfast.unified_exec.sessions.announce import announce_failed_start
 from holdfast.unified_exec.sessions.events import Listener, Listeners
 from holdfast.unified_exec.sessions.input import send_input
 from holdfast.unified_exec.sessions.owner import END_LIMIT, HeldSession, SessionOwner
@@ -263,7 +265,7 @@ class SessionManager:
                 request = await self._planner.plan(
                     environment, arguments, call_id=call_id, session_id=session_id
                 )
-                request = await self._hooks.before_start(request)
+                request = await self._before_start(request)
                 output = await CallOutput.open(arguments, environment, request.sandbox)
                 held = await self._starter.start(environment, request)
         except BaseException:
@@ -303,6 +305,15 @@ class SessionManager:
                 self._owner.store.free(session_id)
                 first.announcer.end()
                 raise
+
+    async def _before_start(self, request: StartRequest) -> StartRequest:
+        """Let the hooks decide about a command; one that somebody declined is told of."""
+        try:
+            return await self._hooks.before_start(request)
+        except CreateProcess as error:
+            if error.declined:
+                announce_failed_start(self._listeners, request, error.message, 0.0, declined=True)
+            raise
 
     async def _after_late_denial(self, held: HeldSession) -> StartRequest | None:
         """

@@ -142,7 +142,12 @@ class Announcer:
 
 
 def announce_failed_start(
-    listeners: Listeners, request: StartRequest, failure: str, duration: float
+    listeners: Listeners,
+    request: StartRequest,
+    failure: str,
+    duration: float,
+    *,
+    declined: bool = False,
 ) -> None:
     """Tell of a command that could not be started as one that began and ended."""
     listeners.tell(
@@ -165,5 +170,6 @@ def announce_failed_start(
             duration=duration,
             verdict=None,
             failure=failure,
+            declined=declined,
         )
     )
