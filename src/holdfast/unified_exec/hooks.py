@@ -7,13 +7,16 @@ Approvals and network policies plug in here. The defaults allow everything and a
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from holdfast.approvals.flow import Clearance
-from holdfast.approvals.permissions import AddedPermissions
 from holdfast.events import Verdict
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
+
+if TYPE_CHECKING:  # imported only by tools that have approvals
+    from holdfast.approvals.flow import Clearance
+    from holdfast.approvals.permissions import AddedPermissions
 
 __all__ = [
     "Attempt",
@@ -47,9 +50,9 @@ class StartRequest:
     """All that the model asked for: its reasons and the permissions it wants, too."""
     shell: str | None = None
     """The path of the environment's own shell."""
-    added: AddedPermissions | None = None
+    added: "AddedPermissions | None" = None
     """The additional permissions it asks for, with absolute paths."""
-    clearance: Clearance | None = field(default=None, repr=False)
+    clearance: "Clearance | None" = field(default=None, repr=False)
     """What approvals decided about it; None without approvals."""
 
     @property

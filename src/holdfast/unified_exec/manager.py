@@ -10,13 +10,11 @@ import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.events import WaitingFor
-from holdfast.unified_exec.added_permissions import added_permissions
-from holdfast.unified_exec.approval_hooks import ApprovalHooks
 from holdfast.unified_exec.arguments.tool_arguments import (
     ExecArguments,
     PermissionArguments,
@@ -56,6 +54,9 @@ from holdfast.unified_exec.waiting.collect import (
     wait_for_end,
     write_wait,
 )
+
+if TYPE_CHECKING:  # imported only by tools that have approvals
+    from holdfast.unified_exec.approval_hooks import ApprovalHooks
 
 __all__ = ["SessionInfo", "SessionManager", "new_call_id"]
 
@@ -118,11 +119,8 @@ class SessionManager:
         self._planner = Planner(self.options)
         self._clock = PausableClock()
         self._hooks = Hooks() if hooks is None else hooks
-        self._approvals: ApprovalHooks | None = None
-        if self.options.approvals is not None:
-            self._approvals = ApprovalHooks(
-                self.options.approvals, clock=self._clock, inner=self._hooks
-            )
+        self._approvals = _approval_hooks(self.options, self._clock, self._hooks)
+        if self._approvals is not None:
             self._hooks = self._approvals
         self._listeners = Listeners()
         self._owner = SessionOwner(
@@ -444,6 +442,8 @@ class SessionManager:
         """
         if self._approvals is None:
             raise CallRefused("permissions cannot be requested: there are no approvals")
+        from holdfast.unified_exec.added_permissions import added_permissions
+
         environment = self._open_environment(arguments.environment_id)
         call_id = call_id or new_call_id()
         async with self._starter.ended_by_close():
@@ -582,3 +582,12 @@ class SessionManager:
         if self._starter.closed:
             raise CallRefused(CLOSED)
         return self.environment(environment_id)
+
+
+def _approval_hooks(options: Options, clock: PausableClock, inner: Hooks) -> "ApprovalHooks | None":
+    """Return the hooks that approvals need, or None; they are imported only if there are any."""
+    if options.approvals is None:
+        return None
+    from holdfast.unified_exec.approval_hooks import ApprovalHooks
+
+    return ApprovalHooks(options.approvals, clock=clock, inner=inner)

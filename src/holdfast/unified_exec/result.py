@@ -2,9 +2,8 @@
 
 import json
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from holdfast.approvals.permissions import AddedPermissions
-from holdfast.approvals.question import GrantScope
 from holdfast.collect.head_tail import Captured
 from holdfast.events import Verdict, WaitingFor
 from holdfast.unified_exec.output.pages import Page
@@ -16,6 +15,10 @@ from holdfast.unified_exec.text.truncate import (
     format_output,
     used_policy,
 )
+
+if TYPE_CHECKING:  # imported only by tools that have approvals
+    from holdfast.approvals.permissions import AddedPermissions
+    from holdfast.approvals.question import GrantScope
 
 __all__ = ["ExecResult", "PermissionGrant", "ReadResult", "ToolError"]
 
@@ -162,9 +165,9 @@ class PermissionGrant:
 
     call_id: str
     """The id of this call."""
-    permissions: AddedPermissions
+    permissions: "AddedPermissions"
     """Possibly nothing; never more than what was asked for."""
-    scope: GrantScope
+    scope: "GrantScope"
     """How long they hold: for this turn or for the session."""
 
     def text(self, *, notes: bool = False) -> str:
