@@ -22,6 +22,7 @@ SESSIONS = [
     "docs/agent-loop.md",
     "docs/background-and-interactive.md",
     "docs/unified-exec.md",
+    "docs/approvals.md",
 ]
 """Documents whose blocks are one session."""
 
