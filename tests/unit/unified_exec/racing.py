@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from holdfast.protocol.process import StreamsAtEnd
 from holdfast.testing import FakeBackend, FakeEnvironment, FakeProcess
 from holdfast.unified_exec import ExecResult, Options, UnifiedExec
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
@@ -232,6 +233,19 @@ class Race:
                 ended.append(event.call_id)
         assert len(set(began)) == len(began), "a begin was told twice"
         assert sorted(ended) == sorted(began), "begins and ends do not match"
+
+
+def end_slowly(process: FakeProcess, seconds: float) -> None:
+    """Make its `terminate` take time, as over a line; what it does is done at its end."""
+    terminate = process.terminate
+
+    async def slow_terminate(
+        *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
+    ) -> bool:
+        await asyncio.sleep(seconds)
+        return await terminate(tree=tree, left=left, streams=streams)
+
+    process.terminate = slow_terminate  # type: ignore[method-assign]
 
 
 @asynccontextmanager

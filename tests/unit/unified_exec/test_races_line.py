@@ -9,7 +9,7 @@ from holdfast.events import Denial, DenialKind, Reason, Verdict
 from holdfast.testing import FakeBackend, FakeProcess, Program
 from holdfast.unified_exec import ExecResult
 from holdfast.unified_exec.errors import CallRefused, CreateProcess, ProcessFailed
-from tests.unit.unified_exec.racing import DEADLINE, GRACE, SHORTEST, Race, repeat
+from tests.unit.unified_exec.racing import DEADLINE, GRACE, SHORTEST, Race, end_slowly, repeat
 
 pytestmark = [
     pytest.mark.virtual_time,
@@ -280,5 +280,25 @@ async def test_in_a_denial(server: Server) -> None:
         if not isinstance(outcome, CreateProcess):
             check_end(outcome)
         await cut.over.wait()
+
+    await repeat(scenario, backend=server)
+
+
+@SERVERS
+async def test_after_a_failure(server: Server) -> None:
+    """The reason of the owner is told, not that the line is lost since."""
+
+    async def scenario(race: Race) -> None:
+        session_id, process = await race.session()
+        (attempt,) = race.hooks.begun
+        end_slowly(process, 1.0)
+        attempt.fail("no network")
+        await race.turns()
+        race.backend.lose_for_good()
+        race.alive_on_purpose.add(process)
+        await race.turns()
+        outcome = await race.outcome(race.write_stdin(session_id))
+        assert isinstance(outcome, ProcessFailed)
+        assert str(outcome) == "Unified exec process failed: no network"
 
     await repeat(scenario, backend=server)

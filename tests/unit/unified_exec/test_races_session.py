@@ -6,26 +6,12 @@ from functools import partial
 import pytest
 
 from holdfast.errors import OperationFailed
-from holdfast.protocol.process import StreamsAtEnd, WriteStatus
-from holdfast.testing import FakeProcess
+from holdfast.protocol.process import WriteStatus
 from holdfast.unified_exec import ExecResult, Options
 from holdfast.unified_exec.errors import CallRefused, UnknownProcessId, WriteToStdin
-from tests.unit.unified_exec.racing import DEADLINE, GRACE, SHORTEST, Race, repeat
+from tests.unit.unified_exec.racing import DEADLINE, GRACE, SHORTEST, Race, end_slowly, repeat
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("tools.races")]
-
-
-def end_slowly(process: FakeProcess, seconds: float) -> None:
-    """Make its `terminate` take time, as over a line; what it does is done at its end."""
-    terminate = process.terminate
-
-    async def slow_terminate(
-        *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
-    ) -> bool:
-        await asyncio.sleep(seconds)
-        return await terminate(tree=tree, left=left, streams=streams)
-
-    process.terminate = slow_terminate  # type: ignore[method-assign]
 
 
 @pytest.fixture

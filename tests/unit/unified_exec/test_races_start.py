@@ -9,7 +9,7 @@ from holdfast.errors import SpawnFailed
 from holdfast.events import Denial, DenialKind, Reason, Verdict
 from holdfast.unified_exec import ExecResult
 from holdfast.unified_exec.errors import CallRefused, CreateProcess, ProcessFailed
-from tests.unit.unified_exec.racing import DEADLINE, GRACE, Race, repeat
+from tests.unit.unified_exec.racing import DEADLINE, GRACE, Race, end_slowly, repeat
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("tools.races")]
 
@@ -276,6 +276,56 @@ async def test_an_owner_that_fails_a_command_at_any_moment() -> None:
         else:
             assert isinstance(outcome, ProcessFailed)
             assert "no network" in str(outcome)
+
+    await repeat(scenario)
+
+
+async def test_a_command_that_is_failed_and_then_denied_is_not_started_again() -> None:
+    """The owner has said why it ends, so nobody is asked for another attempt."""
+
+    async def scenario(race: Race) -> None:
+        race.hooks.again = 1
+        call = race.exec_command()
+        process = await race.backend.process()
+        end_slowly(process, 1.0)
+        (attempt,) = race.hooks.begun
+        fails = race.within(GRACE - 0.01)
+        race.later(fails, lambda: attempt.fail("no network"))
+        race.later(fails + race.within(0.2) + 1e-9, lambda: process.end(DENIED))
+        outcome = await race.outcome(call)
+        assert isinstance(outcome, ProcessFailed)
+        assert len(race.backend.processes) == 1
+
+    await repeat(scenario)
+
+
+async def test_a_pause_while_a_child_holds_the_output() -> None:
+    async def scenario(race: Race) -> None:
+        call = race.exec_command(yield_time_ms=1_000)
+        process = await race.backend.process()
+        child = process.child(holds_output=True)
+        exits = race.near(GRACE)
+        race.exits(exits, process)
+        race.later(exits + 0.02, lambda: child.alive and process.output(b"late"))
+        begins, lasts = race.near(exits), race.within(2.0)
+        cancels = race.chance.random() < 0.3
+        if cancels:
+            race.later(race.within(begins + lasts), call.cancel)
+        await asyncio.sleep(begins)
+        async with race.tools.paused():
+            await asyncio.sleep(lasts)
+            if begins < exits - 1e-3 and not cancels:
+                assert not call.done()
+        outcome = await race.outcome(call)
+        if isinstance(outcome, ExecResult):
+            assert (outcome.exit_code, outcome.raw_output) == (7, b"late")
+            assert outcome.left_behind
+        else:
+            assert cancels
+        for session in list(race.tools._owner.store):
+            assert (await race.rest(session.session_id)).exit_code == 7
+        await race.tools.aclose()
+        assert not child.alive
 
     await repeat(scenario)
 

@@ -198,7 +198,7 @@ class CommandSession:
         except asyncio.CancelledError:
             raise
         except HoldfastError as error:
-            if self.verdict is None and not self.killed:
+            if self.running:
                 self.failure = str(error)
             self._finish()
         except BaseException:
@@ -221,6 +221,8 @@ class CommandSession:
             consumer.output(event.seq, event.chunk)
 
     def _exit(self, verdict: Verdict) -> None:
+        if not self.running:
+            return  # it was failed or killed before, and that is its end
         self.verdict = verdict
         self.ended_at = asyncio.get_running_loop().time()
         self.exited.set()
