@@ -578,9 +578,7 @@ class SessionManager:
             )
         return tuple(notes)
 
-    async def _first_wait(
-        self, held: HeldSession, limit: float, output: CallOutput | None
-    ) -> None:
+    async def _first_wait(self, held: HeldSession, limit: float, output: CallOutput | None) -> None:
         """Wait as `_wait` does for a command that was just started, and follow it from then on."""
         session = held.session
         if output is None and not (session.running or held.followed):
