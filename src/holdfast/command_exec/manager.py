@@ -307,9 +307,11 @@ class CommandExec:
     def command_ended(self, command: Command) -> None:
         """Forget a command, unless something of it is left."""
         self._commands.pop(command, None)
-        if command.still_held and not self._closed:
+        if command.still_held:
+            # Also while this is being closed, which ends everything that is noted here.
             self._held[command] = None
-            self._tasks.start(self._watch_left(command))
+            if not self._closed:
+                self._tasks.start(self._watch_left(command))
         if command not in self._keep_ids:
             command.release()
 

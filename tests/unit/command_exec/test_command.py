@@ -612,6 +612,20 @@ async def test_closing_does_not_wait_for_ever(far: FakeEnvironment) -> None:
     assert not process.running
 
 
+async def test_a_command_that_ends_with_the_close_leaves_nothing(fake: FakeEnvironment) -> None:
+    """It ends in the same turn of the event loop, after the close has begun."""
+    commands = CommandExec(fake)
+    command, process = await started(commands, fake, cap=0)
+    for stream in ("stdout", "stderr"):
+        process.output(b"x", stream)
+    await asyncio.sleep(0.01)  # both are at their caps: the exit is the end
+    closing = asyncio.create_task(commands.aclose())
+    process.exit()
+    await closing
+    assert command.ended
+    assert [one.left for one in process.terminations] == [True]
+
+
 async def test_a_start_that_is_late_for_the_close_leaves_nothing() -> None:
     async with FakeEnvironment() as env:
         async with CommandExec(env) as commands:
