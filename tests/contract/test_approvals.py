@@ -296,13 +296,27 @@ async def test_additional_permissions_hold_for_one_command(scene: MakeScene) -> 
         assert target.read_text() == "hi\n"
 
 
+async def refused(played: Scene, path: str, text: str) -> None:
+    """Check that a path cannot be added to the sandbox of a command."""
+    wish = {
+        "sandbox_permissions": "with_additional_permissions",
+        "additional_permissions": {"file_system": {"read": [path]}},
+    }
+    result = await played.try_to_run("true", ACCEPT, **wish)
+    assert isinstance(result, ToolError), path
+    assert text in result.text()
+
+
 @pytest.mark.requirement("approvals.permissions.denied")
 async def test_denied_paths_stay_denied(scene: MakeScene, tmp_path: Path) -> None:
     secret = tmp_path / "outside" / "secret"
     secret.mkdir()
     (secret / "key").write_text("k\n")
     (tmp_path / "ws" / "link").symlink_to(secret)
-    choices = {"deny": (str(secret),), "additional_permissions": True}
+    (tmp_path / "ws" / "dangling").symlink_to(secret / "new")
+    (tmp_path / "real" / "x").mkdir(parents=True)
+    (tmp_path / "alias").symlink_to("real")
+    choices: dict[str, Any] = {"deny": (str(secret),), "additional_permissions": True}
     async with scene(policy="on-request", **choices) as played:
         target = played.outside / "f"
         result = await played.escalated(f"echo hi > {target}; cat {secret}/key", ACCEPT)
@@ -311,19 +325,18 @@ async def test_denied_paths_stay_denied(scene: MakeScene, tmp_path: Path) -> Non
         assert result.exit_code == 1
         assert "k\n" not in result.output.splitlines(keepends=True)
         assert played.hooks.begun[-1].sandbox is not None
-        for path in (str(secret), f"{secret}/key", "link/key", "link/new/deeper"):
-            wish = {
-                "sandbox_permissions": "with_additional_permissions",
-                "additional_permissions": {"file_system": {"read": [path]}},
-            }
-            refused = await played.try_to_run("true", ACCEPT, **wish)
-            assert isinstance(refused, ToolError), path
-            assert "is denied by the permission profile" in refused.text()
+        for path in (str(secret), f"{secret}/key", f"{secret}/new", "link/key", "link"):
+            await refused(played, path, "is denied by the permission profile")
+        for path in ("dangling", "link/new", "missing"):
+            await refused(played, path, "is missing")
         asked = len(played.person.asked)
     async with scene(policy=GRANULAR, **choices) as played:
         assert (await played.run(f"echo hi > {played.outside}/g; false", ACCEPT)).exit_code == 1
         assert asked == 1
         assert played.person.asked == []
+    # What a denied link leads to is denied by its own name, too.
+    async with scene(policy="on-request", **{**choices, "deny": (f"{tmp_path}/alias",)}) as played:
+        await refused(played, "../real/x", "is denied by the permission profile")
 
 
 @pytest.mark.requirement("approvals.permissions.request")

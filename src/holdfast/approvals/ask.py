@@ -367,6 +367,8 @@ def _shown(question: Question) -> str:
         lines.append(f"  {_visible(question.command)}")
     if question.permissions:
         lines.append(f"  With: {_visible(str(question.permissions.to_json()))}")
+    if question.cause == "dangerous":
+        lines.append("  It deletes by force.")
     if question.reason:
         lines.append(f"  Reason: {_visible(question.reason)}")
     if question.denied is not None:

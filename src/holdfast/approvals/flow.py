@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from holdfast.approvals.amendments import (
@@ -86,6 +87,9 @@ _PERMISSIONS_MISSING = (
     " using `with_additional_permissions`"
 )
 _REQUEST_REFUSED = "permission requests are not allowed by the approval policy"
+
+_LONG_COMMAND = 16_384
+"""Characters of a command above which it is looked through in a thread."""
 
 ASK_LIMIT = 3_600.0
 """Seconds that a question may be open unless told otherwise."""
@@ -304,12 +308,7 @@ class ApprovalFlow:
             wider = with_permissions(context, request.added or NO_PERMISSIONS)
         except InvalidParams as error:
             raise EscalationRefused(str(error)) from error
-        split, judgement = judge(
-            request,
-            policy=self.policy,
-            rules=self.rules,
-            rules_leave_sandbox=self.approvals.rules_leave_sandbox,
-        )
+        split, judgement = await self._judge(request)
         if judgement.ruling is Ruling.FORBIDDEN:
             raise CommandRefused(judgement.reason or "blocked by policy")
         key = _key(request, split)
@@ -334,6 +333,19 @@ class ApprovalFlow:
         if request.permissions == "with_additional_permissions":
             return replace(clearance, sandbox=wider)
         return clearance
+
+    async def _judge(self, request: CommandRequest) -> tuple[Split, Judgement]:
+        judged = partial(
+            judge,
+            request,
+            policy=self.policy,
+            rules=self.rules,
+            rules_leave_sandbox=self.approvals.rules_leave_sandbox,
+        )
+        if sum(map(len, request.argv)) <= _LONG_COMMAND:
+            return judged()
+        # A megabyte takes a moment, in which other calls go on.
+        return await asyncio.to_thread(judged)
 
     def _checked_wish(self, request: CommandRequest, granted: AddedPermissions) -> CommandRequest:
         """
@@ -561,6 +573,7 @@ class ApprovalFlow:
             tty=request.tty,
             digest=clearance.digest,
             reason=judgement.reason or request.justification,
+            cause=judgement.cause.value,
             script=request.script,
             proposed_amendment=judgement.amendment,
             leaves_sandbox=leaves_sandbox,

@@ -7,7 +7,7 @@ permission for something below it opens it.
 
 import posixpath
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -28,10 +28,11 @@ from holdfast.sandbox.names import special_entry
 __all__ = [
     "NO_PERMISSIONS",
     "AddedPermissions",
-    "absolute_permissions",
+    "denied_paths",
     "denies_paths",
     "escalated_context",
     "is_restricted",
+    "refuse_below",
     "with_permissions",
 ]
 
@@ -111,6 +112,18 @@ def is_restricted(context: SandboxContext | None) -> bool:
 def denies_paths(context: SandboxContext | None) -> bool:
     """Return True if the profile denies paths: then nothing runs without a sandbox."""
     return bool(_denied(context))
+
+
+def denied_paths(context: SandboxContext | None) -> tuple[str, ...]:
+    """
+    Return the paths that the profile denies; those of patterns are not among them.
+
+    Raises:
+        InvalidParams: Some of them are only known where the command runs.
+    """
+    if context is None:
+        return ()
+    return tuple(path for entry in _denied(context) for path in _paths_of(entry, context))
 
 
 def escalated_context(context: SandboxContext | None) -> SandboxContext | None:
@@ -198,11 +211,18 @@ def _refuse_denied(
             raise InvalidParams(
                 "additional permissions must name their paths: the profile denies some"
             )
-        path = entry.path.path.native
-        for rule in denied:
-            for forbidden in _paths_of(rule, context):
-                if _covered(path, (forbidden,)):
-                    raise InvalidParams(f"`{path}` is denied by the permission profile")
+        refuse_below(entry.path.path.native, denied_paths(context))
+
+
+def refuse_below(path: str, denied: Iterable[str]) -> None:
+    """
+    Refuse a path that is denied, or lies below one that is.
+
+    Raises:
+        InvalidParams: It is; the text names it.
+    """
+    if _covered(path, denied):
+        raise InvalidParams(f"`{path}` is denied by the permission profile")
 
 
 def _paths_of(entry: FileEntry, context: SandboxContext) -> tuple[str, ...]:
@@ -250,12 +270,3 @@ def _merged(first: tuple, second: tuple) -> tuple:  # type: ignore[type-arg]  # 
 
 def _plain(path: str) -> PlainPath:
     return PlainPath(path=PathUri.from_path(path))
-
-
-def absolute_permissions(added: AddedPermissions, cwd: str) -> AddedPermissions:
-    """Return permissions whose relative paths begin in a folder, cleaned up as text."""
-
-    def absolute(paths: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(posixpath.normpath(posixpath.join(cwd, path)) for path in paths)
-
-    return replace(added, read=absolute(added.read), write=absolute(added.write))

@@ -100,6 +100,8 @@ class Question:
     digest: str
     """The SHA-256 of everything that the decision is about."""
     reason: str | None = None
+    cause: str | None = None
+    """The ground of the question in one word, for a command: a value of `Cause`."""
     script: str | None = None
     """The text that the model gave, for a command that runs in a shell."""
     tty: bool = False

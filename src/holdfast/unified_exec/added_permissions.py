@@ -4,7 +4,12 @@ import posixpath
 
 import msgspec
 
-from holdfast.approvals.permissions import AddedPermissions, denies_paths
+from holdfast.approvals.permissions import (
+    AddedPermissions,
+    denied_paths,
+    denies_paths,
+    refuse_below,
+)
 from holdfast.environments.environment import Environment
 from holdfast.errors import HoldfastError, InvalidParams
 from holdfast.protocol.paths import ForeignPathUri, PathUri
@@ -24,68 +29,88 @@ async def added_permissions(
     """
     Return what a call asks for, with absolute paths.
 
-    If the profile denies paths, links are resolved where the command runs: a link must not
-    lead below a denied path.
+    If the profile denies paths, links are resolved where the command runs: neither a link to
+    a denied path nor the target of a denied link may be added.
 
     Raises:
-        CallRefused: A path makes no sense.
+        CallRefused: A path makes no sense, or is denied.
     """
     try:
         folder = cwd.native
     except ForeignPathUri as error:
         raise CallRefused(str(error)) from error
+    places = _Places(environment, folder)
+    if denies_paths(sandbox):
+        await places.deny(sandbox)
     files = requested.file_system
-    real = denies_paths(sandbox)
-
-    async def placed(paths: tuple[str, ...] | None) -> tuple[str, ...]:
-        return tuple([await _placed(path, folder, environment, real=real) for path in paths or ()])
-
-    given = (None if files is None else files.entries) or ()
-    entries = [await _entry(one, folder, environment, real=real) for one in given]
+    entries = (None if files is None else files.entries) or ()
     return AddedPermissions(
         network=bool(requested.network),
-        read=await placed(None if files is None else files.read),
-        write=await placed(None if files is None else files.write),
-        entries=tuple(entries),
+        read=await places.absolute(None if files is None else files.read),
+        write=await places.absolute(None if files is None else files.write),
+        entries=tuple([await places.entry(entry) for entry in entries]),
     )
 
 
-async def _entry(
-    given: dict[str, object], folder: str, environment: Environment, *, real: bool
-) -> FileEntry:
-    path = given.get("path")
-    if isinstance(path, dict) and path.get("type") == "path":
-        text = await _placed(str(path["path"]), folder, environment, real=real)
-        given = {**given, "path": {"type": "path", "path": str(PathUri.from_path(text))}}
-    try:
-        return msgspec.convert(given, FileEntry, dec_hook=_decode_path)
-    except (msgspec.ValidationError, InvalidParams) as error:
-        raise CallRefused(f"additional_permissions: {error}") from error
+class _Places:
+    """The paths of one request, at the place where the command runs."""
+
+    def __init__(self, environment: Environment, folder: str) -> None:
+        self._environment = environment
+        self._folder = folder
+        self._denied: tuple[str, ...] | None = None
+
+    async def deny(self, sandbox: SandboxContext | None) -> None:
+        """Refuse paths that a profile denies, also by another name."""
+        try:
+            paths = denied_paths(sandbox)
+        except InvalidParams as error:
+            raise CallRefused(str(error)) from error
+        resolved = [await self._resolved(path) for path in paths]
+        self._denied = (*paths, *(path for path in resolved if path is not None))
+
+    async def absolute(self, paths: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Return paths as absolute ones."""
+        return tuple([await self._placed(path) for path in paths or ()])
+
+    async def entry(self, given: dict[str, object]) -> FileEntry:
+        """Return an entry of a profile with an absolute path."""
+        path = given.get("path")
+        if isinstance(path, dict) and path.get("type") == "path":
+            uri = PathUri.from_path(await self._placed(str(path["path"])))
+            given = {**given, "path": {"type": "path", "path": str(uri)}}
+        try:
+            return msgspec.convert(given, FileEntry, dec_hook=_decode_path)
+        except (msgspec.ValidationError, InvalidParams) as error:
+            raise CallRefused(f"additional_permissions: {error}") from error
+
+    async def _placed(self, path: str) -> str:
+        if not path or "\0" in path:
+            raise CallRefused(f"additional_permissions: {path!r} is no path")
+        text = posixpath.normpath(posixpath.join(self._folder, path))
+        if self._denied is None:
+            return text
+        try:
+            refuse_below(text, self._denied)
+            real = await self._resolved(text)
+            if real is None:
+                # What is missing may be a link to nowhere, and later lead to a denied path.
+                raise InvalidParams(f"`{text}` is missing, and the permission profile denies paths")
+            refuse_below(real, self._denied)
+        except InvalidParams as error:
+            raise CallRefused(f"additional_permissions: {error}") from error
+        return real
+
+    async def _resolved(self, path: str) -> str | None:
+        """Return a path without links, or None if there is no such file."""
+        try:
+            found = await self._environment.filesystem.canonicalize(PathUri.from_path(path))
+            return found.native
+        except HoldfastError:
+            return None
 
 
 def _decode_path(kind: type, value: object) -> object:
     if kind is PathUri and isinstance(value, str):
         return PathUri.parse(value)
     raise NotImplementedError
-
-
-async def _placed(path: str, folder: str, environment: Environment, *, real: bool) -> str:
-    if not path or "\0" in path:
-        raise CallRefused(f"additional_permissions: {path!r} is no path")
-    text = posixpath.normpath(posixpath.join(folder, path))
-    return await _resolved(text, environment) if real else text
-
-
-async def _resolved(path: str, environment: Environment) -> str:
-    """Return a path without links; of what does not exist yet, the part that does."""
-    rest: list[str] = []
-    current = path
-    while current != "/":
-        try:
-            found = await environment.filesystem.canonicalize(PathUri.from_path(current))
-        except HoldfastError:
-            current, name = posixpath.split(current)
-            rest.append(name)
-            continue
-        return posixpath.join(found.native, *reversed(rest))
-    return path

@@ -109,8 +109,11 @@ class Hooks:
     """
 
     late_denials: bool = False
-    """True: `after_denial` is asked about all denials before the first call has answered.
-    Otherwise only about those in the 150 ms after the start, as in the original."""
+    """
+    True: `after_denial` is asked about all denials before the first call has answered.
+
+    Otherwise only about those in the 150 ms after the start, as in the original.
+    """
 
     async def before_start(self, request: StartRequest) -> StartRequest:
         """

@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from holdfast import sync
+from holdfast.approvals import Approvals, Question
 from holdfast.environments.local import LocalEnvironment
 from holdfast.errors import EnvironmentClosed
 from holdfast.unified_exec import (
@@ -261,6 +263,24 @@ def test_hooks_decide_in_the_thread_of_the_environment(env: sync.Environment) ->
         pytest.raises(RuntimeError, match="its own callbacks"),
     ):
         tools.call("exec_command", {"cmd": "true"})
+
+
+@pytest.mark.requirement("approvals.ask.callback")
+def test_a_plain_function_is_asked_in_a_thread_of_its_own(env: sync.Environment) -> None:
+    asked: list[str] = []
+
+    def person(question: Question) -> str:
+        # It may wait, and use what is in this module, as nothing on the event loop may.
+        asked.append(env.run("echo asked").stdout.strip())
+        return "decline" if "x" in question.command else "accept"
+
+    options = replace(PLAIN, approvals=Approvals(approver=person))
+    with sync.UnifiedExec(env, options=options) as tools:
+        declined = tools.call("exec_command", {"cmd": "rm -f x"})
+        assert "rejected by user" in declined.text()
+        assert "exited with code 0" in tools.call("exec_command", {"cmd": "rm -f y"}).text()
+        tools.end_turn()
+    assert asked == ["asked", "asked"]
 
 
 def test_every_method_has_its_twin() -> None:
