@@ -1,9 +1,8 @@
-"""Holdfast: `exec_command` of `UnifiedExec`, with a listener that reads all live output."""
+"""Holdfast: `exec_command` of `UnifiedExec`; floods with a listener that reads all live output."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -20,8 +19,8 @@ class _Tools:
         self._environment = environment
         self._argv = argv
 
-    async def exec_command(self, **arguments: object) -> str:
-        return (await self._tools.call("exec_command", json.dumps(arguments))).text()
+    async def exec_command(self, arguments: str) -> str:
+        return (await self._tools.call("exec_command", arguments)).text()
 
     def run(self) -> Callable[[], Awaitable[object]]:
         return lambda: self._environment.run(self._argv)
@@ -34,13 +33,17 @@ async def _read(listener: Listener) -> None:
 
 
 @asynccontextmanager
-async def _place(url: str | None) -> AsyncIterator[_Tools]:
+async def _place(url: str | None, listens: bool) -> AsyncIterator[_Tools]:
     async with holdfast.connect(url) as environment, UnifiedExec(environment) as tools:
         first = await tools.call("exec_command", {"cmd": "true", "login": False})
         assert isinstance(first, ExecResult), first
+        ready = _Tools(tools, environment, list(first.command))
+        if not listens:
+            yield ready
+            return
         async with tools.listen() as listener:
             reading = asyncio.ensure_future(_read(listener))
-            yield _Tools(tools, environment, list(first.command))
+            yield ready
         await reading
 
 

@@ -6,7 +6,6 @@ It tells nobody of live output, and keeps all of it until it is asked for.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -22,8 +21,8 @@ class _Tools:
     def __init__(self, tool: ExecCommandTool) -> None:
         self._tool = tool
 
-    async def exec_command(self, **arguments: object) -> str:
-        text: str = await self._tool.on_invoke_tool(None, json.dumps(arguments))
+    async def exec_command(self, arguments: str) -> str:
+        text: str = await self._tool.on_invoke_tool(None, arguments)
         return text
 
     def run(self) -> None:
@@ -31,7 +30,7 @@ class _Tools:
 
 
 @asynccontextmanager
-async def _place(url: str | None) -> AsyncIterator[_Tools]:
+async def _place(url: str | None, listens: bool) -> AsyncIterator[_Tools]:
     assert url is None, "it has no server"
     client = UnixLocalSandboxClient()
     session = await client.create()

@@ -46,8 +46,8 @@ _FLOODS = {
 class ToolPlace(Protocol):
     """The tool `exec_command` of one library."""
 
-    async def exec_command(self, **arguments: object) -> str:
-        """Call the tool and return the text for the model."""
+    async def exec_command(self, arguments: str) -> str:
+        """Call the tool with what a model wrote, and return the text for it."""
         ...
 
     def run(self) -> Callable[[], Awaitable[object]] | None:
@@ -55,8 +55,16 @@ class ToolPlace(Protocol):
         ...
 
 
+def _arguments(**arguments: object) -> str:
+    """Return the arguments of a call as a model writes them."""
+    return json.dumps(arguments)
+
+
+_TRUE = _arguments(cmd="true", login=False, shell="bash")
+
+
 async def _true(place: ToolPlace) -> None:
-    text = await place.exec_command(cmd="true", login=False, shell="bash")
+    text = await place.exec_command(_TRUE)
     if "Process exited with code 0" not in text:
         raise RuntimeError(f"true ended with {text!r}")
 
@@ -106,8 +114,10 @@ def _beside(name: str, seconds: Sequence[float]) -> dict[str, float]:
 
 
 async def _sessions(place: ToolPlace, count: int, script: str) -> None:
+    arguments = _arguments(cmd=script, login=False, shell="bash", yield_time_ms=250)
+
     async def begin() -> None:
-        text = await place.exec_command(cmd=script, login=False, shell="bash", yield_time_ms=250)
+        text = await place.exec_command(arguments)
         if "Process running with session ID" not in text:
             raise RuntimeError(f"a session ended with {text[:200]!r}")
 
@@ -146,10 +156,12 @@ def _flood(kind: str) -> Callable[[ToolPlace, int], Awaitable[dict[str, float]]]
         idle = await ticker.gaps()
         begun = time.perf_counter()
         text = await place.exec_command(
-            cmd=f"{_FLOODS[kind]} | head -c {size}",
-            login=False,
-            shell="bash",
-            yield_time_ms=30_000,
+            _arguments(
+                cmd=f"{_FLOODS[kind]} | head -c {size}",
+                login=False,
+                shell="bash",
+                yield_time_ms=30_000,
+            )
         )
         seconds = time.perf_counter() - begun
         gaps = await ticker.gaps()
@@ -191,13 +203,21 @@ async def _measure(
         return await _TASKS[task](ready, amount)
 
 
-def main(place: Callable[[str | None], AbstractAsyncContextManager[ToolPlace]]) -> None:
-    """Do what the arguments say, and print the values by their names as JSON."""
+def main(place: Callable[[str | None, bool], AbstractAsyncContextManager[ToolPlace]]) -> None:
+    """
+    Do what the arguments say, and print the values by their names as JSON.
+
+    Args:
+        place: Makes the tools, on a server if it gets a URL. True: somebody follows their
+            live output.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("task", choices=list(_TASKS))
     parser.add_argument("amount", type=int, help="calls, seconds, or bytes of output")
     parser.add_argument("--url", help="of a server to run on; this machine without")
     options = parser.parse_args()
-    values = asyncio.run(_measure(place(options.url), options.task, options.amount))
+    values = asyncio.run(
+        _measure(place(options.url, options.task in _FLOODS), options.task, options.amount)
+    )
     # The last line is ours, whatever a library has printed before.
     sys.stdout.write("\n" + json.dumps(values) + "\n")

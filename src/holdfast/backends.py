@@ -20,6 +20,7 @@ from holdfast.protocol.http import HttpRequestParams, HttpResponse
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import (
     Enforcement,
+    OutputChunk,
     ReadResponse,
     StartParams,
     StreamsAtEnd,
@@ -56,6 +57,13 @@ class EventStream(Protocol):
         Raises:
             OutputLost: Events are gone, and the stream was asked for without gaps.
             ConnectionLost: The process cannot be reached any more, nor will be.
+        """
+
+    def take_output(self, most: int) -> OutputChunk | None:
+        """
+        Return the next event without a wait, if it is output of at most `most` bytes.
+
+        For a reader that joins pieces which are here already. Nobody may be waiting.
         """
 
     def close(self) -> None:

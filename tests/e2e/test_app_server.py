@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import ctypes
 import json
 import os
 import signal
@@ -327,6 +328,28 @@ async def test_a_client_that_never_reads_stops_its_own_command_only(
         writer.write(frame(terminate))
         await gone(pid)
         writer.transport.abort()
+
+
+@pytest.mark.requirement("app-server.slow-reader")
+async def test_answers_that_nobody_reads_are_not_made(
+    server: ServerProcess, client: AppClient
+) -> None:
+    """As JSON a control character is six times as long."""
+    before = resident(server.serving_pid)
+    async with app_connect(server.url) as other:
+        other.socket.transport.pause_reading()
+        zeros = ["/usr/bin/head", "-c", "1000000", "/dev/zero"]
+        requests = {await other.exec(*zeros) for _ in range(15)}
+        async with asyncio.timeout(2 * LIMIT):
+            while children(server.serving_pid):  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0.01)
+        assert (await client.run("/bin/echo", "x"))["stdout"] == "x\n"
+        assert resident(server.serving_pid) - before < 50 << 20
+        other.socket.transport.resume_reading()
+        while requests:
+            answer = await other.receive()
+            assert len(answer["result"]["stdout"]) == 1_000_000
+            requests.remove(answer["id"])
 
 
 @pytest.mark.slow
@@ -695,6 +718,43 @@ async def test_where_a_command_runs(server: ServerProcess, tmp_path: Path) -> No
             assert nul == (-32603, "failed to spawn command: nul byte found in provided data")
 
 
+@pytest.fixture
+def dead_mount(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose files never answer: nobody serves its FUSE mount."""
+    folder = tmp_path / "dead"
+    folder.mkdir()
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        fd = os.open("/dev/fuse", os.O_RDWR)
+    except OSError as error:
+        pytest.skip(f"no FUSE here: {error}")
+    try:
+        options = f"fd={fd},rootmode=40000,user_id=0,group_id=0".encode()
+        if libc.mount(b"dead", os.fsencode(folder), b"fuse", 0, options) != 0:
+            pytest.skip(f"cannot mount FUSE: {os.strerror(ctypes.get_errno())}")
+        yield folder
+    finally:
+        os.close(fd)  # from now on its files fail
+        libc.umount2(os.fsencode(folder), 2)
+
+
+@pytest.mark.requirement("process.start.dead-mount")
+async def test_a_dead_mount_holds_up_no_other_command(dead_mount: Path) -> None:
+    inside = str(dead_mount / "sub")
+    with app_serving() as server:
+        async with app_connect(server.url) as client:
+            roots = {"type": "workspaceWrite", "writableRoots": [inside]}
+            await client.exec("/bin/pwd", cwd=inside)
+            await client.exec("/bin/pwd", cwd=inside, tty=True, processId="t")
+            await client.exec("prog", env={"PATH": inside})
+            await client.exec("/bin/pwd", sandboxPolicy=roots)
+            await client.request(
+                "command/exec", command=["/bin/pwd"], cwd=inside, permissionProfile=":workspace"
+            )
+            assert (await client.run("/bin/echo", "x"))["stdout"] == "x\n"
+        assert server.stop() == 0
+
+
 @pytest.mark.requirement("app-server.profiles")
 async def test_profiles_of_the_server_have_names(tmp_path: Path) -> None:
     profile = tmp_path / "mine.toml"
@@ -805,6 +865,14 @@ async def test_it_lets_in_only_who_may(tmp_path: Path) -> None:
             assert caught.value.response.status_code == 401
         async with app_connect(server.url, token=token.read_text()) as client:
             assert (await client.run("/bin/echo", "x"))["stdout"] == "x\n"
+
+
+@pytest.mark.requirement("app-server.listen")
+def test_a_place_that_cannot_be_listened_on_is_named(tmp_path: Path) -> None:
+    url = f"unix://{tmp_path}/no-such-folder/socket"
+    done = start_and_fail("--listen", url)
+    text = f"Error: cannot listen on {url}: No such file or directory (os error 2)\n"
+    assert (done.returncode, done.stderr) == (1, text)
 
 
 @pytest.mark.requirement("app-server.environment")

@@ -1,13 +1,15 @@
 """An app-server whose commands run on an exec-server: the same answers."""
 
+import json
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.app_wire import AppClient, app_connect, app_serving, sh
-from tests.e2e.wire import Fifo, ServerProcess, children, gone, serving
+from tests.e2e.wire import HOLDFAST, Fifo, ServerProcess, children, gone, serving
 
 pytestmark = pytest.mark.requirement("app-server.environment")
 
@@ -90,3 +92,36 @@ async def test_a_connection_that_ends_takes_its_commands_along(
             pid = int(await pids.line())
         await gone(pid)
     assert (await client.run("/bin/echo", "x"))["stdout"] == "x\n"
+
+
+@pytest.mark.requirement("app-server.environment.lost")
+async def test_a_place_that_is_lost_fails_what_runs_there(tmp_path: Path) -> None:
+    """It is a program that cannot be resumed, so that nobody waits for that."""
+    variables = {**os.environ, "HOLDFAST_HOME": str(tmp_path)}
+    program, *options = (*HOLDFAST, "serve", "--listen", "stdio")
+    (tmp_path / "environments.toml").write_text(
+        f'[[environments]]\nid = "there"\nprogram = "{program}"\nargs = {json.dumps(options)}\n'
+    )
+    with app_serving("--environment", "there", env=variables) as server:
+        async with app_connect(server.url) as client:
+            buffered = await client.exec("/bin/sleep", "100")
+            streamed = await client.exec(
+                *sh("echo $PPID; cat"), processId="s", streamStdin=True, streamStdoutStderr=True
+            )
+            spawn = {"command": ["/bin/sleep", "100"], "cwd": "/", "processHandle": "h"}
+            assert await client.call("process/spawn", **spawn) == {}
+            await client.until_output("s", b"\n")
+            os.kill(int(client.output("s")), signal.SIGKILL)
+            told = "exec-server transport disconnected"
+            for request, name in ((buffered, ""), (streamed, ' "s"')):
+                code, text = await client.answer(request)
+                assert code == -32603
+                lost = f"exec failed: command/exec{name} on environment `there` is lost: {told}"
+                assert text.startswith(lost)
+            exited = await client.until_note("process/exited")
+            assert (exited["processHandle"], exited["exitCode"]) == ("h", -1)
+            refused = await client.write("s", b"x")
+            assert refused == (-32600, 'no active command/exec for process id "s"')
+            code, text = await client.run("/bin/echo", "again")
+            assert code == -32603
+            assert text.startswith(f"exec failed: environment `there`: {told}")

@@ -22,6 +22,7 @@ SESSIONS = [
     "docs/agent-loop.md",
     "docs/background-and-interactive.md",
     "docs/unified-exec.md",
+    "docs/approvals.md",
 ]
 """Documents whose blocks are one session."""
 
@@ -66,7 +67,7 @@ def _run(program: str, folder: Path, stdin: str = "") -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("document", ["README.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/app-server.md"])
 def test_the_programs_of_a_document_run(document: str, tmp_path: Path) -> None:
     programs = _blocks(document, "program")
     assert programs

@@ -242,11 +242,17 @@ def test_sandboxes_of_an_ordinary_user() -> None:
     check_sandboxes(output(SANDBOXES, "--list", limit=10), text)
 
 
-QUICK = ("exit.", "output.", "cut.", "shell.", "workdir.", "env.", "args.", "background.")
-LONG = ("big.", "yield.", "poll.", "input.", "sessions.", "prune.", "login.", "sandbox.")
+QUICK = (
+    *("exit.", "output.", "cut.", "shell.", "workdir.", "env.", "args.", "background."),
+    *("permissions.", "rules."),
+)
+LONG = (
+    *("big.", "yield.", "poll.", "input.", "sessions.", "prune.", "login.", "sandbox."),
+    *("danger.", "approval."),
+)
 TOOL_CASES = QUICK + LONG if os.environ.get("HOLDFAST_CONFORMANCE_WHOLE") else QUICK
 """
-Cases of the tools by their areas, but for those of approvals and of patches.
+Cases of the tools by their areas, but for those of patches.
 
 Those that wait for long are played if the variable asks for it. So is `interrupt.` by hand: it
 cancels a call after 1.5 s, when a driver on a busy machine may not have begun.

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
+import holdfast.approvals
 
 MODULES = sorted(
     info.name
@@ -64,6 +65,11 @@ def test_what_the_package_offers_is_there(name: str) -> None:
     assert hasattr(holdfast, name)
 
 
+@pytest.mark.parametrize("name", [*holdfast.approvals.__all__])
+def test_what_approvals_offer_is_there(name: str) -> None:
+    assert hasattr(holdfast.approvals, name)
+
+
 def test_importing_the_package_costs_no_heavy_module() -> None:
     heavy = ("opentelemetry", "jwt", "picows", "shtab")
     assert loaded_by("import holdfast", heavy) == "[]"
@@ -74,6 +80,14 @@ def test_the_tools_are_loaded_when_they_are_first_used_and_patterns_later() -> N
     assert loaded_by("import holdfast; from holdfast import sync; holdfast.connect", tools) == "[]"
     for code in ("from holdfast import UnifiedExec", "from holdfast import sync; sync.UnifiedExec"):
         assert loaded_by(code, tools) == "['holdfast.unified_exec']"
+
+
+@pytest.mark.requirement("approvals.imports")
+def test_approvals_and_their_extras_are_loaded_when_they_are_used() -> None:
+    names = ("holdfast.approvals.flow", "tree_sitter", "starlark")
+    assert loaded_by("from holdfast import UnifiedExec", names) == "[]"
+    used = "from holdfast.approvals import Approvals, judge; Approvals()"
+    assert loaded_by(used, names) == "['holdfast.approvals.flow']"
 
 
 def loaded_by(code: str, names: tuple[str, ...]) -> str:

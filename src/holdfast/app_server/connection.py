@@ -118,7 +118,8 @@ class AppConnection:
 
     async def writable(self) -> None:
         """Wait until the client reads what was sent."""
-        await self._writable.wait()
+        while not self._writable.is_set():  # of those who wait, the first may send too much again
+            await self._writable.wait()
 
     def input_waits(self, change: int) -> None:
         """Count bytes that wait for a command to read them; with too many, read no more."""

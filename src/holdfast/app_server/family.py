@@ -15,6 +15,7 @@ from holdfast.command_exec.command import Command, Done
 from holdfast.command_exec.errors import (
     CommandExecClosed,
     CommandExecError,
+    CommandLost,
     InvalidSize,
     NegativeTimeout,
     NoLongerRunning,
@@ -29,6 +30,7 @@ from holdfast.errors import (
     InvalidRequest,
     OperationFailed,
     Refused,
+    RemoteError,
 )
 from holdfast.protocol.base import Empty
 from holdfast.rpc.base64 import InvalidBase64, decode_base64
@@ -74,7 +76,7 @@ def coded(error: HoldfastError, text: str) -> Refused:
     """Return the error whose class has the code that a refusal has on the wire."""
     if isinstance(error, SizeNeedsTerminal | InvalidSize | NegativeTimeout):
         return InvalidParams(text)
-    if isinstance(error, SpawnRefused | CommandExecClosed | ConnectionLost):
+    if isinstance(error, SpawnRefused | CommandExecClosed | CommandLost):
         return OperationFailed(text, errno=error.errno, path=error.path, program=error.program)
     return InvalidRequest(text)
 
@@ -142,9 +144,12 @@ class CommandFamily:
             yield
         except CommandExecError as error:
             raise self._refusal(error) from error
-        except (InvalidParams, ConnectionLost) as error:
-            # The sandbox or another argument cannot be had there, or the place is lost.
+        except InvalidParams as error:
+            # The sandbox or another argument cannot be had there.
             raise OperationFailed(f"exec failed: {error}") from error
+        except (ConnectionLost, RemoteError) as error:
+            place = self._client.server.environment.id
+            raise OperationFailed(f"exec failed: environment `{place}`: {error}") from error
 
     async def finish(self, command: Command, *, stream: bool) -> Done:
         """
@@ -168,10 +173,10 @@ class CommandFamily:
                             encoder.encode(delta.stream, delta.data, delta.cap_reached)
                         )
             return await command.wait()
+        except CommandLost as error:
+            raise OperationFailed(f"exec failed: {error}") from error
         except CommandExecError as error:
             raise self._refusal(error) from error
-        except ConnectionLost as error:
-            raise OperationFailed(f"exec failed: {error}") from error
 
     # -- controls
 
@@ -261,8 +266,6 @@ class CommandFamily:
             raise self._refusal(error) from error
         except CommandExecError as error:
             raise self._refusal(error) from error
-        except ConnectionLost as error:
-            raise OperationFailed(str(error)) from error
 
     @contextmanager
     def _waiting(self, size: int) -> "Iterator[None]":

@@ -176,6 +176,8 @@ async def _run(
         done = await client.commands.finish(command, stream=stream)
         if stream:
             return CommandExecResponse(exit_code=done.exit_code, stdout="", stderr="")
+        # As JSON it may be six times as large, and would wait in memory.
+        await client.writable()
         return CommandExecResponse(
             exit_code=done.exit_code,
             stdout=await done.stdout_text(),

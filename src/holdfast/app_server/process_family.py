@@ -10,6 +10,7 @@ from holdfast.app_server.order import Place
 from holdfast.command_exec.command import Command
 from holdfast.command_exec.errors import (
     CommandExecError,
+    CommandLost,
     DuplicateCommand,
     NoLongerRunning,
     SpawnRefused,
@@ -72,6 +73,9 @@ def _refusal(error: CommandExecError) -> Refused:
             text = f"no active process for process handle {debug_text(error.process_id)}"
         case NoLongerRunning():
             text = f"process {debug_text(error.process_id)} is no longer running"
+        case CommandLost():
+            place = f"on environment `{error.environment_id}`"
+            text = f"process {debug_text(error.process_id)} {place} is lost: {error.reason}"
         case StdinNotStreamed():
             text = "stdin streaming is not enabled for this process"
         case _:

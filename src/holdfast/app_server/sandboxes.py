@@ -1,17 +1,19 @@
 """What a command may touch: policies, named profiles, and the default (command-exec spec 10)."""
 
-import asyncio
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.environments.environment import Environment
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, OperationFailed
+from holdfast.process.reachable import call_in_daemon
 from holdfast.protocol.command_exec import LegacyPolicy, WorkspaceWrite
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import DisabledProfile, PermissionProfile, SandboxContext
 from holdfast.sandbox.disk import Seen
 from holdfast.sandbox.legacy import from_legacy
 from holdfast.sandbox.names import named_profile
+from holdfast.system_text import system_text
 
 __all__ = ["Sandboxes"]
 
@@ -52,6 +54,7 @@ class Sandboxes:
 
         Raises:
             InvalidRequest: There is no such profile.
+            OperationFailed: The paths of a policy cannot be looked at.
         """
         if profile is not None:
             permissions, root = self._find(profile), cwd
@@ -90,7 +93,12 @@ async def _from_policy(policy: LegacyPolicy, *, here: bool) -> PermissionProfile
         return from_legacy(policy, disk=_UNSEEN)
     if isinstance(policy, WorkspaceWrite) and policy.writable_roots:
         # Looks at paths that a client names: one on a dead mount must hold up nobody else.
-        return await asyncio.to_thread(from_legacy, policy)
+        try:
+            return await call_in_daemon(lambda: from_legacy(policy))
+        except TimeoutError:
+            roots = ", ".join(policy.writable_roots)
+            reason = system_text(errno.ETIMEDOUT)
+            raise OperationFailed(f"exec failed: writableRoots {roots}: {reason}") from None
     return from_legacy(policy)
 
 

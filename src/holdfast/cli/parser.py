@@ -10,6 +10,7 @@ from holdfast.cli.env_parser import add_env
 from holdfast.cli.fs_parser import add_fs
 from holdfast.cli.listen_parser import add_listen_options, positive
 from holdfast.cli.place_parser import add_place_options
+from holdfast.cli.policy_parser import add_policy
 from holdfast.cli.sandbox_parser import add_doctor, add_sandbox
 
 __all__ = ["make_parser"]
@@ -60,6 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_fs(commands)
     add_connect(commands)
     add_env(commands)
+    add_policy(commands)
     add_sandbox(commands)
     add_doctor(commands)
     _add_completion(commands)

@@ -67,7 +67,7 @@ def run_server(
         keeping: For a server that outlives its stdio.
         make: Makes another server than an exec-server.
     """
-    from holdfast.server.life import LifeOptions, StartFailed, live
+    from holdfast.server.life import LifeOptions, ListenFailed, StartFailed, live
 
     try:
         _set_log_level(os.environ.get("HOLDFAST_LOG", "error"))
@@ -95,7 +95,10 @@ def run_server(
             make=make,
         )
     except StartFailed as error:
-        print(f"Error: {error}", file=sys.stderr)
+        # Only `serve` has texts that others compare.
+        named = make is not None and isinstance(error, ListenFailed)
+        where = f"cannot listen on {options.listen}: " if named else ""
+        print(f"Error: {where}{error}", file=sys.stderr)
         return 1
 
 

@@ -168,9 +168,7 @@ class Drain:
         except HoldfastError:
             self.pause()  # the next call fails as well, or goes on behind what was lost
             raise
-        self.last_seq = event.seq
-        self._silent_since = None
-        self._event_came()
+        self._note_event(event)
         if type(event) is Exited:
             self.verdict = event.verdict
             self._exit_came()
@@ -178,6 +176,11 @@ class Drain:
             self.closed = True
             self._drop_question()
         return event
+
+    def _note_event(self, event: ProcessEvent) -> None:
+        self.last_seq = event.seq
+        self._silent_since = None
+        self._event_came()
 
     def _exit_came(self) -> None:
         self.exit_time = self._loop.time()

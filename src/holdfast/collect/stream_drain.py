@@ -119,6 +119,18 @@ class StreamDrain:
         self.close()
         raise StopAsyncIteration
 
+    def take_ready(self, most: int) -> OutputChunk | None:
+        """Return the next chunk if it is here already and has at most `most` bytes."""
+        source = self._source
+        while not source.over and not (self.exited and not self._open):
+            # At the limit it has to be asked first what else exists.
+            if source.seen_all and self._loop.time() >= self._exit_seen() + self._limit:
+                return None
+            chunk = source.take_ready(most)
+            if chunk is None or self._wanted(chunk.stream):
+                return chunk
+        return None
+
     def _wanted(self, stream: OutputStream) -> bool:
         left = self._open.get(stream)
         if left is None:
@@ -222,6 +234,13 @@ class _Source(Drain):
     async def take(self) -> ProcessEvent | None:
         """Wait for the next event."""
         return await self._take()
+
+    def take_ready(self, most: int) -> OutputChunk | None:
+        """Return the next event if it is here already, and output of at most `most` bytes."""
+        chunk = None if self._events is None else self._events.take_output(most)
+        if chunk is not None:
+            self._note_event(chunk)
+        return chunk
 
     async def take_until(self, deadline: float) -> ProcessEvent | None:
         """Wait for the next event; `None` if the deadline passes."""

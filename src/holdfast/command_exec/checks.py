@@ -11,7 +11,6 @@ from holdfast.command_exec.errors import (
     ExtensionMissing,
     InvalidSize,
     NegativeTimeout,
-    ProcessIdRequired,
     SizeNeedsTerminal,
 )
 from holdfast.environments.commands.arguments import as_cap, seconds
@@ -27,7 +26,6 @@ __all__ = [
     "as_timeout",
     "as_variables",
     "check_extensions",
-    "check_process_id_given",
     "check_size_has_terminal",
 ]
 
@@ -111,17 +109,6 @@ def as_size(size: object) -> TerminalSize:
             except ValueError:
                 raise InvalidSize(rows, cols) from None
     raise TypeError(f"size is a pair of rows and columns, not {size!r}")
-
-
-def check_process_id_given(process_id: object, *, tty: bool, stdin: bool, stream: bool) -> None:
-    """
-    Refuse a command that a wire could not control; for servers.
-
-    Raises:
-        ProcessIdRequired: It has no id, and is to be controlled or streamed.
-    """
-    if process_id is None and (tty or stdin or stream):
-        raise ProcessIdRequired
 
 
 def as_process_id(process_id: object) -> str | None:

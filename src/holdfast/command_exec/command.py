@@ -3,9 +3,9 @@
 import asyncio
 import weakref
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -15,6 +15,7 @@ from holdfast.command_exec.charset import decode
 from holdfast.command_exec.checks import as_size
 from holdfast.command_exec.drain_policy import DrainPolicy
 from holdfast.command_exec.errors import (
+    CommandLost,
     ExtensionMissing,
     NoLongerRunning,
     NotATerminal,
@@ -24,12 +25,16 @@ from holdfast.command_exec.errors import (
 from holdfast.command_exec.output import CappedStream, Delta, Deltas
 from holdfast.environments.commands.arguments import as_bytes
 from holdfast.environments.commands.run import END_LIMIT, PIECE
-from holdfast.errors import HoldfastError, Refused, RemoteError, Unsupported
+from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError, Unsupported
 from holdfast.events import LimitKind, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, OutputStream, StreamsAtEnd, WriteStatus
 from holdfast.tasks import OwnedTasks
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = [
+    "JOINED",
     "LONGEST_TIMER",
     "TIMED_OUT",
     "UNKNOWN_EXIT",
@@ -48,6 +53,9 @@ UNKNOWN_EXIT = -1
 
 _END_OF_FILE = b"\n\x04"
 """Typed into a terminal instead of closing it: a newline and the end-of-file key."""
+
+JOINED = 64 << 10
+"""Bytes up to which pieces of output that are waiting are joined."""
 
 LONGEST_TIMER = 1e6
 """Seconds that one timer takes; a longer timeout is made of several."""
@@ -156,7 +164,7 @@ class Command:
         self._turn = asyncio.Lock()
         # That wait: it is ended early when nothing more is to be waited for.
         self._patience: asyncio.Timeout | None = None
-        # Pieces that `wait` took before there was a reader.
+        # Pieces that were taken and not handed out yet.
         self._pending: deque[Delta] = deque()
         # Set at every change that `wait` may wait for.
         self._changed = asyncio.Event()
@@ -234,7 +242,7 @@ class Command:
 
         Raises:
             RuntimeError: It is not streamed, or somebody reads already.
-            ConnectionLost: (While iterating) its server is lost for good.
+            CommandLost: (While iterating) its server is lost for good.
         """
         if not self._setup.stream:
             raise RuntimeError("the output is kept for `wait`: start the command with stream=True")
@@ -251,37 +259,51 @@ class Command:
     async def _next_delta(self) -> Delta | None:
         """Return the next piece, or `None` at the end."""
         async with self._turn:
+            if not self._pending:
+                await self._pull()
             if self._pending:
                 return self._pending.popleft()
-            delta = await self._pull()
-        if delta is None and self._failure is not None:
+        if self._failure is not None:
             raise self._failure.with_traceback(None)  # others are told too
-        return delta
+        return None
 
-    async def _pull(self) -> Delta | None:
-        """Wait for the next piece, or for the end where pieces are kept; `None` after the end."""
+    async def _pull(self) -> None:
+        """Wait until pieces are pending, or for the end: where pieces are kept, none is pending."""
         if self._has_ended():
-            return None
+            return
         try:
             async with asyncio.timeout(None) as self._patience:
                 async for chunk in self._drain:
-                    stream = self._streams[chunk.stream]
-                    delta = stream.take(chunk.chunk)
-                    if stream.cap_reached:
-                        self._drain.finish(chunk.stream)
                     if self._setup.stream:
-                        return delta
+                        self._pending.extend(self._joined(chunk))
+                        return
+                    self._take(chunk.stream, chunk.chunk)
         except TimeoutError:
             if not self._has_ended():
                 raise
         except HoldfastError as error:
-            self._fail(error)
+            self._fail(self._lost(error))
         else:
             if not self._has_ended():
                 self._finish()
         finally:
             self._patience = None
-        return None
+
+    def _joined(self, chunk: OutputChunk) -> list[Delta]:
+        """Return a chunk with those that are waiting behind it, as one piece for each stream."""
+        parts = {chunk.stream: [chunk.chunk]}
+        room = JOINED - len(chunk.chunk)
+        while room > 0 and (more := self._drain.take_ready(room)) is not None:
+            parts.setdefault(more.stream, []).append(more.chunk)
+            room -= len(more.chunk)
+        return [self._take(name, b"".join(pieces)) for name, pieces in parts.items()]
+
+    def _take(self, name: OutputStream, data: bytes) -> Delta:
+        stream = self._streams[name]
+        delta = stream.take(data)
+        if stream.cap_reached:
+            self._drain.finish(name)
+        return delta
 
     async def _collect(self) -> None:
         """Read all output in the background, so that the command never waits."""
@@ -299,10 +321,12 @@ class Command:
         Queue input, and close stdin after it if asked to; waits while the queue is full.
 
         A terminal is not closed: a newline and the end-of-file key are typed.
-        That the command has closed its end is not reported.
+        That the command has closed its end is not reported. If this is cancelled, any part
+        of the data may have been queued.
 
         Raises:
             NoLongerRunning: It has exited.
+            CommandLost: Its server is lost for good.
             StdinNotStreamed: It was started without `stdin` and `tty`.
             StdinAlreadyClosed: There is data, and stdin was closed before.
             ExtensionMissing: The server cannot close stdin, and the start accepted that.
@@ -317,12 +341,10 @@ class Command:
                 if raw:
                     raise StdinAlreadyClosed(self._name)
                 return
-            self._stdin_closed = close
-            try:
+            with self._blamed():
                 await self._write(raw, close)
-            except (Refused, RemoteError):
-                self._check_running()  # that it exited meanwhile is the better reason
-                raise
+            # Not before: a close that was cancelled can be tried again.
+            self._stdin_closed = close
 
     async def _write(self, data: bytes, close: bool) -> None:
         if close and self._setup.tty:
@@ -344,6 +366,7 @@ class Command:
         Raises:
             InvalidSize: There is no such size.
             NoLongerRunning: It has exited.
+            CommandLost: Its server is lost for good.
             NotATerminal: It runs on pipes.
             ExtensionMissing: The server cannot, and the start accepted that.
         """
@@ -352,12 +375,10 @@ class Command:
         if not self._setup.tty:
             raise NotATerminal(self._name)
         try:
-            await self._process.resize(size.rows, size.cols)
+            with self._blamed():
+                await self._process.resize(size.rows, size.cols)
         except Unsupported as error:
             raise ExtensionMissing("resize", self._setup.environment_id) from error
-        except (Refused, RemoteError):
-            self._check_running()
-            raise
 
     async def terminate(self) -> None:
         """
@@ -365,10 +386,13 @@ class Command:
 
         Raises:
             NoLongerRunning: It has exited.
+            CommandLost: Its server is lost for good.
             OperationFailed: The system refused; `errno` says why.
         """
         self._check_running()
-        if not await self._kill():
+        with self._blamed():
+            killed = await self._kill()
+        if not killed:
             raise NoLongerRunning(self._name)
 
     async def _kill(self) -> bool:
@@ -381,8 +405,24 @@ class Command:
         return self._setup.process_id or ""
 
     def _check_running(self) -> None:
+        if isinstance(self._failure, CommandLost):
+            raise self._failure.with_traceback(None)
         if not self.running:
             raise NoLongerRunning(self._name)
+
+    @contextmanager
+    def _blamed(self) -> "Iterator[None]":
+        """Raise the better reason instead: that it has exited meanwhile, or is lost."""
+        try:
+            yield
+        except (Refused, RemoteError):
+            self._check_running()
+            raise
+        except ConnectionLost as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: HoldfastError) -> CommandLost:
+        return CommandLost(self._name, self._setup.environment_id, error)
 
     # -- the timeout
 
@@ -419,16 +459,16 @@ class Command:
         reads it, it is dropped. Can be called again, and by several tasks.
 
         Raises:
-            ConnectionLost: Its server is lost for good.
+            CommandLost: Its server is lost for good.
             CommandExecClosed: It was ended because its owner was closed.
         """
         while not self._has_ended():
             # One task pulls at a time; a reader takes all pieces, and so nobody else does.
             if self._setup.stream and not self._has_reader() and not self._turn.locked():
                 async with self._turn:
-                    delta = await self._pull()
-                    if delta is not None and self._has_reader():
-                        self._pending.append(delta)  # a reader has come meanwhile
+                    await self._pull()
+                    if not self._has_reader():  # which may have come meanwhile
+                        self._pending.clear()
                 self._changed.set()
             else:
                 self._changed.clear()

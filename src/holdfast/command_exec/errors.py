@@ -7,11 +7,12 @@ Their texts are those of `command/exec`. A server that has other texts for the s
 
 import json
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConnectionLost, HoldfastError
 
 __all__ = [
     "CommandExecClosed",
     "CommandExecError",
+    "CommandLost",
     "DuplicateCommand",
     "EmptyCommand",
     "ExtensionMissing",
@@ -19,7 +20,6 @@ __all__ = [
     "NegativeTimeout",
     "NoLongerRunning",
     "NotATerminal",
-    "ProcessIdRequired",
     "SizeNeedsTerminal",
     "SpawnRefused",
     "StdinAlreadyClosed",
@@ -73,13 +73,6 @@ class NegativeTimeout(CommandExecError):
     def __init__(self, milliseconds: int) -> None:
         super().__init__(f"command/exec timeoutMs must be non-negative, got {milliseconds}")
         self.milliseconds = milliseconds
-
-
-class ProcessIdRequired(CommandExecError):
-    """A command that is to be controlled or streamed over a wire has no id."""
-
-    def __init__(self) -> None:
-        super().__init__("command/exec tty or streaming requires a client-supplied processId")
 
 
 class DuplicateCommand(CommandExecError):
@@ -183,3 +176,22 @@ class NotATerminal(CommandExecError):
     def __init__(self, process_id: str) -> None:
         super().__init__("failed to resize PTY: process is not attached to a PTY")
         self.process_id = process_id
+
+
+# -- afterwards
+
+
+class CommandLost(ConnectionLost, CommandExecError):
+    """
+    The environment of a command is lost, or has lost track of it.
+
+    Nothing is known of its end. A server that can kills it at its timeout all the same.
+    `reason` says what has happened.
+    """
+
+    def __init__(self, process_id: str, environment_id: str, error: HoldfastError) -> None:
+        name = f" {quoted_id(process_id)}" if process_id else ""
+        super().__init__(f"command/exec{name} on environment `{environment_id}` is lost: {error}")
+        self.process_id = process_id
+        self.environment_id = environment_id
+        self.reason = str(error)

@@ -145,6 +145,6 @@ def _by_name(name: str) -> Environment:
         known = ", ".join(f"`{known}`" for known in snapshot.ids) or "nothing"
         raise InvalidConfig(
             f"unknown environment id `{name}`",
-            f"configured in `{home}` or by a variable: {known}; a command is given as a list",
+            f"configured in `{home}` or by a variable: {known}",
         )
     return RemoteEnvironment.of(entry)

@@ -248,6 +248,17 @@ class _Queue(LogListener):
                 raise self._failure.with_traceback(None)  # others are told too
             self._woken.clear()
             await self._woken.wait()
+        return self._remove_first()
+
+    def get_output(self, most: int, after_seq: int) -> OutputChunk | None:
+        """Return the next event if it is there, and output of at most `most` bytes."""
+        event = self._entries[0] if self._entries else None
+        if type(event) is not OutputChunk or len(event.chunk) > most or event.seq <= after_seq:
+            return None
+        self._remove_first()
+        return event
+
+    def _remove_first(self) -> ProcessEvent:
         event = self._entries.popleft()
         self.taken += 1
         if type(event) is OutputChunk:
@@ -398,6 +409,14 @@ class LogEventStream:
             if event.seq > self._after_seq or kind is StreamEnded:
                 return event
         raise StopAsyncIteration
+
+    def take_output(self, most: int) -> OutputChunk | None:
+        """Return the next event without a wait, if it is output of at most `most` bytes."""
+        chunk = None if self._ended else self._queue.get_output(most, self._after_seq)
+        if chunk is not None:
+            self._turn_events += 1
+            self._turn_bytes += len(chunk.chunk)
+        return chunk
 
     async def __aenter__(self) -> Self:
         return self

@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 _LONGEST_WAIT = 1e6
 """Seconds; clients may ask for 2**64 milliseconds, which no timer takes."""
 
+_STREAMS_AT_END = get_args(StreamsAtEnd)
+
 Outcome = Callable[[Verdict, OutputLog], Verdict]
 """Says more of how a process ended, by what it wrote."""
 
@@ -55,7 +57,7 @@ def check_streams(streams: str) -> None:
     Raises:
         InvalidParams: It names the word.
     """
-    if streams not in get_args(StreamsAtEnd):
+    if streams not in _STREAMS_AT_END:
         raise InvalidParams(f"unknown variant `{streams}`, expected `close` or `keep`")
 
 

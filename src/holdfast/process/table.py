@@ -44,6 +44,7 @@ from holdfast.process.program import (
     terminal_launch,
 )
 from holdfast.process.pty import DEFAULT_SIZE
+from holdfast.process.reachable import mounts_may_hang, wait_reachable
 from holdfast.process.refuse import (
     NO_PROXY,
     complaint,
@@ -217,7 +218,8 @@ class LocalProcesses:
         """
         Start a process; an awaitable only if it has to wait for something.
 
-        That is a shell's profile to be captured, or a sandbox to be built.
+        That is a shell's profile to be captured, a sandbox to be built, or files on a mount
+        that may be dead.
 
         The order of the checks is part of the protocol (exec-server spec 7.2). A
         start that fails leaves no trace: the id is free.
@@ -246,7 +248,12 @@ class LocalProcesses:
         if params.process_id in self._processes or params.process_id in self._starting:
             raise DuplicateProcess(params.process_id)
         snapshot = snapshot if snapshot is not None and applies(params.argv, snapshot) else None
-        if snapshot is not None or is_sandboxed(params) or manages_network(params):
+        if (
+            snapshot is not None
+            or is_sandboxed(params)
+            or manages_network(params)
+            or mounts_may_hang()
+        ):
             slow = SlowStart(
                 params.process_id, lambda slow: self._launch_slowly(start, snapshot, slow)
             )
@@ -305,6 +312,9 @@ class LocalProcesses:
         sandbox = None
         try:
             env = self._environment(params)
+            if mounts_may_hang():
+                await wait_reachable(params.argv, native_cwd(params), env, tty=params.tty)
+                slow.check()
             sandbox = await self._sandbox(params, env)
             argv: Sequence[str] = params.argv
             if request is not None and not isinstance(sandbox, CannotEnforce):

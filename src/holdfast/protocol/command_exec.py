@@ -5,7 +5,7 @@ The order of the members is the protocol's: an old client may send them as a lis
 A class whose texts call it by another name has that name in `wire_name`.
 """
 
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
@@ -21,7 +21,6 @@ from holdfast.protocol.base import (
 
 __all__ = [
     "APP_INITIALIZE",
-    "APP_METHODS",
     "COMMAND_EXEC",
     "COMMAND_EXEC_OUTPUT_DELTA",
     "COMMAND_EXEC_RESIZE",
@@ -47,6 +46,7 @@ __all__ = [
     "CommandWriteParams",
     "DangerFullAccess",
     "ExternalSandbox",
+    "FullReadAccess",
     "LegacyPolicy",
     "ProcessExitedNote",
     "ProcessKillParams",
@@ -55,6 +55,7 @@ __all__ = [
     "ProcessTerminalSize",
     "ProcessWriteStdinParams",
     "ReadOnly",
+    "RestrictedReadAccess",
     "WorkspaceWrite",
 ]
 
@@ -127,8 +128,33 @@ class DangerFullAccess(_Policy, frozen=True, kw_only=True, tag="dangerFullAccess
     pass
 
 
+class _Access(Wire, frozen=True, kw_only=True, tag_field="type"):
+    wire_name: ClassVar[str] = "internally tagged enum LegacyReadOnlyAccess"
+
+
+class FullReadAccess(_Access, frozen=True, kw_only=True, tag="fullAccess"):
+    pass
+
+
+class RestrictedReadAccess(_Access, frozen=True, kw_only=True, tag="restricted"):
+    pass
+
+
+def _check_reads(access: object, member: str) -> None:
+    """Refuse what is not enforced any more: it would let a command read more than was asked."""
+    if isinstance(access, RestrictedReadAccess):
+        raise ValueError(
+            f"{member} is no longer supported; use permissionProfile for restricted reads"
+        )
+
+
 class ReadOnly(_Policy, frozen=True, kw_only=True, tag="readOnly"):
     network_access: bool = False
+    access: FullReadAccess | RestrictedReadAccess | None = None
+    """Of clients that are older still; only full access is left."""
+
+    def __post_init__(self) -> None:
+        _check_reads(self.access, "readOnly.access")
 
 
 class ExternalSandbox(_Policy, frozen=True, kw_only=True, tag="externalSandbox"):
@@ -138,6 +164,8 @@ class ExternalSandbox(_Policy, frozen=True, kw_only=True, tag="externalSandbox")
 class WorkspaceWrite(_Policy, frozen=True, kw_only=True, tag="workspaceWrite"):
     writable_roots: tuple[_PathText, ...] = ()
     """Native absolute paths, beside the project roots."""
+    read_only_access: FullReadAccess | RestrictedReadAccess | None = None
+    """As `access` of `readOnly`."""
     network_access: bool = False
     exclude_tmpdir_env_var: bool = False
     exclude_slash_tmp: bool = False
@@ -145,6 +173,7 @@ class WorkspaceWrite(_Policy, frozen=True, kw_only=True, tag="workspaceWrite"):
     def __post_init__(self) -> None:
         for root in self.writable_roots:
             _check_absolute(root)
+        _check_reads(self.read_only_access, "workspaceWrite.readOnlyAccess")
 
 
 LegacyPolicy = DangerFullAccess | ReadOnly | ExternalSandbox | WorkspaceWrite
@@ -277,16 +306,3 @@ PROCESS_KILL = Method("process/kill", ProcessKillParams, Empty)
 PROCESS_RESIZE_PTY = Method("process/resizePty", ProcessResizePtyParams, Empty)
 PROCESS_OUTPUT_DELTA: Final = "process/outputDelta"
 PROCESS_EXITED_NOTE = NotificationMethod("process/exited", ProcessExitedNote)
-
-APP_METHODS: tuple[Method[Any, Any], ...] = (
-    APP_INITIALIZE,
-    COMMAND_EXEC,
-    COMMAND_EXEC_WRITE,
-    COMMAND_EXEC_TERMINATE,
-    COMMAND_EXEC_RESIZE,
-    PROCESS_SPAWN,
-    PROCESS_WRITE_STDIN,
-    PROCESS_KILL,
-    PROCESS_RESIZE_PTY,
-)
-"""All methods of the app-server that Holdfast serves."""

@@ -28,7 +28,7 @@ from holdfast.transports.base import Receiver, Transport
 if TYPE_CHECKING:
     from holdfast.server.kept import Keeping
 
-__all__ = ["LifeOptions", "Service", "ServiceMaker", "StartFailed", "live"]
+__all__ = ["LifeOptions", "ListenFailed", "Service", "ServiceMaker", "StartFailed", "live"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,10 @@ _ORPHANED_GRACE = 2.0
 
 class StartFailed(HoldfastError):
     """The server cannot start; the text is for whoever started it."""
+
+
+class ListenFailed(StartFailed):
+    """The place to listen on cannot be had; the text does not name it, as Codex's does not."""
 
 
 class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,7 +214,7 @@ async def _serve(
                 logger.info("listening on %s", url)
                 announce(url)
         except OSError as error:
-            raise StartFailed(system_text(error), errno=error.errno or None) from error
+            raise ListenFailed(system_text(error), errno=error.errno or None) from error
         # What was made until here lives as long as the server: no need to look at it again.
         gc.collect()
         gc.freeze()

@@ -87,10 +87,12 @@ class UnifiedExec(Twin[AsyncUnifiedExec]):
     exec_command = twin(AsyncUnifiedExec.exec_command)
     write_stdin = twin(AsyncUnifiedExec.write_stdin)
     read_output = twin(AsyncUnifiedExec.read_output)
+    request_permissions = twin(AsyncUnifiedExec.request_permissions)
     schemas = twin_of_plain(AsyncUnifiedExec.schemas)
     sessions = twin_of_plain(AsyncUnifiedExec.sessions)
     terminate = twin_of_plain(AsyncUnifiedExec.terminate)
     clean = twin_of_plain(AsyncUnifiedExec.clean)
+    end_turn = twin_of_plain(AsyncUnifiedExec.end_turn)
 
     def __init__(
         self,

@@ -9,10 +9,12 @@ from holdfast.unified_exec.arguments.schemas import SchemaKind
 from holdfast.unified_exec.arguments.tool_arguments import (
     ArgumentError,
     ExecArguments,
+    PermissionArguments,
     WaitForArguments,
     WriteArguments,
 )
 from holdfast.unified_exec.errors import (
+    CallInterrupted,
     CallRefused,
     CreateProcess,
     ProcessFailed,
@@ -22,12 +24,18 @@ from holdfast.unified_exec.errors import (
     WriteToStdin,
     rejected_text,
 )
-from holdfast.unified_exec.hooks import Attempt, DeniedAttempt, Hooks, StartRequest
+from holdfast.unified_exec.hooks import (
+    Attempt,
+    DeniedAttempt,
+    Hooks,
+    InputRequest,
+    StartRequest,
+)
 from holdfast.unified_exec.manager import SessionInfo
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.pages import Page
 from holdfast.unified_exec.output.selection import Selected
-from holdfast.unified_exec.result import ExecResult, ReadResult, ToolError
+from holdfast.unified_exec.result import ExecResult, PermissionGrant, ReadResult, ToolError
 from holdfast.unified_exec.sessions.events import (
     CommandBegan,
     CommandEnded,
@@ -45,6 +53,7 @@ from holdfast.unified_exec.tools import UnifiedExec
 __all__ = [
     "ArgumentError",
     "Attempt",
+    "CallInterrupted",
     "CallRefused",
     "CommandBegan",
     "CommandEnded",
@@ -53,6 +62,7 @@ __all__ = [
     "ExecArguments",
     "ExecResult",
     "Hooks",
+    "InputRequest",
     "InputSent",
     "InputWanted",
     "Listener",
@@ -60,6 +70,8 @@ __all__ = [
     "OutputDelta",
     "OutputMissing",
     "Page",
+    "PermissionArguments",
+    "PermissionGrant",
     "ProcessFailed",
     "ReadResult",
     "SchemaKind",

@@ -10,6 +10,7 @@ from holdfast.rpc.rust_text import debug_text
 __all__ = [
     "LOGIN_DISABLED",
     "NO_ENVIRONMENT",
+    "CallInterrupted",
     "CallRefused",
     "CreateProcess",
     "ProcessFailed",
@@ -45,6 +46,14 @@ class CallRefused(HoldfastError):
     """A call is refused before anything is started; the model reads the text as it is."""
 
 
+class CallInterrupted(HoldfastError):
+    """
+    Somebody who was asked about a call cancelled it: nothing runs, the turn should end.
+
+    The text is what the model reads if it goes on all the same.
+    """
+
+
 class _WithMessage(UnifiedExecError):
     """An error that is about a message of somebody else."""
 
@@ -63,6 +72,11 @@ class CreateProcess(_WithMessage):
     """The process could not be started, or was not allowed to."""
 
     _PREFIX = "Failed to create unified exec process: "
+
+    def __init__(self, message: str, *, declined: bool = False) -> None:
+        super().__init__(message)
+        self.declined = declined
+        """True if somebody was asked about the command and said no."""
 
 
 class ProcessFailed(_WithMessage):

@@ -7,13 +7,25 @@ Approvals and network policies plug in here. The defaults allow everything and a
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from holdfast.events import Verdict
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 
-__all__ = ["Attempt", "DeniedAttempt", "Hooks", "StartRequest", "end_attempt"]
+if TYPE_CHECKING:  # imported only by tools that have approvals
+    from holdfast.approvals.flow import Clearance
+    from holdfast.approvals.permissions import AddedPermissions
+
+__all__ = [
+    "Attempt",
+    "DeniedAttempt",
+    "Hooks",
+    "InputRequest",
+    "StartRequest",
+    "end_attempt",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -36,16 +48,41 @@ class StartRequest:
     """What it may touch; None for everything."""
     arguments: ExecArguments
     """All that the model asked for: its reasons and the permissions it wants, too."""
+    shell: str | None = None
+    """The path of the environment's own shell."""
+    added: "AddedPermissions | None" = None
+    """The additional permissions it asks for, with absolute paths."""
+    clearance: "Clearance | None" = field(default=None, repr=False)
+    """What approvals decided about it; None without approvals."""
+
+    @property
+    def left_sandbox(self) -> bool:
+        """True if it runs outside of the sandbox that holds for other commands."""
+        return self.clearance is not None and self.clearance.left_sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeniedAttempt:
-    """A command that ended at once, and whose sandbox seems to be the cause."""
+    """A command that ended in its first call, and whose sandbox seems to be the cause."""
 
     request: StartRequest
     verdict: Verdict
     message: str
     """What it wrote, or its exit code if it wrote nothing."""
+    seconds: float = 0.0
+    """The time from its start to its end; 0 if it ended in the grace after the start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRequest:
+    """Input that is about to be sent to a command."""
+
+    call_id: str
+    """The id of the `write_stdin`."""
+    chars: str
+    """Not empty."""
+    started: StartRequest
+    """The command, as it was started."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -71,6 +108,10 @@ class Hooks:
     ends: exit, failed start, prune, terminate, cancel, close.
     """
 
+    late_denials: bool = False
+    """True: `after_denial` is asked about all denials before the first call has answered.
+    Otherwise only about those in the 150 ms after the start, as in the original."""
+
     async def before_start(self, request: StartRequest) -> StartRequest:
         """
         Return the command as it may be started, for instance with another sandbox.
@@ -88,6 +129,14 @@ class Hooks:
             CreateProcess: Somebody was asked and said no; see `rejected_text`.
         """
         return None
+
+    async def before_input(self, request: InputRequest) -> None:
+        """
+        Decide about input before it is sent; polls are not asked about.
+
+        Raises:
+            CallRefused: It may not be sent; the model reads the text.
+        """
 
     async def attempt_begins(self, request: StartRequest) -> Attempt:
         """Return what belongs to one start, for instance a network proxy of its own."""

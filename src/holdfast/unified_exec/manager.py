@@ -10,34 +10,43 @@ import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.events import WaitingFor
-from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
+from holdfast.unified_exec.arguments.tool_arguments import (
+    ExecArguments,
+    PermissionArguments,
+    WriteArguments,
+)
 from holdfast.unified_exec.errors import (
     NO_ENVIRONMENT,
+    CallInterrupted,
     CallRefused,
+    CreateProcess,
     ProcessFailed,
     UnknownProcessId,
     unknown_environment_text,
 )
-from holdfast.unified_exec.hooks import Hooks
+from holdfast.unified_exec.hooks import DeniedAttempt, Hooks, InputRequest, StartRequest
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.output.pages import Page
 from holdfast.unified_exec.planner import (
     Planner,
+    native_path,
     refuse_half_characters,
 )
-from holdfast.unified_exec.result import ExecResult
+from holdfast.unified_exec.result import ExecResult, PermissionGrant
+from holdfast.unified_exec.sessions.announce import announce_failed_start
 from holdfast.unified_exec.sessions.events import Listener, Listeners
 from holdfast.unified_exec.sessions.input import send_input
 from holdfast.unified_exec.sessions.owner import END_LIMIT, HeldSession, SessionOwner
 from holdfast.unified_exec.sessions.session import CommandSession
 from holdfast.unified_exec.sessions.store import CAPACITY, CROWDED
 from holdfast.unified_exec.starter import CLOSED, Starter
+from holdfast.unified_exec.text.answer import denial_message
 from holdfast.unified_exec.text.truncate import used_policy
 from holdfast.unified_exec.waiting.clock import PausableClock
 from holdfast.unified_exec.waiting.collect import (
@@ -45,6 +54,9 @@ from holdfast.unified_exec.waiting.collect import (
     wait_for_end,
     write_wait,
 )
+
+if TYPE_CHECKING:  # imported only by tools that have approvals
+    from holdfast.unified_exec.approval_hooks import ApprovalHooks
 
 __all__ = ["SessionInfo", "SessionManager", "new_call_id"]
 
@@ -104,9 +116,12 @@ class SessionManager:
             )
         self.options = Options() if options is None else options
         self._environments = environment
-        self._hooks = Hooks() if hooks is None else hooks
         self._planner = Planner(self.options)
         self._clock = PausableClock()
+        self._hooks = Hooks() if hooks is None else hooks
+        self._approvals = _approval_hooks(self.options, self._clock, self._hooks)
+        if self._approvals is not None:
+            self._hooks = self._approvals
         self._listeners = Listeners()
         self._owner = SessionOwner(
             hooks=self._hooks,
@@ -248,7 +263,7 @@ class SessionManager:
                 request = await self._planner.plan(
                     environment, arguments, call_id=call_id, session_id=session_id
                 )
-                request = await self._hooks.before_start(request)
+                request = await self._before_start(request)
                 output = await CallOutput.open(
                     arguments, environment, request.sandbox, tty=request.tty
                 )
@@ -256,31 +271,81 @@ class SessionManager:
         except BaseException:
             self._owner.store.free(session_id)
             raise
-        session = held.session
-        async with session.lock:  # nobody else can have it: it was just made
+        pruned: tuple[int, ...] = ()
+        while True:
+            session = held.session
+            again: StartRequest | None = None
+            async with session.lock:  # nobody else can have it: it was just made
+                try:
+                    pruned += self._owner.admit(held)
+                    clock = asyncio.get_running_loop()
+                    since = clock.time()
+                    await self._first_wait(held, exec_wait(arguments.yield_time_ms), output)
+                    wall_time = clock.time() - since
+                    if session.verdict is not None and session.verdict.denial is not None:
+                        wall_time = 0.0
+                    again = await self._after_late_denial(held)
+                    if again is None:
+                        return await self._report(
+                            held, call_id, wall_time, arguments, output=output, pruned=pruned
+                        )
+                    self._owner.release(held, keep_id=True)
+                finally:
+                    if again is None:
+                        # It was killed, or it was never stored and the call is cancelled.
+                        if held.forgotten or not self._owner.store.holds(session):
+                            self._owner.release(held)
+                        held.announcer.end()
+            first = held
             try:
-                pruned = self._owner.admit(held)
-                clock = asyncio.get_running_loop()
-                since = clock.time()
-                wait = exec_wait(arguments.yield_time_ms)
-                if output is None and not (session.running or held.followed):
-                    # Its output ends now, or is given up in a moment.
-                    await self._clock.run(session.read(until=session.settled), wait)
-                    self._owner.follow(held)
-                else:
-                    self._owner.follow(held)
-                    await self._wait(session, wait, output)
-                wall_time = clock.time() - since
-                if session.verdict is not None and session.verdict.denial is not None:
-                    wall_time = 0.0
-                return await self._report(
-                    held, call_id, wall_time, arguments, output=output, pruned=pruned
-                )
-            finally:
-                # It was killed, or it was never stored and the call is cancelled.
-                if held.forgotten or not self._owner.store.holds(session):
-                    self._owner.release(held)
-                held.announcer.end()
+                async with self._starter.ended_by_close():
+                    output = await CallOutput.open(
+                        arguments, environment, again.sandbox, tty=again.tty
+                    )
+                    held = await self._starter.start(environment, again, first=first)
+            except BaseException:
+                self._owner.store.free(session_id)
+                first.announcer.end()
+                raise
+
+    async def _before_start(self, request: StartRequest) -> StartRequest:
+        """Let the hooks decide about a command; one that somebody declined is told of."""
+        try:
+            return await self._hooks.before_start(request)
+        except CreateProcess as error:
+            if error.declined:
+                announce_failed_start(self._listeners, request, error.message, 0.0, declined=True)
+            raise
+
+    async def _after_late_denial(self, held: HeldSession) -> StartRequest | None:
+        """
+        Return what to start instead of a command whose sandbox denied it something late.
+
+        Raises:
+            CallInterrupted: Somebody was asked and cancelled the call.
+            CallRefused: The tools were closed meanwhile.
+        """
+        session = held.session
+        verdict = session.verdict
+        if not self._hooks.late_denials or held.denied_early or held.forgotten:
+            return None
+        if verdict is None or verdict.denial is None or session.killed:
+            return None
+        assert session.ended_at is not None  # there is a verdict
+        denied = DeniedAttempt(
+            request=held.attempt.request,
+            verdict=verdict,
+            message=denial_message(session.peek_output(), verdict.exit_code),
+            seconds=session.ended_at - session.started,
+        )
+        try:
+            async with self._starter.ended_by_close():
+                again = await self._hooks.after_denial(denied)
+        except CallInterrupted:
+            held.forgotten = True  # the model never learns its number
+            raise
+        # Somebody may have killed all sessions while the question was open.
+        return None if held.gone else again
 
     # -- write_stdin
 
@@ -333,6 +398,7 @@ class SessionManager:
                     tty=session.tty or bool(arguments.chars),
                 )
                 if arguments.chars:
+                    await self._ask_about_input(held, call_id, arguments.chars)
                     await send_input(session, arguments.chars, wait, self._owner.tasks)
                 since = loop.time()
                 await self._wait(session, wait, output)
@@ -345,6 +411,62 @@ class SessionManager:
                 if held.forgotten:
                     self._owner.release(held)
                 held.announcer.end()
+
+    async def _ask_about_input(self, held: HeldSession, call_id: str, chars: str) -> None:
+        """
+        Let the hooks decide about input.
+
+        Raises:
+            CallRefused: It may not be sent, or the tools were closed meanwhile.
+            CallInterrupted: Somebody was asked and cancelled the call.
+            UnknownProcessId: The command was killed meanwhile.
+        """
+        request = InputRequest(call_id=call_id, chars=chars, started=held.attempt.request)
+        async with self._starter.ended_by_close():
+            await self._hooks.before_input(request)
+        if held.gone:
+            raise UnknownProcessId(held.session.session_id)
+
+    # -- permissions
+
+    def end_turn(self) -> None:
+        """Note that a turn of the model is over: what was granted for it ends."""
+        if self._approvals is not None:
+            self._approvals.flow.end_turn()
+
+    async def request_permissions(
+        self, arguments: PermissionArguments, *, call_id: str | None = None
+    ) -> PermissionGrant:
+        """
+        Ask for permissions that later commands are to have.
+
+        Args:
+            arguments: What the model asks for.
+            call_id: The id of the call; made up unless given.
+
+        Raises:
+            CallRefused: It may not be asked for; the text is for the model.
+            CallInterrupted: Somebody was asked and cancelled the call.
+        """
+        if self._approvals is None:
+            raise CallRefused("permissions cannot be requested: there are no approvals")
+        from holdfast.unified_exec.added_permissions import added_permissions
+
+        environment = self._open_environment(arguments.environment_id)
+        call_id = call_id or new_call_id()
+        async with self._starter.ended_by_close():
+            cwd = await environment.uri()
+            sandbox = await environment.sandbox_context(self.options.sandbox)
+            wanted = await added_permissions(arguments.permissions, environment, cwd, sandbox)
+            granted, scope = await self._approvals.request_permissions(
+                wanted,
+                call_id=call_id,
+                environment_id=environment.id,
+                cwd=native_path(cwd),
+                sandbox=sandbox,
+                reason=arguments.reason,
+            )
+        return PermissionGrant(call_id=call_id, permissions=granted, scope=scope)
 
     # -- read_output
 
@@ -456,6 +578,19 @@ class SessionManager:
             )
         return tuple(notes)
 
+    async def _first_wait(
+        self, held: HeldSession, limit: float, output: CallOutput | None
+    ) -> None:
+        """Wait as `_wait` does for a command that was just started, and follow it from then on."""
+        session = held.session
+        if output is None and not (session.running or held.followed):
+            # Its output ends now, or is given up in a moment.
+            await self._clock.run(session.read(until=session.settled), limit)
+            self._owner.follow(held)
+        else:
+            self._owner.follow(held)
+            await self._wait(session, limit, output)
+
     async def _wait(self, session: CommandSession, limit: float, output: CallOutput | None) -> None:
         """Wait for the end of a command, or for what the call asks for, within a limit."""
         if output is None:
@@ -468,3 +603,12 @@ class SessionManager:
         if self._starter.closed:
             raise CallRefused(CLOSED)
         return self.environment(environment_id)
+
+
+def _approval_hooks(options: Options, clock: PausableClock, inner: Hooks) -> "ApprovalHooks | None":
+    """Return the hooks that approvals need, or None; they are imported only if there are any."""
+    if options.approvals is None:
+        return None
+    from holdfast.unified_exec.approval_hooks import ApprovalHooks
+
+    return ApprovalHooks(options.approvals, clock=clock, inner=inner)

@@ -4,7 +4,7 @@ import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from holdfast.environments.commands.arguments import as_names, as_variables
 from holdfast.environments.limits import Limits
@@ -12,6 +12,9 @@ from holdfast.environments.sandbox import AnySandbox, as_profile
 from holdfast.errors import InvalidParams
 from holdfast.unified_exec.text.truncate import DEFAULT_MODEL_POLICY, TruncationPolicy
 from holdfast.unified_exec.waiting.collect import LONGEST_POLL
+
+if TYPE_CHECKING:  # imported only by programs that have approvals
+    from holdfast.approvals.flow import Approvals
 
 __all__ = ["Background", "Options"]
 
@@ -57,11 +60,17 @@ class Options:
     """Number the sessions 1000, 1001, … instead of at random, for tests."""
     extras: bool = False
     """Offer what Codex does not have: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
+    approvals: "Approvals | None" = None
+    """Which commands may run, and who is asked; without, all of them may."""
 
     def __post_init__(self) -> None:
         for name in ("allow_login_shell", "shell_snapshot", "counted_ids", "extras"):
             _check_type(name, getattr(self, name), bool)
         _check_type("limits", self.limits, Limits, None)
+        if self.approvals is not None:
+            from holdfast.approvals.flow import Approvals
+
+            _check_type("approvals", self.approvals, Approvals, None)
         _check_type("model_policy", self.model_policy, TruncationPolicy)
         if self.sandbox is not None:
             # A wrong name would otherwise be told to the model, with every call.

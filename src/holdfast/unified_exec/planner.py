@@ -57,7 +57,15 @@ class Planner:
             shell = await environment.shell(arguments.shell)
         except InvalidParams as error:
             raise CallRefused(str(error)) from error
+        own_shell = shell if arguments.shell is None else await environment.shell()
         sandbox = await environment.sandbox_context(options.sandbox)
+        added = None
+        if options.approvals is not None and arguments.additional_permissions is not None:
+            from holdfast.unified_exec.added_permissions import added_permissions
+
+            added = await added_permissions(
+                arguments.additional_permissions, environment, cwd, sandbox
+            )
         return StartRequest(
             call_id=call_id,
             session_id=session_id,
@@ -71,6 +79,8 @@ class Planner:
             ),
             sandbox=sandbox,
             arguments=arguments,
+            shell=own_shell.path,
+            added=added,
         )
 
     async def params(self, environment: Environment, attempt: Attempt) -> StartParams:

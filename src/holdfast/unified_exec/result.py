@@ -1,6 +1,8 @@
 """The answer to one call of a tool, and the forms in which it is shown."""
 
+import json
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from holdfast.collect.head_tail import Captured
 from holdfast.events import Verdict, WaitingFor
@@ -14,7 +16,11 @@ from holdfast.unified_exec.text.truncate import (
     used_policy,
 )
 
-__all__ = ["ExecResult", "ReadResult", "ToolError"]
+if TYPE_CHECKING:  # imported only by tools that have approvals
+    from holdfast.approvals.permissions import AddedPermissions
+    from holdfast.approvals.question import GrantScope
+
+__all__ = ["ExecResult", "PermissionGrant", "ReadResult", "ToolError"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +157,26 @@ class ReadResult:
         }
         known = {name: count for name, count in counts.items() if count is not None}
         return known | {"output": page.output}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionGrant:
+    """What later commands may do, for a call of `request_permissions`."""
+
+    call_id: str
+    """The id of this call."""
+    permissions: "AddedPermissions"
+    """Possibly nothing; never more than what was asked for."""
+    scope: "GrantScope"
+    """How long they hold: for this turn or for the session."""
+
+    def text(self, *, notes: bool = False) -> str:
+        """Return what the model reads."""
+        return json.dumps(self.object(), ensure_ascii=False, separators=(",", ":"))
+
+    def object(self) -> dict[str, object]:
+        """Return what code that a model writes gets instead of the text."""
+        return {"permissions": self.permissions.to_json(), "scope": self.scope}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

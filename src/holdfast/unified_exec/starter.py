@@ -85,18 +85,26 @@ class Starter:
             if not self._under_way:
                 self._none_under_way.set()
 
-    async def start(self, environment: Environment, request: StartRequest) -> HeldSession:
+    async def start(
+        self, environment: Environment, request: StartRequest, *, first: HeldSession | None = None
+    ) -> HeldSession:
         """
         Start a command and wait out the grace, a second time if a hook wants that.
 
         Whoever calls this calls `SessionOwner.follow` soon: nobody reads the command.
+
+        Args:
+            environment: Where it runs.
+            request: What to start.
+            first: The attempt that was denied late and told to listeners, if this is another
+                attempt of the same call.
 
         Raises:
             UnifiedExecError: It cannot be started.
             CallRefused: The tools were closed meanwhile.
         """
         while True:
-            held = await self._start_once(environment, request)
+            held = await self._start_once(environment, request, first)
             session = held.session
             try:
                 # Most commands end here. A task to read them would cost more than they do.
@@ -127,7 +135,9 @@ class Starter:
             raise CallRefused(CLOSED)
         return held
 
-    async def _start_once(self, environment: Environment, request: StartRequest) -> HeldSession:
+    async def _start_once(
+        self, environment: Environment, request: StartRequest, first: HeldSession | None
+    ) -> HeldSession:
         attempt = await self._hooks.attempt_begins(request)
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -137,9 +147,13 @@ class Starter:
         except HoldfastError as error:
             end_attempt(self._hooks, attempt)
             failure = spawn_failure(error)
-            announce_failed_start(self._listeners, request, failure, loop.time() - started)
+            if first is None:  # its begin was told before, its end still is
+                announce_failed_start(self._listeners, request, failure, loop.time() - started)
             raise CreateProcess(rejected_text(failure)) from error
         except BaseException:
             end_attempt(self._hooks, attempt)
             raise
-        return self._owner.open(process, environment, attempt, started)
+        held = self._owner.open(process, environment, attempt, started)
+        if first is not None:
+            held.announcer.continue_from(first.announcer)
+        return held

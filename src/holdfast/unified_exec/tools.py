@@ -18,13 +18,14 @@ from holdfast.unified_exec.errors import (
 )
 from holdfast.unified_exec.manager import SessionManager, new_call_id
 from holdfast.unified_exec.output.patterns import patterns_available
-from holdfast.unified_exec.result import ExecResult, ReadResult, ToolError
+from holdfast.unified_exec.result import ExecResult, PermissionGrant, ReadResult, ToolError
 
 __all__ = ["UnifiedExec"]
 
 EXEC_COMMAND: Final = "exec_command"
 WRITE_STDIN: Final = "write_stdin"
 READ_OUTPUT: Final = "read_output"
+REQUEST_PERMISSIONS: Final = "request_permissions"
 
 
 class UnifiedExec(SessionManager):
@@ -50,22 +51,26 @@ class UnifiedExec(SessionManager):
         ids = self.environment_ids
         if not ids:
             return []
+        approvals = self.options.approvals
         return schemas(
             kind,
             environments=ids,
             extras=self.options.extras,
             patterns=patterns_available(),
             login=self.options.allow_login_shell,
+            additional_permissions=approvals is not None and approvals.additional_permissions,
+            permission_requests=approvals is not None and approvals.permission_requests,
         )
 
     async def call(
         self, name: str, arguments: str | Mapping[str, object], *, call_id: str | None = None
-    ) -> ExecResult | ReadResult | ToolError:
+    ) -> ExecResult | ReadResult | PermissionGrant | ToolError:
         """
         Do what a model asks for, and return what it is to read.
 
         Args:
-            name: `exec_command` or `write_stdin`; with extras also `read_output`.
+            name: `exec_command` or `write_stdin`; with extras also `read_output`, and with
+                approvals that offer it `request_permissions`.
             arguments: The JSON text as the model wrote it, or the object.
             call_id: The id of the call; made up unless given.
         """
@@ -78,6 +83,9 @@ class UnifiedExec(SessionManager):
                 return await self._call_write_stdin(given, call_id)
             if name == READ_OUTPUT and self.options.extras:
                 return await self._call_read_output(given, call_id)
+            approvals = self.options.approvals
+            if name == REQUEST_PERMISSIONS and approvals and approvals.permission_requests:
+                return await self.request_permissions(given.request_permissions(), call_id=call_id)
             raise CallRefused(f"unsupported call: {name}")
         except UnifiedExecError as error:
             shown = exec_failure_text if name == EXEC_COMMAND else write_failure_text

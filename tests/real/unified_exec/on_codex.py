@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.real.codex import codex
 from tests.real.model import GOODBYE, Item, Model, playing
@@ -18,6 +18,8 @@ from tests.real.unified_exec.wiretap import Wiretap, tapped
 
 KNOWN_MODEL = "gpt-5.5"
 """A model of the binary's own catalogue, with a budget of 10,000 tokens."""
+
+AppServerT = TypeVar("AppServerT", bound="AppServer")
 
 _LINE = 64 << 20
 _LIMIT = 60.0
@@ -100,7 +102,7 @@ async def play(case: Case, mode: Mode, root: Path) -> Row:
             variables["CODEX_EXEC_SERVER_URL"] = tap.url
         elif mode == "none":
             variables["CODEX_EXEC_SERVER_URL"] = "none"
-        app = await stack.enter_async_context(_app_server(variables, place.workspace))
+        app = await stack.enter_async_context(app_server(variables, place.workspace, AppServer))
         run = _Run(case, place, model, app, tap, server)
         async with asyncio.timeout(_LIMIT + 2 * sum(map(_patience, case.steps))):
             await run.play()
@@ -163,7 +165,10 @@ async def _exec_server(
 
 
 @asynccontextmanager
-async def _app_server(variables: dict[str, str], folder: Path) -> AsyncIterator["_AppServer"]:
+async def app_server(
+    variables: dict[str, str], folder: Path, kind: "type[AppServerT]"
+) -> AsyncIterator["AppServerT"]:
+    """Start the app-server, with an object of this class to talk to it."""
     process = await asyncio.create_subprocess_exec(
         codex(),
         "app-server",
@@ -174,7 +179,7 @@ async def _app_server(variables: dict[str, str], folder: Path) -> AsyncIterator[
         stderr=asyncio.subprocess.DEVNULL,
         limit=_LINE,
     )
-    app = _AppServer(process)
+    app = kind(process)
     reading = asyncio.create_task(app.read())
     try:
         yield app
@@ -198,7 +203,7 @@ async def _ended(process: asyncio.subprocess.Process, *, gently: bool = False) -
         await process.wait()
 
 
-class _AppServer:
+class AppServer:
     """A conversation with `codex app-server` on its standard streams."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -218,8 +223,8 @@ class _AppServer:
             if "method" not in message:
                 self._waiting.pop(message["id"]).set_result(message)
             elif "id" in message:
-                refusal = {"code": -32601, "message": "not handled"}
-                self._send({"id": message["id"], "error": refusal})
+                reply = self.reply(message["method"], message.get("params") or {})
+                self._send({"id": message["id"], **reply})
             else:
                 await self._notice(message["method"], message.get("params") or {})
 
@@ -231,6 +236,10 @@ class _AppServer:
         elif self.events is not None:
             _note(self.events, method, params)
             self.changed.set()
+
+    def reply(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request of the server: here, that it is not handled."""
+        return {"error": {"code": -32601, "message": "not handled"}}
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -252,7 +261,7 @@ class _AppServer:
         result: dict[str, Any] = answer["result"]
         return result
 
-    async def open(self, folder: Path) -> str:
+    async def open(self, folder: Path, **options: object) -> str:
         """Introduce us and return the id of a new thread."""
         hello = {
             "clientInfo": {"name": "holdfast-recorder", "version": "1"},
@@ -260,7 +269,7 @@ class _AppServer:
         }
         await self.call("initialize", hello)
         self._send({"method": "initialized"})
-        started = await self.call("thread/start", {"cwd": str(folder)})
+        started = await self.call("thread/start", {"cwd": str(folder), **options})
         return str(started["thread"]["id"])
 
     async def completed(self, turn: str) -> None:
@@ -303,7 +312,7 @@ class _Run:
         case: Case,
         place: Place,
         model: Model,
-        app: _AppServer,
+        app: AppServer,
         tap: Wiretap | None,
         server: asyncio.subprocess.Process | None,
     ) -> None:

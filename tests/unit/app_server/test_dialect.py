@@ -46,6 +46,24 @@ def test_numbers_are_named(value: object, text: str) -> None:
 
 
 @pytest.mark.requirement("app-server.decoding")
+@pytest.mark.parametrize(
+    ("kind", "member"), [("readOnly", "access"), ("workspaceWrite", "readOnlyAccess")]
+)
+def test_reads_that_cannot_be_restricted_are_not_left_open(kind: str, member: str) -> None:
+    def policy(access: object) -> dict[str, Any]:
+        return {"command": [], "sandboxPolicy": {"type": kind, member: access}}
+
+    assert refused(policy({"type": "restricted", "readableRoots": ["/tmp"]})) == (
+        f"{kind}.{member} is no longer supported; use permissionProfile for restricted reads"
+    )
+    assert refused(policy({"type": "some"})) == (
+        "unknown variant `some`, expected `fullAccess` or `restricted`"
+    )
+    for access in (None, {"type": "fullAccess", "other": 1}):
+        APP_SERVER.decode_params(policy(access), CommandExecParams)
+
+
+@pytest.mark.requirement("app-server.decoding")
 def test_a_list_with_all_members_is_a_structure() -> None:
     params: dict[str, Any] = {"command": ["a"], "size": [3, 4]}
     decoded = APP_SERVER.decode_params(params, CommandExecParams)

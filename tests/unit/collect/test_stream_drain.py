@@ -199,3 +199,41 @@ async def test_a_line_that_is_lost_for_good_ends_it() -> None:
         await reading
     drain.close()
     drain.close()
+
+
+async def test_what_is_ready_is_taken_without_a_wait() -> None:
+    process = FakeProcess()
+    drain = draining(process)
+    assert drain.take_ready(10) is None
+    process.output(b"one")
+    process.output(b"more than ten", "stderr")
+    process.output(b"two")
+    taken = drain.take_ready(10)
+    assert taken is not None
+    assert taken.chunk == b"one"
+    assert drain.take_ready(10) is None  # the next one is too large, and none overtakes it
+    drain.finish("stderr")
+    taken = drain.take_ready(13)
+    assert taken is not None
+    assert taken.chunk == b"two"
+    process.exit()
+    assert drain.take_ready(10) is None  # that is no output
+    process.close()
+    assert await read_all(drain) == []
+
+
+async def test_after_the_limit_nothing_is_taken_that_was_not_asked_for() -> None:
+    process = FakeProcess()
+    drain = StreamDrain(process, ["stdout", "stderr"], quiet=None, limit=0.1, last_pass=2)
+    process.output(b"first")
+    process.exit()
+    assert (await anext(drain)).chunk == b"first"
+    reading = asyncio.create_task(anext(drain))
+    await asyncio.sleep(0.05)
+    process.output(b"late")
+    assert (await reading).chunk == b"late"
+    await asyncio.sleep(0.1)
+    for _ in range(4):
+        process.output(b"x")
+    assert drain.take_ready(10) is None
+    assert await read_all(drain) == [b"x", b"x"]

@@ -20,6 +20,7 @@ from holdfast.command_exec import (
     NotATerminal,
     SizeNeedsTerminal,
     SpawnRefused,
+    StdinAlreadyClosed,
     StdinNotStreamed,
     UnknownCommand,
 )
@@ -124,6 +125,52 @@ async def test_a_slow_reader_makes_its_command_wait_and_no_other() -> None:
 
 
 # -- readers
+
+
+@pytest.mark.requirement("command-exec.output.joined")
+async def test_pieces_that_are_waiting_are_joined_for_each_stream(fake: FakeEnvironment) -> None:
+    async with CommandExec(fake) as commands:
+        command, process = await started(commands, fake, stream=True)
+        for number in range(100):
+            process.output(b"%02d" % number)
+            process.output(b".", "stderr")
+        process.end()
+        assert [delta async for delta in command.output()] == [
+            Delta("stdout", b"".join(b"%02d" % number for number in range(100))),
+            Delta("stderr", b"." * 100),
+        ]
+
+
+async def test_joined_pieces_have_64_kib_at_most(fake: FakeEnvironment) -> None:
+    async with CommandExec(fake) as commands:
+        command, process = await started(commands, fake, stream=True, cap=230_000)
+        for _ in range(30):
+            process.output(b"x" * 8000)
+        process.end()
+        deltas = [delta async for delta in command.output()]
+        assert [len(delta.data) for delta in deltas] == [64_000, 64_000, 64_000, 38_000]
+        assert [delta.cap_reached for delta in deltas] == [False, False, False, True]
+
+
+async def test_a_piece_that_is_alone_is_not_held_back() -> None:
+    async with FakeEnvironment() as env, CommandExec(env) as commands:
+        command, process = await started(commands, env, stream=True)
+        deltas = command.output()
+        for piece in (b"one", b"two"):
+            process.output(piece)
+            assert await anext(deltas) == Delta("stdout", piece)
+
+
+async def test_joined_pieces_of_another_stream_wait_for_the_next_reader() -> None:
+    async with FakeEnvironment() as env, CommandExec(env) as commands:
+        command, process = await started(commands, env, stream=True)
+        process.output(b"out")
+        process.output(b"err", "stderr")
+        process.end()
+        first = command.output()
+        assert await anext(first) == Delta("stdout", b"out")
+        first.close()
+        assert [delta async for delta in command.output()] == [Delta("stderr", b"err")]
 
 
 async def test_output_that_nobody_reads_is_dropped_by_wait() -> None:
@@ -487,6 +534,23 @@ async def test_closing_the_input_of_a_terminal_types_the_end() -> None:
         process.output(b"out")
         process.end()
         assert [delta async for delta in command.output()] == [Delta("stdout", b"out")]
+
+
+async def test_a_close_that_was_cancelled_can_be_tried_again() -> None:
+    async with FakeEnvironment(FakeBackend(remote=True)) as env, CommandExec(env) as commands:
+        command, process = await started(commands, env, stdin=True)
+        process.input_limit = 1
+        await command.write(b"x")
+        writing = asyncio.create_task(command.write(b"y", close=True))
+        await asyncio.sleep(1)
+        writing.cancel()
+        await asyncio.wait([writing])
+        assert writing.cancelled()
+        await process.next_input()
+        await command.write(close=True)
+        assert process.stdin_closed
+        with pytest.raises(StdinAlreadyClosed):
+            await command.write(b"z")
 
 
 async def test_two_writes_do_not_mix() -> None:

@@ -8,6 +8,7 @@ import pytest
 from holdfast.command_exec import (
     Command,
     CommandExec,
+    CommandLost,
     Done,
     DrainPolicy,
     DuplicateCommand,
@@ -15,7 +16,7 @@ from holdfast.command_exec import (
     StdinAlreadyClosed,
     UnknownCommand,
 )
-from holdfast.errors import ConnectionLost
+from holdfast.errors import ConnectionLost, RemoteProtocolError
 from holdfast.process.event_stream import HIGH_WATER
 from holdfast.testing import FakeBackend, FakeEnvironment, FakeProcess
 
@@ -393,16 +394,37 @@ async def test_there_is_no_other_compat() -> None:
 
 async def test_a_lost_line_fails_whoever_waits(far: FakeEnvironment) -> None:
     async with CommandExec(far) as commands:
-        command, process = await started(commands, far, stream=True)
+        command, process = await started(
+            commands, far, stream=True, stdin=True, accept_missing=["closeStdin"]
+        )
         process.output(b"x")
         backend: FakeBackend = far.backend
         reading = asyncio.create_task(everything(command))
         await asyncio.sleep(0)
         backend.lose_for_good()
-        with pytest.raises(ConnectionLost):
-            await reading
-        with pytest.raises(ConnectionLost):
-            await command.wait()
+        lost = r'^command/exec "c" on environment `fake` is lost: the fake server is lost$'
+        for waiting in (reading, command.wait(), command.write(b"x"), command.terminate()):
+            with pytest.raises(CommandLost, match=lost):
+                await waiting
         assert not command.running
         with pytest.raises(UnknownCommand):
             commands.get("c")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_command_that_a_server_has_lost_track_of_is_lost(
+    far: FakeEnvironment, stream: bool
+) -> None:
+    async with CommandExec(far) as commands:
+        command, process = await started(commands, far, stream=stream)
+        process.lose_for_good(RemoteProtocolError("output is missing"))
+        with pytest.raises(CommandLost, match=r"is lost: output is missing$"):
+            await command.wait()
+
+
+async def test_a_control_on_a_lost_line_names_its_command(far: FakeEnvironment) -> None:
+    async with CommandExec(far) as commands:
+        command, process = await started(commands, far, stdin=True, accept_missing=["closeStdin"])
+        process.refuse("write", ConnectionLost("the line is lost"))
+        with pytest.raises(CommandLost, match='"c" on environment `fake` is lost: the line'):
+            await command.write(b"x")

@@ -25,6 +25,7 @@ def schemas(
     login: bool = True,
     shell: bool = True,
     additional_permissions: bool = False,
+    permission_requests: bool = False,
 ) -> list[dict[str, object]]:
     """
     Return the descriptions of all tools.
@@ -41,6 +42,7 @@ def schemas(
         shell: Whether the model may choose a shell.
         additional_permissions: Whether a command may ask for more than its sandbox allows
             and still run inside of it.
+        permission_requests: Whether to offer the tool `request_permissions`.
 
     Raises:
         ValueError: `kind` is none of these.
@@ -67,6 +69,18 @@ def schemas(
         read_output = _read_output(patterns=patterns)
         described = _READ_OUTPUT if patterns else _READ_OUTPUT_LINES
         tools.append(_tool(kind, "read_output", described, read_output, [], _READ_RESULT))
+    if permission_requests:
+        request = _request_permissions(environments)
+        tools.append(
+            _tool(
+                kind,
+                "request_permissions",
+                _REQUEST_PERMISSIONS,
+                request,
+                ["permissions"],
+                _GRANT,
+            )
+        )
     return tools
 
 
@@ -81,6 +95,10 @@ _WRITE_STDIN = (
 _READ_OUTPUT = (
     "Read output that was not shown, of a running session or of an ended call:"
     " a range of lines, or the lines that match a pattern."
+)
+_REQUEST_PERMISSIONS = (
+    "Ask the user to let later commands read or write more files, or reach the network."
+    " Returns what was granted, and whether it holds for this turn or for the session."
 )
 _READ_OUTPUT_LINES = (
     "Read output that was not shown, of a running session or of an ended call: a range of lines."
@@ -204,6 +222,16 @@ def _read_output(*, patterns: bool) -> _Schema:
     return found
 
 
+def _request_permissions(environments: Sequence[str]) -> _Schema:
+    found: _Schema = {
+        "permissions": {**_ADDITIONAL_PERMISSIONS, "description": "What later commands need."},
+        "reason": _text("Why they need it, for the user."),
+    }
+    if len(environments) > 1:
+        found["environment_id"] = _text("Id of the environment that it is for.")
+    return found
+
+
 def _text(description: str) -> _Schema:
     return {"type": "string", "description": description}
 
@@ -247,6 +275,16 @@ _ADDITIONAL_PERMISSIONS: _Schema = {
             "additionalProperties": False,
         },
     },
+    "additionalProperties": False,
+}
+
+_GRANT: _Schema = {
+    "type": "object",
+    "properties": {
+        "permissions": {"type": "object", "description": "What was granted; possibly nothing."},
+        "scope": {"type": "string", "enum": ["turn", "session"]},
+    },
+    "required": ["permissions", "scope"],
     "additionalProperties": False,
 }
 

@@ -37,6 +37,7 @@ __all__ = [
     "ArgumentError",
     "Arguments",
     "ExecArguments",
+    "PermissionArguments",
     "ReadArguments",
     "SandboxPermissions",
     "WaitForArguments",
@@ -140,6 +141,15 @@ class ReadArguments:
         found = self.call_id if self.session_id is None else self.session_id
         assert found is not None  # one of them was given
         return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionArguments:
+    """The arguments of `request_permissions`."""
+
+    permissions: RequestedPermissions
+    reason: str | None = None
+    environment_id: str | None = None
 
 
 _PLAIN_EXEC: dict[str, Check] = {
@@ -307,6 +317,24 @@ class Arguments:
             fields |= _extra_fields(reader)
         found = _document(reader, "struct WriteStdinArgs", fields, required=1, needs="session_id")
         return WriteArguments(**found)  # type: ignore[arg-type]  # each was read with its type
+
+    # -- request_permissions
+
+    def request_permissions(self) -> PermissionArguments:
+        """Return the arguments of `request_permissions`."""
+        environment_id = self.environment_id()
+        reader = JsonReader(self._data)
+        fields: dict[str, Read] = {
+            "permissions": lambda: read_requested_permissions(reader),
+            "reason": reader.optional(reader.string),
+        }
+        found = _document(
+            reader, "struct RequestPermissionsArgs", fields, required=1, needs="permissions"
+        )
+        return PermissionArguments(
+            **found,  # type: ignore[arg-type]  # each member was read with its type
+            environment_id=environment_id,
+        )
 
     # -- read_output
 

@@ -34,6 +34,8 @@ class Announcer:
         self._deltas: DeltaCutter | None = None
         self._began = False
         self._ended = False
+        # True if the begin was told by an earlier attempt of the same call.
+        self._continues = False
         self.pruned = False
         """True if it is killed to make room for another one."""
         self.output_lost = False
@@ -44,7 +46,7 @@ class Announcer:
         session = self._session
         self._began = True
         self._deltas = DeltaCutter()
-        if not self._listeners.any:
+        if self._continues or not self._listeners.any:
             return  # the early output need not be put together for nobody
         self._listeners.tell(
             CommandBegan(
@@ -58,6 +60,15 @@ class Announcer:
                 early=session.transcript,
             )
         )
+
+    def continue_from(self, first: "Announcer") -> None:
+        """Tell this command and its first attempt as one: one begin, and the end of this one."""
+        self._continues = self._began = first.give_way()
+
+    def give_way(self) -> bool:
+        """Leave the end to the next attempt of the same call; return True if a begin was told."""
+        self._ended = True
+        return self._began
 
     def input_sent(self, stdin: str) -> None:
         """Tell that a `write_stdin` is over."""
@@ -131,7 +142,12 @@ class Announcer:
 
 
 def announce_failed_start(
-    listeners: Listeners, request: StartRequest, failure: str, duration: float
+    listeners: Listeners,
+    request: StartRequest,
+    failure: str,
+    duration: float,
+    *,
+    declined: bool = False,
 ) -> None:
     """Tell of a command that could not be started as one that began and ended."""
     listeners.tell(
@@ -154,5 +170,6 @@ def announce_failed_start(
             duration=duration,
             verdict=None,
             failure=failure,
+            declined=declined,
         )
     )

@@ -118,6 +118,8 @@ class CommandEnded(msgspec.Struct, frozen=True, kw_only=True):
     """How it ended, where that is known."""
     failure: str | None = None
     """Why it could not be started, or not be followed to its end."""
+    declined: bool = False
+    """True if somebody was asked about it and said no: it never ran."""
     pruned: bool = False
     """True if it was killed because too many others were started."""
 

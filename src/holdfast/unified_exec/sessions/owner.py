@@ -49,6 +49,11 @@ class HeldSession:
     """True if its sandbox denied it something in the grace: nothing is told of it."""
     released: bool = False
 
+    @property
+    def gone(self) -> bool:
+        """True if it was killed or released, by now."""
+        return self.forgotten or self.released
+
 
 class SessionOwner:
     """The sessions of one set of tools, from their start to their release."""
@@ -177,7 +182,9 @@ class SessionOwner:
             return
         held.released = True
         session = held.session
-        if not keep_id:
+        if keep_id:
+            self.store.withdraw(session)
+        else:
             self.store.free(session.session_id)
         self._end_process(held)
         session.stop_reading()

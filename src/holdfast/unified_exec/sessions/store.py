@@ -72,6 +72,11 @@ class SessionStore:
         self._sessions.pop(session_id, None)
         self._reserved.discard(session_id)
 
+    def withdraw(self, session: CommandSession) -> None:
+        """Forget a session whose id stays reserved, for another attempt of the same call."""
+        if self.holds(session):
+            del self._sessions[session.session_id]
+
     def add(self, session: CommandSession) -> None:
         """Hold a session under the id that was reserved for it."""
         self._sessions[session.session_id] = session

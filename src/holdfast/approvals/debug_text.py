@@ -1,0 +1,81 @@
+"""
+Writes words the way the original shows them in its errors.
+
+Errors of rules files quote examples as a shell would, and rules in the debug format of Rust.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+__all__ = ["debug", "debug_list", "join_words"]
+
+_ESCAPES = {"\0": "\\0", "\t": "\\t", "\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+
+_BARE = frozenset("+-./:@]_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+"""Characters that need no quotes."""
+
+_NOT_IN_SINGLE_QUOTES = frozenset("'\\^")
+_NOT_IN_DOUBLE_QUOTES = frozenset("`$!^")
+
+
+def debug(text: str) -> str:
+    """Return a string in double quotes, with the escapes of Rust's debug format."""
+    return '"' + "".join(_ESCAPES.get(c) or _escaped(c) for c in text) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() and unicodedata.category(character) not in ("Mn", "Me"):
+        return character
+    return f"\\u{{{ord(character):x}}}"
+
+
+def debug_list(texts: Iterable[str]) -> str:
+    """Return strings as a list in Rust's debug format."""
+    return "[" + ", ".join(debug(text) for text in texts) + "]"
+
+
+def join_words(words: Sequence[str]) -> str | None:
+    """Return words as one line for a shell, or `None` if one contains a NUL."""
+    if any("\0" in word for word in words):
+        return None
+    return " ".join(_quote(word) for word in words)
+
+
+def _quote(word: str) -> str:
+    if not word:
+        return "''"
+    if _BARE.issuperset(word):
+        return word
+    parts: list[str] = []
+    while word:
+        length, style = _quotable(word)
+        chunk, word = word[:length], word[length:]
+        if style == '"':
+            chunk = "".join("\\" + c if c in '$`"\\' else c for c in chunk)
+        parts.append(style + chunk + style)
+    return "".join(parts)
+
+
+def _quotable(word: str) -> tuple[int, str]:
+    """
+    Return how many characters one kind of quotes can hold, and the best kind for them.
+
+    A `^` at the start is only safe in single quotes: shells may take it for a history event.
+    """
+    styles = {"", "'", '"'}
+    start = 0
+    if word[0] == "^":
+        styles, start = {"'"}, 1
+    for length in range(start, len(word)):
+        character = word[length]
+        left = styles.copy()
+        if character not in _BARE:
+            left.discard("")
+        if character in _NOT_IN_SINGLE_QUOTES:
+            left.discard("'")
+        if character in _NOT_IN_DOUBLE_QUOTES:
+            left.discard('"')
+        if not left:
+            return length, min(styles, key=("", "'", '"').index)
+        styles = left
+    return len(word), min(styles, key=("", "'", '"').index)

@@ -1,0 +1,341 @@
+"""
+Decides about one command: run, ask, or refuse; a pure function of what is known of it.
+
+Rules may allow only what a plain script was split into. To ask and to refuse, every command
+that can be seen anywhere in the script counts.
+"""
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.approvals.dangerous import is_dangerous
+from holdfast.approvals.debug_text import join_words
+from holdfast.approvals.policies import Policy, PolicyKind, PromptKind
+from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
+from holdfast.approvals.split.command import Split
+
+__all__ = [
+    "DANGEROUS_TEXT",
+    "Cause",
+    "Judgement",
+    "SandboxPermissions",
+    "SegmentRuling",
+    "decide",
+    "escalation_refusal",
+    "policy_refusal",
+    "shown_command",
+]
+
+SandboxPermissions = Literal["use_default", "require_escalated", "with_additional_permissions"]
+"""What a call wants of its sandbox."""
+
+DANGEROUS_TEXT = "rm -f style commands are not permitted. Use a safer approach"
+
+_NEVER = "approval required by policy, but AskForApproval is set to Never"
+_NO_RULES = "approval required by policy rule, but AskForApproval::Granular.rules is false"
+_NO_SANDBOX = "approval required by policy, but AskForApproval::Granular.sandbox_approval is false"
+
+
+class Cause(enum.StrEnum):
+    """The ground of a decision, the weightiest first."""
+
+    RULE = "rule"
+    """A rule says so."""
+    DANGEROUS = "dangerous"
+    """It deletes by force."""
+    UNSEEN = "unseen"
+    """It could not be looked through."""
+    BROKEN = "broken"
+    """A rules file cannot be used that might have said something."""
+    ESCALATION = "escalation"
+    """It wants more than its sandbox gives."""
+    UNTRUSTED = "untrusted"
+    """The policy asks about every command."""
+    DEFAULT = "default"
+    """Nothing speaks against it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRuling:
+    """The decision about one command of a script."""
+
+    words: tuple[str, ...]
+    ruling: Ruling
+    cause: Cause
+    matches: tuple[RuleMatch, ...] = ()
+    """The rules that match it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The decision about a command, with its ground."""
+
+    ruling: Ruling
+    cause: Cause
+    segments: tuple[SegmentRuling, ...]
+    """The commands that rules may allow, in order."""
+    literals: tuple[SegmentRuling, ...] = ()
+    """Other commands that were seen in it, as far as they are asked about or refused."""
+    decided_by: RuleMatch | None = None
+    """The rule that decided; the most specific one of several."""
+    prompt_kind: PromptKind = PromptKind.SANDBOX
+    """The kind of question, for policies that tell them apart."""
+    reason: str | None = None
+    """For a question, why it is asked; for a refusal, its text."""
+    outside_sandbox: bool = False
+    """True if rules let it run without a sandbox and without a question."""
+    amendment: tuple[str, ...] | None = None
+    """The prefix that the question may propose to allow for good."""
+    retry_amendment: tuple[str, ...] | None = None
+    """The same for the question after a denial."""
+    notes: tuple[str, ...] = ()
+    """What else should be known: broken files, and why it could not be looked through."""
+
+
+def decide(
+    argv: Sequence[str],
+    *,
+    split: Split,
+    policy: Policy,
+    rules: RuleSet,
+    restricted: bool,
+    permissions: SandboxPermissions = "use_default",
+    prefix_rule: Sequence[str] | None = None,
+    rules_leave_sandbox: bool = False,
+    cwd: str | None = None,
+    acceptable: Callable[[Sequence[str]], bool] | None = None,
+) -> Judgement:
+    """
+    Return the decision about a command.
+
+    Args:
+        argv: The command.
+        split: What it was split into.
+        policy: Who may be asked.
+        rules: What is allowed, asked about and forbidden.
+        restricted: True if the command has a sandbox that an escalation would lift.
+        permissions: What the call wants of the sandbox.
+        prefix_rule: The prefix that the model proposes to allow for good.
+        rules_leave_sandbox: True for the meaning of the original: what rules allow runs
+            without a sandbox. Otherwise only rules with `sandbox="none"` mean that.
+        cwd: The folder that relative paths of programs begin in.
+        acceptable: Returns False for prefixes that must not be stored.
+    """
+    judge = _Judge(
+        policy=policy,
+        rules=rules,
+        override=permissions != "use_default" and restricted,
+        rules_leave_sandbox=rules_leave_sandbox,
+        cwd=cwd,
+    )
+    segments = tuple(judge.segment(words) for words in split.segments)
+    literals = tuple(judge.literals(split))
+    every = (*segments, *literals)
+    ruling = max(one.ruling for one in every)
+    command = shown_command(argv)
+    notes = tuple(_notes(split, rules))
+    if ruling is Ruling.FORBIDDEN:
+        rule = _most_specific(every, Ruling.FORBIDDEN)
+        return Judgement(
+            ruling=ruling,
+            cause=Cause.RULE if rule is not None else Cause.DANGEROUS,
+            segments=segments,
+            literals=literals,
+            decided_by=rule,
+            reason=_forbidden_text(command, rule),
+        )
+    rule = _most_specific(every, Ruling.PROMPT)
+    cause = _weightiest(every, ruling)
+    if notes and (ruling is Ruling.ALLOW or cause not in (Cause.RULE, Cause.DANGEROUS)):
+        ruling = Ruling.PROMPT
+        cause = Cause.UNSEEN if split.unseen is not None else Cause.BROKEN
+    matched = any(one.matches for one in segments)
+    if ruling is Ruling.ALLOW:
+        return Judgement(
+            ruling=ruling,
+            cause=cause,
+            segments=segments,
+            literals=literals,
+            decided_by=_most_specific(every, Ruling.ALLOW),
+            outside_sandbox=all(judge.leaves_sandbox(one) for one in segments),
+            retry_amendment=None if matched else split.segments[0],
+        )
+    from_rules = cause in (Cause.RULE, Cause.BROKEN)
+    kind = PromptKind.RULES if from_rules else PromptKind.SANDBOX
+    refusal = policy_refusal(policy, kind)
+    if refusal is not None:
+        if cause is Cause.DANGEROUS:
+            refusal = DANGEROUS_TEXT
+        elif cause in (Cause.UNSEEN, Cause.BROKEN):
+            refusal = f"`{command}` rejected: {notes[0]}"
+        return Judgement(
+            ruling=Ruling.FORBIDDEN,
+            cause=cause,
+            segments=segments,
+            literals=literals,
+            decided_by=rule,
+            prompt_kind=kind,
+            reason=refusal,
+            notes=notes,
+        )
+    amendment = None
+    if rule is None and not notes and not literals:
+        amendment = judge.amendment(segments, prefix_rule, acceptable)
+    return Judgement(
+        ruling=ruling,
+        cause=cause,
+        segments=segments,
+        literals=literals,
+        decided_by=rule,
+        prompt_kind=kind,
+        reason=_prompt_reason(command, rule, notes),
+        amendment=amendment,
+        retry_amendment=amendment,
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judge:
+    """Decides about the parts of one command."""
+
+    policy: Policy
+    rules: RuleSet
+    override: bool
+    rules_leave_sandbox: bool
+    cwd: str | None
+
+    def segment(self, words: tuple[str, ...]) -> SegmentRuling:
+        """Return the decision about a command that rules may allow."""
+        return self._ruled(words, self.rules.match(words))
+
+    def _ruled(self, words: tuple[str, ...], matches: tuple[RuleMatch, ...]) -> SegmentRuling:
+        if not matches:
+            ruling, cause = self._unmatched(words)
+            return SegmentRuling(words, ruling, cause)
+        ruling = max(match.ruling for match in matches)
+        if ruling is Ruling.ALLOW and self.override and not self._any_leaves(matches):
+            # It may run without a question, but only in its sandbox.
+            return SegmentRuling(words, Ruling.PROMPT, Cause.ESCALATION, matches)
+        return SegmentRuling(words, ruling, Cause.RULE, matches)
+
+    def _unmatched(self, words: Sequence[str]) -> tuple[Ruling, Cause]:
+        """Return the decision about a command that no rule is about [2.2]."""
+        never = self.policy.kind is PolicyKind.NEVER
+        if is_dangerous(words):
+            return (Ruling.FORBIDDEN if never else Ruling.PROMPT), Cause.DANGEROUS
+        if self.policy.kind is PolicyKind.UNTRUSTED:
+            return Ruling.PROMPT, Cause.UNTRUSTED
+        if self.override and not never:
+            return Ruling.PROMPT, Cause.ESCALATION
+        return Ruling.ALLOW, Cause.DEFAULT
+
+    def literals(self, split: Split) -> Iterator[SegmentRuling]:
+        """Return the decisions to ask or refuse about what else was seen in a script."""
+        decided = set(split.segments) if split.plain else set()
+        never = self.policy.kind is PolicyKind.NEVER
+        for words in dict.fromkeys(split.literals):
+            if words in decided:
+                continue
+            matches = self.rules.match(words, cwd=self.cwd)
+            strict = tuple(match for match in matches if match.ruling is not Ruling.ALLOW)
+            if strict:
+                ruling = max(match.ruling for match in strict)
+                yield SegmentRuling(words, ruling, Cause.RULE, strict)
+            elif not matches and is_dangerous(words):
+                ruling = Ruling.FORBIDDEN if never else Ruling.PROMPT
+                yield SegmentRuling(words, ruling, Cause.DANGEROUS)
+
+    def leaves_sandbox(self, segment: SegmentRuling) -> bool:
+        """Return True if a rule lets a command run without a sandbox."""
+        return segment.ruling is Ruling.ALLOW and self._any_leaves(segment.matches)
+
+    def _any_leaves(self, matches: Sequence[RuleMatch]) -> bool:
+        return any(
+            match.ruling is Ruling.ALLOW
+            and (self.rules_leave_sandbox or match.rule.outside_sandbox)
+            for match in matches
+        )
+
+    def amendment(
+        self,
+        segments: Sequence[SegmentRuling],
+        wanted: Sequence[str] | None,
+        acceptable: Callable[[Sequence[str]], bool] | None,
+    ) -> tuple[str, ...] | None:
+        """Return the prefix that a question may propose to allow for good [3.1]."""
+        asked = [one for one in segments if one.ruling is Ruling.PROMPT]
+        if wanted and not any(one.matches for one in segments):
+            prefix = tuple(wanted)
+            allowed = acceptable is None or acceptable(prefix)
+            rule = PrefixRule(pattern=tuple((word,) for word in prefix))
+            if allowed and all(rule.prefix_of(one.words) is not None for one in asked):
+                return prefix
+        if not asked or (acceptable is not None and not acceptable(asked[0].words)):
+            return None
+        return asked[0].words
+
+
+def shown_command(argv: Sequence[str]) -> str:
+    """Return a command as one line for a shell, as questions and refusals show it."""
+    line = join_words(argv)
+    return "<command included NUL byte>" if line is None else line
+
+
+def policy_refusal(policy: Policy, kind: PromptKind) -> str | None:
+    """Return the text that refuses a question which a policy does not allow, or None."""
+    if policy.may_ask(kind):
+        return None
+    if policy.kind is PolicyKind.NEVER:
+        return _NEVER
+    return _NO_RULES if kind is PromptKind.RULES else _NO_SANDBOX
+
+
+def escalation_refusal(policy: Policy) -> str | None:
+    """Return the text that refuses every request for more permissions, or None."""
+    if policy.may_ask(PromptKind.SANDBOX):
+        return None
+    shown = policy.debug
+    return (
+        f"approval policy is {shown}; reject command — you cannot ask for escalated permissions"
+        f" if the approval policy is {shown}"
+    )
+
+
+def _most_specific(segments: Sequence[SegmentRuling], ruling: Ruling) -> RuleMatch | None:
+    """Return the match with the longest prefix among those with this decision."""
+    matches = [match for one in segments for match in one.matches if match.ruling is ruling]
+    return max(matches, key=lambda match: len(match.matched_prefix), default=None)
+
+
+def _weightiest(segments: Sequence[SegmentRuling], ruling: Ruling) -> Cause:
+    order = list(Cause)
+    causes = (one.cause for one in segments if one.ruling is ruling)
+    return min(causes, key=order.index)
+
+
+def _notes(split: Split, rules: RuleSet) -> Iterator[str]:
+    if split.unseen is not None:
+        yield f"it cannot be looked through: {split.unseen}"
+    for broken in rules.broken:
+        yield f"a rules file cannot be used: {broken.summary}"
+
+
+def _forbidden_text(command: str, rule: RuleMatch | None) -> str:
+    if rule is None:
+        return f"`{command}` rejected: {DANGEROUS_TEXT}"
+    if rule.justification is not None:
+        return f"`{command}` rejected: {rule.justification}"
+    prefix = shown_command(rule.matched_prefix)
+    return f"`{command}` rejected: policy forbids commands starting with `{prefix}`"
+
+
+def _prompt_reason(command: str, rule: RuleMatch | None, notes: Sequence[str]) -> str | None:
+    reasons = list(notes)
+    if rule is not None and rule.justification is not None:
+        reasons.insert(0, f"`{command}` requires approval: {rule.justification}")
+    elif rule is not None:
+        reasons.insert(0, f"`{command}` requires approval by policy")
+    return "\n".join(reasons) or None

@@ -1,0 +1,650 @@
+"""
+The flow of one command: decide, ask, choose its sandbox, and after a denial ask again.
+
+It knows neither tools nor processes. Whoever starts commands asks for a `Clearance`, checks it
+once more with `verify` directly before the start, and comes back if the sandbox denied
+something.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from holdfast.approvals.amendments import (
+    amendment_rule,
+    answered_prefix,
+    is_banned,
+    store_rule,
+)
+from holdfast.approvals.ask import AnyApprover, Approver, as_approver, ask_bounded
+from holdfast.approvals.cache import CommandKey, SessionCache, canonical_command
+from holdfast.approvals.decide import (
+    Judgement,
+    SandboxPermissions,
+    decide,
+    escalation_refusal,
+    policy_refusal,
+    shown_command,
+)
+from holdfast.approvals.permissions import (
+    NO_PERMISSIONS,
+    AddedPermissions,
+    denies_paths,
+    escalated_context,
+    is_restricted,
+    with_permissions,
+)
+from holdfast.approvals.policies import AnyPolicy, Policy, PromptKind, as_policy
+from holdfast.approvals.question import (
+    REJECTED,
+    Decision,
+    DecisionKind,
+    DeniedRun,
+    GrantScope,
+    Question,
+    QuestionKind,
+)
+from holdfast.approvals.rules import RuleSet, Ruling
+from holdfast.approvals.split.command import Split, split_command
+from holdfast.errors import HoldfastError, InvalidParams, OperationFailed
+from holdfast.protocol.sandbox import SandboxContext
+
+__all__ = [
+    "ApprovalFlow",
+    "Approvals",
+    "CallCancelled",
+    "Clearance",
+    "CommandDeclined",
+    "CommandRefused",
+    "CommandRequest",
+    "EscalationRefused",
+    "InputRefused",
+    "InputToSend",
+    "judge",
+]
+
+logger = logging.getLogger(__name__)
+
+RETRY_REASON = "command failed; retry without sandbox?"
+
+INPUT_REASON = (
+    "Send input to an existing terminal. This terminal was launched outside the sandbox,"
+    " bypassing any managed network proxy. The cwd is its launch directory; the terminal's"
+    " current directory and state may have changed."
+)
+
+_PERMISSIONS_OFF = (
+    "additional permissions are disabled; enable `features.exec_permission_approvals` before"
+    " using `with_additional_permissions`"
+)
+_PERMISSIONS_MISSING = (
+    "missing `additional_permissions`; provide at least one of `network` or `file_system` when"
+    " using `with_additional_permissions`"
+)
+_REQUEST_REFUSED = "permission requests are not allowed by the approval policy"
+
+ASK_LIMIT = 3_600.0
+"""Seconds that a question may be open unless told otherwise."""
+
+
+class CommandRefused(HoldfastError):
+    """A command may not run; the text is the reason that the model reads."""
+
+
+class CommandDeclined(CommandRefused):
+    """Somebody was asked about a command and said no."""
+
+
+class EscalationRefused(HoldfastError):
+    """A call may not ask for more permissions, or not for these; the model reads the text."""
+
+
+class InputRefused(HoldfastError):
+    """Input may not be sent; the text is the reason that the model reads."""
+
+
+class CallCancelled(HoldfastError):
+    """Somebody was asked and cancelled the call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approvals:
+    """
+    Choices about approvals, for one set of tools.
+
+    Raises:
+        InvalidParams: A value makes no sense; the text names it.
+        TypeError: A value is of a wrong type.
+    """
+
+    policy: AnyPolicy = "on-request"
+    """Who may be asked, and about what."""
+    rules: RuleSet = field(default_factory=RuleSet)
+    """What is allowed, asked about and forbidden; see `load_rules`."""
+    approver: AnyApprover | None = None
+    """Who is asked; without one, what would be asked is declined."""
+    home: Path | None = None
+    """The folder in whose `rules/default.rules` accepted amendments are stored."""
+    additional_permissions: bool = False
+    """True: calls may ask for `with_additional_permissions`."""
+    permission_requests: bool = False
+    """True: the model has the tool `request_permissions`."""
+    rules_leave_sandbox: bool = False
+    """
+    True for the meaning of Codex: what rules allow runs without a sandbox.
+
+    Otherwise only a rule with `sandbox="none"` means that.
+    """
+    retry_window: float | None = None
+    """
+    Seconds after its start in which a denied command may be asked about; None for as long as
+    its first call waits. Codex has 0.15.
+    """
+    reask: bool = True
+    """False as in Codex: a denied command that was approved before runs again unasked."""
+    retry_on_request: bool = False
+    """True: the policy on-request, too, asks after a denial."""
+    broader_amendments: bool = False
+    """True as in Codex: an answer may store a broader prefix than the question proposed."""
+    ask_limit: float | None = ASK_LIMIT
+    """Seconds until a question that nobody answers counts as declined; None for no limit."""
+
+    def __post_init__(self) -> None:
+        as_policy(self.policy)
+        if not isinstance(self.rules, RuleSet):
+            raise TypeError(f"rules is {self.rules!r}, it must be a RuleSet; see load_rules")
+        if self.approver is not None:
+            as_approver(self.approver)
+        for name in ("retry_window", "ask_limit"):
+            value = getattr(self, name)
+            if value is not None and not (value >= 0 and math.isfinite(value)):
+                raise InvalidParams(f"{name} is {value!r}, it must be in seconds")
+
+    @classmethod
+    def like_codex(
+        cls,
+        *,
+        policy: AnyPolicy = "on-request",
+        rules: RuleSet | None = None,
+        approver: AnyApprover | None = None,
+        home: Path | None = None,
+    ) -> "Approvals":
+        """Return choices with which rules and retries mean what they mean in Codex 0.166.0."""
+        return cls(
+            policy=policy,
+            rules=RuleSet() if rules is None else rules,
+            approver=approver,
+            home=home,
+            rules_leave_sandbox=True,
+            retry_window=0.15,
+            reask=False,
+            broader_amendments=True,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRequest:
+    """A command that somebody wants to start."""
+
+    call_id: str
+    environment_id: str
+    argv: tuple[str, ...]
+    cwd: str
+    tty: bool = False
+    sandbox: SandboxContext | None = None
+    """What commands may touch unless somebody decides otherwise; None for everything."""
+    script: str | None = None
+    """The text that the model gave."""
+    shell: str | None = None
+    """The path of the shell that is configured."""
+    permissions: SandboxPermissions | None = None
+    """What the call wants of its sandbox; None if it does not say."""
+    added: AddedPermissions | None = None
+    """What it wants beyond the sandbox. Paths are absolute."""
+    justification: str | None = None
+    prefix_rule: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputToSend:
+    """Input for a command that runs outside of the sandbox."""
+
+    call_id: str
+    environment_id: str
+    session_id: int
+    chars: str
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clearance:
+    """The permission to start one command, bound to exactly that command."""
+
+    request: CommandRequest
+    judgement: Judgement
+    key: CommandKey
+    digest: str
+    """Stands for what may run; `verify` compares it."""
+    sandbox: SandboxContext | None
+    """What the command may touch in this run."""
+    left_sandbox: bool = False
+    """True if it runs outside of the sandbox that holds for other commands."""
+    approved: bool = False
+    """True if somebody accepted it, now or for the session."""
+
+
+def judge(
+    request: CommandRequest,
+    *,
+    policy: Policy,
+    rules: RuleSet,
+    rules_leave_sandbox: bool = False,
+) -> tuple[Split, Judgement]:
+    """Return what a command was split into, and the decision about it."""
+    split = split_command(request.argv, shell=request.shell)
+    judgement = decide(
+        request.argv,
+        split=split,
+        policy=policy,
+        rules=rules,
+        restricted=is_restricted(request.sandbox),
+        permissions=request.permissions or "use_default",
+        prefix_rule=request.prefix_rule,
+        rules_leave_sandbox=rules_leave_sandbox,
+        cwd=request.cwd,
+        acceptable=lambda prefix: not is_banned(prefix),
+    )
+    return split, judgement
+
+
+class ApprovalFlow:
+    """Approvals of one conversation: its rules, what was accepted, what was granted."""
+
+    def __init__(
+        self,
+        approvals: Approvals,
+        *,
+        paused: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """
+        Args:
+            approvals: The choices.
+            paused: Stops the clocks of calls while somebody is asked.
+        """
+        self.approvals = approvals
+        self.policy = as_policy(approvals.policy)
+        self.rules = approvals.rules
+        """The rules, with the amendments that were accepted meanwhile."""
+        self.cache = SessionCache()
+        self._approver: Approver | None = None
+        if approvals.approver is not None:
+            self._approver = as_approver(approvals.approver)
+        self._paused = paused
+        self._grants: dict[GrantScope, dict[str, AddedPermissions]] = {"turn": {}, "session": {}}
+
+    # -- before the start
+
+    async def admit(self, request: CommandRequest) -> Clearance:
+        """
+        Decide about a command and ask if need be.
+
+        Raises:
+            EscalationRefused: It may not ask for what it asks for.
+            CommandRefused: It may not run.
+            CallCancelled: Somebody was asked and cancelled the call.
+        """
+        granted = self.granted(request.environment_id)
+        try:
+            context = with_permissions(request.sandbox, granted)
+            request = self._checked_wish(request, granted)
+            wider = with_permissions(context, request.added or NO_PERMISSIONS)
+        except InvalidParams as error:
+            raise EscalationRefused(str(error)) from error
+        split, judgement = judge(
+            request,
+            policy=self.policy,
+            rules=self.rules,
+            rules_leave_sandbox=self.approvals.rules_leave_sandbox,
+        )
+        if judgement.ruling is Ruling.FORBIDDEN:
+            raise CommandRefused(judgement.reason or "blocked by policy")
+        key = _key(request, split)
+        clearance = Clearance(
+            request=request,
+            judgement=judgement,
+            key=key,
+            digest=key.digest(*request.argv),
+            sandbox=context,
+        )
+        if judgement.ruling is Ruling.ALLOW:
+            if judgement.outside_sandbox and not denies_paths(context):
+                return _outside(clearance, None, was_restricted=is_restricted(context))
+            return clearance
+        escalated = request.permissions == "require_escalated" and is_restricted(context)
+        if not self.cache.holds(key):
+            question = self._question(clearance, leaves_sandbox=escalated)
+            await self._decide(question, clearance, escalated=escalated)
+        clearance = replace(clearance, approved=True)
+        if escalated:
+            return _outside(clearance, escalated_context(context), was_restricted=True)
+        if request.permissions == "with_additional_permissions":
+            return replace(clearance, sandbox=wider)
+        return clearance
+
+    def _checked_wish(self, request: CommandRequest, granted: AddedPermissions) -> CommandRequest:
+        """
+        Return a request whose wish for more permissions may be put to somebody.
+
+        Raises:
+            EscalationRefused: It may not.
+        """
+        wish = request.permissions or "use_default"
+        if request.added is not None and wish == "use_default":
+            wish = "with_additional_permissions"
+        if wish == "use_default":
+            return replace(request, permissions=wish, added=None)
+        refusal = escalation_refusal(self.policy)
+        if refusal is not None:
+            raise EscalationRefused(refusal)
+        if wish == "require_escalated":
+            return replace(request, permissions=wish, added=None)
+        if not self.approvals.additional_permissions:
+            raise EscalationRefused(_PERMISSIONS_OFF)
+        if not request.added:
+            raise EscalationRefused(_PERMISSIONS_MISSING)
+        if request.added.limited_to(granted) == request.added:
+            # It was granted ahead: nothing is left to ask for.
+            return replace(request, permissions="use_default", added=None)
+        return replace(request, permissions=wish)
+
+    def verify(
+        self,
+        clearance: Clearance,
+        argv: tuple[str, ...],
+        *,
+        environment_id: str,
+        cwd: str,
+        tty: bool,
+        sandbox: SandboxContext | None,
+    ) -> None:
+        """
+        Check once more that what is about to start is what was cleared.
+
+        Args:
+            clearance: What `admit` or `after_denial` returned.
+            argv: The command that is about to start, and where, as are the others.
+            environment_id: Its environment.
+            cwd: Its folder.
+            tty: True if it gets a terminal.
+            sandbox: Its sandbox.
+
+        Raises:
+            CommandRefused: It is something else.
+        """
+        key = replace(clearance.key, environment_id=environment_id, cwd=cwd, tty=tty)
+        if key.digest(*argv) != clearance.digest or sandbox != clearance.sandbox:
+            raise CommandRefused("the command changed after it was approved")
+
+    # -- after a denial
+
+    async def after_denial(
+        self, clearance: Clearance, denied: DeniedRun, *, seconds: float
+    ) -> Clearance | None:
+        """
+        Ask whether a command may run again without its sandbox.
+
+        Args:
+            clearance: The one of the run that was denied something.
+            denied: What happened.
+            seconds: The time from its start to its end.
+
+        Returns:
+            None to leave it at that: the first output counts.
+
+        Raises:
+            CallCancelled: Somebody was asked and cancelled the call.
+        """
+        approvals = self.approvals
+        if clearance.sandbox is None or denies_paths(clearance.sandbox):
+            return None
+        if not self._may_ask_after_denial:
+            return None
+        if approvals.retry_window is not None and seconds > approvals.retry_window:
+            return None
+        again = _outside(clearance, None, was_restricted=True)
+        if clearance.approved and not approvals.reask:
+            return again
+        question = replace(
+            self._question(clearance, leaves_sandbox=True),
+            reason=RETRY_REASON,
+            denied=denied,
+            proposed_amendment=clearance.judgement.retry_amendment,
+            digest=clearance.key.digest(*clearance.request.argv, "again"),
+        )
+        try:
+            await self._decide(question, None, escalated=True)
+        except CommandRefused:
+            return None
+        return replace(again, approved=True)
+
+    @property
+    def _may_ask_after_denial(self) -> bool:
+        if self.policy.asks_after_denial:
+            return True
+        return self.approvals.retry_on_request and self.policy.may_ask(PromptKind.SANDBOX)
+
+    # -- input
+
+    async def admit_input(self, given: InputToSend) -> None:
+        """
+        Ask whether input may be sent to a command outside of the sandbox.
+
+        Raises:
+            InputRefused: It may not.
+            CallCancelled: Somebody was asked and cancelled the call.
+        """
+        refusal = policy_refusal(self.policy, PromptKind.SANDBOX)
+        if refusal is not None:
+            raise InputRefused(refusal)
+        argv = ("write_stdin", "--session-id", str(given.session_id), given.chars)
+        key = CommandKey(
+            environment_id=given.environment_id,
+            executable=argv[0],
+            command=argv,
+            cwd=given.cwd,
+            tty=True,
+            sandbox_permissions="use_default",
+        )
+        question = Question(
+            kind=QuestionKind.WRITE_STDIN,
+            call_id=given.call_id,
+            environment_id=given.environment_id,
+            argv=argv,
+            command=shown_command(argv),
+            cwd=given.cwd,
+            tty=True,
+            digest=key.digest(given.call_id),
+            reason=INPUT_REASON,
+            leaves_sandbox=True,
+        )
+        decision = await self._ask(question)
+        if decision.kind is DecisionKind.CANCEL:
+            raise CallCancelled(REJECTED)
+        if not decision.accepts:
+            raise InputRefused(decision.rejection or REJECTED)
+
+    # -- permissions ahead of commands
+
+    def granted(self, environment_id: str) -> AddedPermissions:
+        """Return the permissions that commands of an environment have for the time being."""
+        turn, session = (self._grants[scope].get(environment_id) for scope in ("turn", "session"))
+        return (turn or NO_PERMISSIONS).union(session or NO_PERMISSIONS)
+
+    def end_turn(self) -> None:
+        """Forget the permissions that were granted for one turn of the model."""
+        self._grants["turn"].clear()
+
+    async def request_permissions(
+        self,
+        wanted: AddedPermissions,
+        *,
+        call_id: str,
+        environment_id: str,
+        cwd: str,
+        sandbox: SandboxContext | None,
+        reason: str | None = None,
+    ) -> tuple[AddedPermissions, GrantScope]:
+        """
+        Ask for permissions that later commands are to have.
+
+        Returns:
+            What was granted, which may be nothing, and for how long. It is never more than
+            what was asked for.
+
+        Raises:
+            EscalationRefused: It may not be asked for.
+            CallCancelled: Somebody was asked and cancelled the call.
+        """
+        if not self.policy.may_ask(PromptKind.PERMISSIONS):
+            raise EscalationRefused(_REQUEST_REFUSED)
+        if not wanted:
+            raise EscalationRefused("give at least one of `network` and `file_system`")
+        try:
+            with_permissions(sandbox, wanted)
+        except InvalidParams as error:
+            raise EscalationRefused(str(error)) from error
+        key = CommandKey(
+            environment_id=environment_id,
+            executable="request_permissions",
+            command=(),
+            cwd=cwd,
+            tty=False,
+            sandbox_permissions="with_additional_permissions",
+            permissions=wanted,
+        )
+        question = Question(
+            kind=QuestionKind.PERMISSIONS,
+            call_id=call_id,
+            environment_id=environment_id,
+            argv=(),
+            command="",
+            cwd=cwd,
+            digest=key.digest(call_id),
+            reason=reason,
+            permissions=wanted,
+        )
+        decision = await self._ask(question)
+        if decision.kind is DecisionKind.CANCEL:
+            raise CallCancelled(REJECTED)
+        if not decision.accepts:
+            return NO_PERMISSIONS, "turn"
+        given = wanted if decision.granted is None else decision.granted.limited_to(wanted)
+        grants = self._grants[decision.scope]
+        grants[environment_id] = grants.get(environment_id, NO_PERMISSIONS).union(given)
+        return given, decision.scope
+
+    # -- questions
+
+    def _question(self, clearance: Clearance, *, leaves_sandbox: bool) -> Question:
+        request, judgement = clearance.request, clearance.judgement
+        return Question(
+            kind=QuestionKind.COMMAND,
+            call_id=request.call_id,
+            environment_id=request.environment_id,
+            argv=request.argv,
+            command=shown_command(request.argv),
+            cwd=request.cwd,
+            tty=request.tty,
+            digest=clearance.digest,
+            reason=judgement.reason or request.justification,
+            script=request.script,
+            proposed_amendment=judgement.amendment,
+            leaves_sandbox=leaves_sandbox,
+            permissions=request.added or NO_PERMISSIONS,
+        )
+
+    async def _ask(self, question: Question) -> Decision:
+        if self._approver is None:
+            return Decision(DecisionKind.DECLINE)
+        with self._paused():
+            return await ask_bounded(self._approver, question, limit=self.approvals.ask_limit)
+
+    async def _decide(
+        self, question: Question, clearance: Clearance | None, *, escalated: bool
+    ) -> None:
+        """
+        Put a question about a command, and do what the answer says besides running it.
+
+        Args:
+            question: What is asked.
+            clearance: What is remembered for the session if the answer says so; None for
+                a question that is to be asked every time.
+            escalated: True if the command would run without its sandbox.
+
+        Raises:
+            CommandRefused: The answer is no.
+            CallCancelled: The call is cancelled.
+        """
+        decision = await self._ask(question)
+        match decision.kind:
+            case DecisionKind.CANCEL:
+                raise CallCancelled(REJECTED)
+            case DecisionKind.DECLINE:
+                raise CommandDeclined(decision.rejection or REJECTED)
+            case DecisionKind.NETWORK_AMENDMENT:
+                raise CommandRefused("the answer is about the network, the question is not")
+            case DecisionKind.ACCEPT_WITH_AMENDMENT:
+                await self._amend(question, decision, escalated=escalated)
+            case DecisionKind.ACCEPT_FOR_SESSION if clearance is not None:
+                self.cache.add(clearance.key)
+
+    async def _amend(self, question: Question, decision: Decision, *, escalated: bool) -> None:
+        """
+        Allow a prefix from now on, in memory and in the file of amendments.
+
+        Raises:
+            CommandRefused: The prefix is broader than what was proposed.
+        """
+        assert decision.amendment is not None  # its kind needs it
+        approvals = self.approvals
+        try:
+            prefix = answered_prefix(
+                question.proposed_amendment,
+                decision.amendment,
+                broader=approvals.broader_amendments,
+            )
+        except InvalidParams as error:
+            raise CommandRefused(str(error)) from error
+        # What was accepted is to run without a sandbox, then later runs are, too.
+        outside = escalated and not approvals.rules_leave_sandbox
+        self.rules = self.rules.with_rule(amendment_rule(prefix, outside_sandbox=outside))
+        if approvals.home is None:
+            return
+        try:
+            await asyncio.to_thread(store_rule, approvals.home, prefix, outside_sandbox=outside)
+        except (OperationFailed, InvalidParams):
+            # It was accepted for this time at any rate, and counts until the end.
+            logger.exception("an accepted rule could not be stored")
+
+
+def _key(request: CommandRequest, split: Split) -> CommandKey:
+    argv = request.argv
+    return CommandKey(
+        environment_id=request.environment_id,
+        executable=argv[0] if argv else "",
+        command=canonical_command(argv, split.segments, plain=split.plain),
+        cwd=request.cwd,
+        tty=request.tty,
+        sandbox_permissions=request.permissions or "use_default",
+        permissions=request.added or NO_PERMISSIONS,
+    )
+
+
+def _outside(
+    clearance: Clearance, sandbox: SandboxContext | None, *, was_restricted: bool
+) -> Clearance:
+    return replace(clearance, sandbox=sandbox, left_sandbox=was_restricted)

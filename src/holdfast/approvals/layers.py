@@ -1,0 +1,111 @@
+"""
+Finds the rules files of all layers and joins their rules.
+
+From the lowest to the highest precedence: rules that the program brings along, the files
+`rules/*.rules` in the home of Holdfast, those in `.holdfast/rules` of the project, and files
+that are named explicitly. The files of a directory are sorted by name.
+
+All rules count together, and the strictest decides, so precedence only matters for
+`host_executable`. A broken file disables itself only; `RuleSet.broken` names it.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from holdfast.approvals.rules import BrokenFile, Layer, RuleSet, Ruling
+from holdfast.approvals.starlark import RulesFile, load_files
+
+__all__ = ["MAX_FILES", "find_rules_files", "load_rules"]
+
+MAX_FILES: Final = 200
+"""Files that one directory of rules may have; those behind it are broken."""
+
+_SUFFIX: Final = ".rules"
+
+
+def load_rules(
+    *,
+    home: Path | None = None,
+    project: Path | None = None,
+    explicit: Sequence[str | Path] = (),
+    built_in: RuleSet | None = None,
+    trust_project: bool = False,
+) -> RuleSet:
+    """
+    Load the rules of all layers.
+
+    Never raises for what is in a file: a file that cannot be used is in `RuleSet.broken`. The
+    call reads files and waits for a child process: use a thread where that matters.
+
+    Args:
+        home: The home of Holdfast; its directory `rules` is read.
+        project: The project's directory; its directory `.holdfast/rules` is read.
+        explicit: Further files.
+        built_in: Rules below all files.
+        trust_project: Whether rules of the project may loosen anything. Commands in the
+            workspace can write these files, so without it only its prompt and forbidden
+            rules count, and neither `host_executable` nor allow rules do.
+    """
+    files, broken = _find(home, project, explicit)
+    rules = built_in or RuleSet()
+    for file, loaded in zip(files, load_files(files), strict=True):
+        if isinstance(loaded, BrokenFile):
+            broken.append(loaded)
+        elif file.layer is Layer.PROJECT and not trust_project:
+            rules = rules.joined(_restrictions(loaded))
+        else:
+            rules = rules.joined(loaded)
+    return rules.joined(RuleSet(broken=broken)) if broken else rules
+
+
+def find_rules_files(
+    *,
+    home: Path | None = None,
+    project: Path | None = None,
+    explicit: Sequence[str | Path] = (),
+) -> list[RulesFile]:
+    """Return the rules files of all layers, from the lowest to the highest precedence."""
+    return _find(home, project, explicit)[0]
+
+
+def _find(
+    home: Path | None, project: Path | None, explicit: Sequence[str | Path]
+) -> tuple[list[RulesFile], list[BrokenFile]]:
+    """Return the files to load, and the directories and files that cannot be used."""
+    files: list[RulesFile] = []
+    broken: list[BrokenFile] = []
+    directories = ((home, "rules", Layer.HOME), (project, ".holdfast/rules", Layer.PROJECT))
+    for base, below, layer in directories:
+        if base is None:
+            continue
+        directory = base / below
+        try:
+            names = sorted(name for name in os.listdir(directory) if name.endswith(_SUFFIX))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            reason = f"{os.strerror(error.errno or 0)} (os error {error.errno})"
+            broken.append(BrokenFile(path=str(directory), error=reason, layer=layer, unread=True))
+            continue
+        files += (RulesFile(str(directory / name), layer) for name in names[:MAX_FILES])
+        broken += _too_many(directory, names[MAX_FILES:], layer)
+    files += (RulesFile(str(path), Layer.EXPLICIT) for path in explicit)
+    return files, broken
+
+
+def _too_many(directory: Path, names: Iterable[str], layer: Layer) -> list[BrokenFile]:
+    error = f"not read: {directory} has more than {MAX_FILES} rules files"
+    return [
+        BrokenFile(path=str(directory / name), error=error, layer=layer, unread=True)
+        for name in names
+    ]
+
+
+def _restrictions(rules: RuleSet) -> RuleSet:
+    """Return the rules that can only make a decision stricter."""
+    return RuleSet(
+        (rule for rule in rules.prefix_rules if rule.ruling is not Ruling.ALLOW),
+        network_rules=(rule for rule in rules.network_rules if rule.ruling is not Ruling.ALLOW),
+    )

@@ -1,0 +1,261 @@
+"""
+Permissions that a command gets beyond its sandbox, and the profiles they make.
+
+A path that a profile denies stays denied, whatever is added: neither an escalation nor a
+permission for something below it opens it.
+"""
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from holdfast.errors import InvalidParams
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import (
+    DisabledProfile,
+    ExternalProfile,
+    FileEntry,
+    GlobPath,
+    ManagedProfile,
+    PlainPath,
+    RestrictedFiles,
+    SandboxContext,
+)
+from holdfast.sandbox.names import special_entry
+
+__all__ = [
+    "NO_PERMISSIONS",
+    "AddedPermissions",
+    "absolute_permissions",
+    "denies_paths",
+    "escalated_context",
+    "is_restricted",
+    "with_permissions",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedPermissions:
+    """What a command may do beyond its profile. Paths are absolute."""
+
+    network: bool = False
+    """True to reach the network."""
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    entries: tuple[FileEntry, ...] = ()
+    """Entries of a profile, for whoever asked in that form."""
+
+    def __bool__(self) -> bool:
+        return bool(self.network or self.read or self.write or self.entries)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the form that questions show."""
+        shown: dict[str, object] = {}
+        if self.network:
+            shown["network"] = {"enabled": True}
+        files: dict[str, object] = {}
+        if self.read:
+            files["read"] = list(self.read)
+        if self.write:
+            files["write"] = list(self.write)
+        if self.entries:
+            files["entries"] = msgspec.to_builtins(self.entries)
+        if files:
+            shown["fileSystem"] = files
+        return shown
+
+    def union(self, other: "AddedPermissions") -> "AddedPermissions":
+        """Return the permissions of both."""
+        return AddedPermissions(
+            network=self.network or other.network,
+            read=_merged(self.read, other.read),
+            write=_merged(self.write, other.write),
+            entries=_merged(self.entries, other.entries),
+        )
+
+    def limited_to(self, requested: "AddedPermissions") -> "AddedPermissions":
+        """Return the part of these that was requested: nobody gets more than that."""
+        return AddedPermissions(
+            network=self.network and requested.network,
+            read=tuple(path for path in self.read if _covered(path, requested.read)),
+            write=tuple(path for path in self.write if _covered(path, requested.write)),
+            entries=tuple(entry for entry in self.entries if entry in requested.entries),
+        )
+
+    def file_entries(self) -> tuple[FileEntry, ...]:
+        """Return all of the files as entries of a profile."""
+        return (
+            *(FileEntry(path=_plain(path), access="read") for path in self.read),
+            *(FileEntry(path=_plain(path), access="write") for path in self.write),
+            *self.entries,
+        )
+
+
+NO_PERMISSIONS = AddedPermissions()
+
+
+def is_restricted(context: SandboxContext | None) -> bool:
+    """Return True if an escalation would lift something: files, or the network."""
+    if context is None:
+        return False
+    profile = context.permissions
+    if isinstance(profile, DisabledProfile):
+        return False
+    if isinstance(profile, ManagedProfile) and isinstance(profile.file_system, RestrictedFiles):
+        return True
+    return profile.network == "restricted"
+
+
+def denies_paths(context: SandboxContext | None) -> bool:
+    """Return True if the profile denies paths: then nothing runs without a sandbox."""
+    return bool(_denied(context))
+
+
+def escalated_context(context: SandboxContext | None) -> SandboxContext | None:
+    """
+    Return the sandbox of a command that was let out of it.
+
+    Returns:
+        None for no sandbox. With denied paths one stays: the whole disk can be written but
+        for them, and the network is as before.
+    """
+    denied = _denied(context)
+    if context is None or not denied:
+        return None
+    profile = context.permissions
+    assert isinstance(profile, ManagedProfile)  # others deny nothing
+    files = profile.file_system
+    assert isinstance(files, RestrictedFiles)
+    wide = RestrictedFiles(
+        entries=(special_entry("root", "write"), *denied),
+        glob_scan_max_depth=files.glob_scan_max_depth,
+    )
+    return msgspec.structs.replace(
+        context,
+        permissions=ManagedProfile(file_system=wide, network=profile.network),
+        sandbox_override="escalatedSandboxWithRestrictions",
+    )
+
+
+def with_permissions(
+    context: SandboxContext | None, added: AddedPermissions
+) -> SandboxContext | None:
+    """
+    Return a sandbox with more permissions.
+
+    Raises:
+        InvalidParams: A path is denied by the profile, or lies below one that is; or the
+            addition itself denies something or is a pattern.
+    """
+    if context is None or not added:
+        return context
+    profile = context.permissions
+    if isinstance(profile, DisabledProfile):
+        return context
+    network = "enabled" if added.network else profile.network
+    if isinstance(profile, ExternalProfile):
+        return msgspec.structs.replace(context, permissions=ExternalProfile(network=network))
+    files = profile.file_system
+    entries = added.file_entries()
+    if isinstance(files, RestrictedFiles) and entries:
+        _refuse_denied(entries, _denied(context), context)
+        files = RestrictedFiles(
+            entries=(*files.entries, *entries), glob_scan_max_depth=files.glob_scan_max_depth
+        )
+    return msgspec.structs.replace(
+        context, permissions=ManagedProfile(file_system=files, network=network)
+    )
+
+
+def _denied(context: SandboxContext | None) -> tuple[FileEntry, ...]:
+    if context is None or not isinstance(context.permissions, ManagedProfile):
+        return ()
+    files = context.permissions.file_system
+    if not isinstance(files, RestrictedFiles):
+        return ()
+    return tuple(entry for entry in files.entries if entry.access in ("deny", "none"))
+
+
+def _refuse_denied(
+    entries: Sequence[FileEntry], denied: Sequence[FileEntry], context: SandboxContext
+) -> None:
+    """
+    Refuse additions that would open a denied path.
+
+    The most specific entry counts in a profile, so one below a denied path would win.
+
+    Raises:
+        InvalidParams: One of them would; the text names it.
+    """
+    for entry in entries:
+        if entry.access in ("deny", "none") or isinstance(entry.path, GlobPath):
+            raise InvalidParams("additional permissions can only add: no patterns, no `deny`")
+        if not denied:
+            continue
+        if not isinstance(entry.path, PlainPath):
+            raise InvalidParams(
+                "additional permissions must name their paths: the profile denies some"
+            )
+        path = entry.path.path.native
+        for rule in denied:
+            for forbidden in _paths_of(rule, context):
+                if _covered(path, (forbidden,)):
+                    raise InvalidParams(f"`{path}` is denied by the permission profile")
+
+
+def _paths_of(entry: FileEntry, context: SandboxContext) -> tuple[str, ...]:
+    """
+    Return the paths that an entry names.
+
+    Raises:
+        InvalidParams: They are only known where the command runs.
+    """
+    path = entry.path
+    if isinstance(path, PlainPath):
+        return (path.path.native,)
+    if isinstance(path, GlobPath):
+        # A pattern means files only. Each is denied by its own path, and `deny` wins over
+        # another entry for the same path.
+        return ()
+    roots = tuple(root.native for root in context.workspace_roots)
+    match path.value.kind:
+        case "root":
+            return ("/",)
+        case "project_roots" | "current_working_directory":
+            below = path.value.subpath or ""
+            return tuple(posixpath.join(root, below).rstrip("/") or "/" for root in roots)
+        case "slash_tmp":
+            return ("/tmp",)  # noqa: S108 - the profile names it
+        case "unknown":
+            return ()  # it is ignored
+        case kind:
+            raise InvalidParams(f"nothing can be added to a profile that denies `:{kind}`")
+
+
+def _covered(path: str, folders: Iterable[str]) -> bool:
+    """Return True if a path is one of these folders or lies below one."""
+    path = posixpath.normpath(path)
+    for folder in folders:
+        folder = posixpath.normpath(folder)
+        if path == folder or folder == "/" or path.startswith(f"{folder}/"):
+            return True
+    return False
+
+
+def _merged(first: tuple, second: tuple) -> tuple:  # type: ignore[type-arg]  # of one kind
+    return (*first, *(item for item in second if item not in first))
+
+
+def _plain(path: str) -> PlainPath:
+    return PlainPath(path=PathUri.from_path(path))
+
+
+def absolute_permissions(added: AddedPermissions, cwd: str) -> AddedPermissions:
+    """Return permissions whose relative paths begin in a folder, cleaned up as text."""
+
+    def absolute(paths: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(posixpath.normpath(posixpath.join(cwd, path)) for path in paths)
+
+    return replace(added, read=absolute(added.read), write=absolute(added.write))

@@ -1,0 +1,290 @@
+"""
+Questions about commands, and the decisions that answer them.
+
+The JSON forms are those of the app-server's `item/commandExecution/requestApproval`.
+"""
+
+import enum
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast.approvals.permissions import NO_PERMISSIONS, AddedPermissions
+from holdfast.errors import InvalidParams
+
+__all__ = [
+    "REJECTED",
+    "Decision",
+    "DecisionKind",
+    "DeniedRun",
+    "GrantScope",
+    "Question",
+    "QuestionKind",
+]
+
+REJECTED = "rejected by user"
+"""What the model reads about a command that somebody declined."""
+
+GrantScope = Literal["turn", "session"]
+"""How long permissions hold that were asked for ahead of a command."""
+
+_NETWORK_ACTIONS = ("allow", "deny")
+
+
+class QuestionKind(enum.StrEnum):
+    """The subject of a question, by the names on the wire."""
+
+    COMMAND = "command"
+    WRITE_STDIN = "writeStdin"
+    PERMISSIONS = "permissions"
+
+
+class DecisionKind(enum.StrEnum):
+    """The decisions, by their names on the wire."""
+
+    ACCEPT = "accept"
+    """This time."""
+    ACCEPT_FOR_SESSION = "acceptForSession"
+    """Also for the same command later in the session."""
+    ACCEPT_WITH_AMENDMENT = "acceptWithExecpolicyAmendment"
+    """This time, and a rule is stored."""
+    NETWORK_AMENDMENT = "applyNetworkPolicyAmendment"
+    """A network rule is stored; one that denies is a rejection."""
+    DECLINE = "decline"
+    """The command does not run; the model goes on."""
+    CANCEL = "cancel"
+    """The command does not run; the call is interrupted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeniedRun:
+    """The first run of a command, which its sandbox seems to have denied something."""
+
+    what: str
+    """What was denied, as far as it is known."""
+    output: str
+    """What the command wrote, or its exit code."""
+    exit_code: int | None
+    network_attempts: tuple[str, ...] = ()
+    """Hosts it wanted to reach and could not."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the form that questions show."""
+        return {
+            "what": self.what,
+            "output": self.output,
+            "exitCode": self.exit_code,
+            "networkAttempts": list(self.network_attempts),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """
+    A question about exactly one command, input or set of permissions.
+
+    `digest` stands for what will run. A decision counts for this question only.
+    """
+
+    kind: QuestionKind
+    call_id: str
+    """The id of the call of the model."""
+    environment_id: str
+    argv: tuple[str, ...]
+    """What will run; empty for permissions."""
+    command: str
+    """The command as one line, as it is shown."""
+    cwd: str
+    digest: str
+    """The SHA-256 of everything that the decision is about."""
+    reason: str | None = None
+    script: str | None = None
+    """The text that the model gave, for a command that runs in a shell."""
+    tty: bool = False
+    proposed_amendment: tuple[str, ...] | None = None
+    """The prefix that a stored rule would allow."""
+    leaves_sandbox: bool = False
+    """True if the command would run outside of its sandbox."""
+    permissions: AddedPermissions = NO_PERMISSIONS
+    """What the command, or later ones, would get beyond the sandbox."""
+    network_context: tuple[str, str] | None = None
+    """Host and protocol of a connection that is asked about."""
+    denied: DeniedRun | None = None
+    """The run before, if the question is whether to run again."""
+    thread_id: str | None = None
+    turn_id: str | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    """Made up for each question."""
+    started_at_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+
+    @property
+    def available_decisions(self) -> tuple["Decision", ...]:
+        """The decisions that are offered; `decline` is understood as well."""
+        accept, cancel = Decision(DecisionKind.ACCEPT), Decision(DecisionKind.CANCEL)
+        if self.network_context is not None:
+            host, _ = self.network_context
+            network = Decision(
+                DecisionKind.NETWORK_AMENDMENT, network_host=host, network_action="allow"
+            )
+            return (accept, Decision(DecisionKind.ACCEPT_FOR_SESSION), network, cancel)
+        if self.proposed_amendment is None or self.permissions:
+            return (accept, cancel)
+        amend = Decision(DecisionKind.ACCEPT_WITH_AMENDMENT, amendment=self.proposed_amendment)
+        return (accept, amend, cancel)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the parameters of the app-server's request; what is absent is left out."""
+        if self.kind is QuestionKind.PERMISSIONS:
+            return self._permissions_json()
+        amendment = self.proposed_amendment
+        members: dict[str, object] = {
+            "threadId": self.thread_id,
+            "turnId": self.turn_id,
+            "itemId": self.call_id,
+            "startedAtMs": self.started_at_ms,
+            "kind": self.kind.value,
+            "environmentId": self.environment_id,
+            "reason": self.reason,
+            "command": self.command,
+            "cwd": self.cwd,
+            "commandActions": self._actions(),
+            "proposedExecpolicyAmendment": None if amendment is None else list(amendment),
+            "availableDecisions": [one.to_json() for one in self.available_decisions],
+        }
+        if self.kind is QuestionKind.WRITE_STDIN:
+            members["approvalId"] = self.call_id
+        if self.permissions:
+            members["additionalPermissions"] = self.permissions.to_json()
+        if self.network_context is not None:
+            host, protocol = self.network_context
+            members["networkApprovalContext"] = {"host": host, "protocol": protocol}
+            members["proposedNetworkPolicyAmendments"] = [{"host": host, "action": "allow"}]
+        if self.denied is not None:
+            members["denied"] = self.denied.to_json()
+        return {name: member for name, member in members.items() if member is not None}
+
+    def _permissions_json(self) -> dict[str, object]:
+        """Return the parameters of `item/permissions/requestApproval`."""
+        members: dict[str, object] = {
+            "threadId": self.thread_id,
+            "turnId": self.turn_id,
+            "itemId": self.call_id,
+            "environmentId": self.environment_id,
+            "cwd": self.cwd,
+            "reason": self.reason,
+            "permissions": self.permissions.to_json(),
+            "startedAtMs": self.started_at_ms,
+        }
+        return {name: member for name, member in members.items() if member is not None}
+
+    def _actions(self) -> list[dict[str, object]] | None:
+        # The original guesses what a command is about; nothing here depends on that.
+        if self.kind is not QuestionKind.COMMAND:
+            return None
+        return [{"type": "unknown", "command": self.script or self.command}]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """
+    An answer to one question.
+
+    Raises:
+        InvalidParams: It lacks what its kind needs.
+    """
+
+    kind: DecisionKind
+    amendment: tuple[str, ...] | None = None
+    """The prefix to store a rule for."""
+    network_host: str | None = None
+    network_action: str | None = None
+    rejection: str | None = None
+    """What the model reads instead of `rejected by user`."""
+    granted: AddedPermissions | None = None
+    """The permissions that were asked for ahead; all of them unless given."""
+    scope: GrantScope = "turn"
+    """How long those hold."""
+    question_id: str | None = None
+    """The question it answers; one for another question counts as no answer."""
+
+    def __post_init__(self) -> None:
+        if self.kind is DecisionKind.ACCEPT_WITH_AMENDMENT and not self.amendment:
+            raise InvalidParams(f"`{self.kind}` needs a prefix that is not empty")
+        if self.kind is DecisionKind.NETWORK_AMENDMENT:
+            if not self.network_host:
+                raise InvalidParams(f"`{self.kind}` needs a host")
+            if self.network_action not in _NETWORK_ACTIONS:
+                raise InvalidParams(f"`{self.kind}` needs an action, `allow` or `deny`")
+        if self.scope not in ("turn", "session"):
+            raise InvalidParams(f"scope is {self.scope!r}, it must be `turn` or `session`")
+
+    @property
+    def accepts(self) -> bool:
+        """True if the command may run."""
+        if self.kind is DecisionKind.NETWORK_AMENDMENT:
+            return self.network_action == "allow"
+        return self.kind in (
+            DecisionKind.ACCEPT,
+            DecisionKind.ACCEPT_FOR_SESSION,
+            DecisionKind.ACCEPT_WITH_AMENDMENT,
+        )
+
+    def to_json(self) -> str | dict[str, object]:
+        """Return the decision as it is on the wire."""
+        if self.kind is DecisionKind.ACCEPT_WITH_AMENDMENT:
+            assert self.amendment is not None
+            return {self.kind.value: {"execpolicy_amendment": list(self.amendment)}}
+        if self.kind is DecisionKind.NETWORK_AMENDMENT:
+            amendment = {"host": self.network_host, "action": self.network_action}
+            return {self.kind.value: {"network_policy_amendment": amendment}}
+        return self.kind.value
+
+    @classmethod
+    def parse(cls, value: object, *, question_id: str | None = None) -> "Decision":
+        """
+        Return the decision that a client sent.
+
+        Args:
+            value: The value of `decision`: a name, or an object with one member.
+            question_id: The question that it was sent for.
+
+        Raises:
+            InvalidParams: It is no decision; the text says why.
+        """
+        if isinstance(value, str):
+            return cls(_kind(value), question_id=question_id)
+        if not isinstance(value, Mapping) or len(value) != 1:
+            raise InvalidParams("a decision is a name, or an object with one member")
+        ((name, body),) = value.items()
+        kind = _kind(name)
+        if kind is DecisionKind.ACCEPT_WITH_AMENDMENT:
+            prefix = _member(body, kind, "execpolicy_amendment")
+            if not isinstance(prefix, Sequence) or isinstance(prefix, str | bytes):
+                raise InvalidParams("`execpolicy_amendment` must be a list of words")
+            if not all(isinstance(word, str) for word in prefix):
+                raise InvalidParams("`execpolicy_amendment` must be a list of words")
+            return cls(kind, amendment=tuple(prefix), question_id=question_id)
+        if kind is DecisionKind.NETWORK_AMENDMENT:
+            amendment = _member(body, kind, "network_policy_amendment")
+            host = _member(amendment, kind, "host")
+            action = _member(amendment, kind, "action")
+            if not isinstance(host, str) or not isinstance(action, str):
+                raise InvalidParams("`network_policy_amendment` needs texts")
+            return cls(kind, network_host=host, network_action=action, question_id=question_id)
+        raise InvalidParams(f"`{kind}` is a name, not an object")
+
+
+def _kind(name: object) -> DecisionKind:
+    try:
+        return DecisionKind(str(name))
+    except ValueError:
+        known = ", ".join(f"`{kind}`" for kind in DecisionKind)
+        raise InvalidParams(f"unknown decision `{name}`, expected one of {known}") from None
+
+
+def _member(body: object, kind: DecisionKind, name: str) -> object:
+    if not isinstance(body, Mapping) or name not in body:
+        raise InvalidParams(f"`{kind}` needs `{name}`")
+    return body[name]

@@ -1,0 +1,309 @@
+"""
+Rules about commands, and the index that finds those that match.
+
+A rule says what to do with every command that starts with certain words. The module does
+no I/O: `starlark` reads rules files, `layers` finds them, `decide` draws the conclusion.
+"""
+
+import enum
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+__all__ = [
+    "BrokenFile",
+    "Layer",
+    "NetworkRule",
+    "PrefixRule",
+    "RuleMatch",
+    "RuleSet",
+    "Ruling",
+    "leaves_sandbox",
+    "strictest",
+]
+
+
+class Ruling(enum.IntEnum):
+    """The decision of a rule, in the order of strictness: the greatest of several counts."""
+
+    ALLOW = 0
+    PROMPT = 1
+    FORBIDDEN = 2
+
+    @property
+    def word(self) -> str:
+        """The word that rules files and JSON use: allow, prompt or forbidden."""
+        return self.name.lower()
+
+
+class Layer(enum.IntEnum):
+    """The origin of a rules file, from the lowest to the highest precedence."""
+
+    BUILT_IN = 0
+    HOME = 1
+    PROJECT = 2
+    EXPLICIT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixRule:
+    """A rule about all commands that start with certain words."""
+
+    pattern: tuple[tuple[str, ...], ...]
+    """The allowed words of each position. The first position has one word only."""
+    ruling: Ruling = Ruling.ALLOW
+    justification: str | None = None
+    """The reason that the file gives; shown in questions and refusals."""
+    outside_sandbox: bool = False
+    """True if the file says `sandbox="none"`: an allowed command runs without a sandbox."""
+    source: str | None = None
+    """The file that the rule is from; `None` for rules made by the program."""
+
+    def prefix_of(self, words: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the words that the rule matched, or `None` if it does not match."""
+        pattern = self.pattern
+        prefix = tuple(words[: len(pattern)])
+        if len(prefix) < len(pattern):
+            return None
+        for index, word in enumerate(prefix):
+            if word not in pattern[index]:
+                return None
+        return prefix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRule:
+    """A rule about connections to one host."""
+
+    host: str
+    """The normalized name or address: lower case, without port and trailing dot."""
+    protocol: str
+    """One of `http`, `https`, `socks5_tcp` and `socks5_udp`."""
+    ruling: Ruling
+    justification: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenFile:
+    """A rules file that could not be used; none of its rules counts."""
+
+    path: str
+    error: str
+    """The reason, without the path: possibly several lines, with the position in the file."""
+    layer: Layer = Layer.EXPLICIT
+    unread: bool = False
+    """True if the text of the file could not even be read."""
+
+    @property
+    def summary(self) -> str:
+        """The path and what is wrong, in one line."""
+        lines = self.error.removeprefix("starlark error: ").splitlines() or [""]
+        marked = (line for line in lines if line.startswith("error: "))
+        return f"{self.path}: {next(marked, lines[0]).removeprefix('error: ')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleMatch:
+    """One rule that matches a command."""
+
+    rule: PrefixRule
+    matched_prefix: tuple[str, ...]
+    """The words that matched; the base name of the program if the path was resolved."""
+    resolved_program: str | None = None
+    """The absolute path of the program, if the rule names only its base name."""
+
+    @property
+    def ruling(self) -> Ruling:
+        """The decision of the rule."""
+        return self.rule.ruling
+
+    @property
+    def justification(self) -> str | None:
+        """The reason that the rule gives."""
+        return self.rule.justification
+
+
+def strictest(matches: Iterable[RuleMatch]) -> Ruling | None:
+    """Return the strictest decision of some matches, or `None` if there are none."""
+    return max((match.ruling for match in matches), default=None)
+
+
+def leaves_sandbox(
+    segments: Sequence[Sequence[RuleMatch]], *, allow_leaves_sandbox: bool = False
+) -> bool:
+    """
+    Return True if rules let a command run outside the sandbox.
+
+    That needs an allow rule with `sandbox="none"` for every segment, and no stricter rule.
+
+    Args:
+        segments: The matches of each segment of the command.
+        allow_leaves_sandbox: Whether every allow rule counts as `sandbox="none"`, as in the
+            original.
+    """
+    return bool(segments) and all(
+        strictest(matches) is Ruling.ALLOW
+        and (allow_leaves_sandbox or any(match.rule.outside_sandbox for match in matches))
+        for matches in segments
+    )
+
+
+class RuleSet:
+    """
+    An immutable set of rules, indexed by their first two words.
+
+    The time to match a command does not grow with the number of rules about other commands.
+    """
+
+    __slots__ = ("_by_program", "broken", "host_executables", "network_rules", "prefix_rules")
+
+    def __init__(
+        self,
+        prefix_rules: Iterable[PrefixRule] = (),
+        *,
+        host_executables: Mapping[str, tuple[str, ...]] | None = None,
+        network_rules: Iterable[NetworkRule] = (),
+        broken: Iterable[BrokenFile] = (),
+    ) -> None:
+        self.prefix_rules: tuple[PrefixRule, ...] = tuple(prefix_rules)
+        self.host_executables: Mapping[str, tuple[str, ...]] = MappingProxyType(
+            dict(host_executables or {})
+        )
+        self.network_rules: tuple[NetworkRule, ...] = tuple(network_rules)
+        self.broken: tuple[BrokenFile, ...] = tuple(broken)
+        self._by_program: dict[str, _ProgramRules] = {}
+        for order, rule in enumerate(self.prefix_rules):
+            (program,) = rule.pattern[0]
+            self._by_program.setdefault(program, _ProgramRules()).add(order, rule)
+
+    def __repr__(self) -> str:
+        return f"RuleSet({len(self.prefix_rules)} rules, {len(self.broken)} broken files)"
+
+    def match(
+        self,
+        words: Sequence[str],
+        *,
+        resolve_hosts: bool = True,
+        cwd: str | None = None,
+        home: str | None = None,
+    ) -> tuple[RuleMatch, ...]:
+        """
+        Return all rules that match a command, in the order of the files.
+
+        Args:
+            words: The command, one segment of a script.
+            resolve_hosts: Whether a path of a program that no rule matches is looked up by
+                its base name. `host_executables` may restrict that to certain paths.
+            cwd: The absolute directory for relative paths of programs such as `./git`.
+                Without it, only absolute paths are looked up by their base name.
+            home: The directory that replaces a leading `~`, if it should be replaced. No
+                program is found that way without a shell; the original does it nevertheless.
+        """
+        if not words:
+            return ()
+        found = self._find(words)
+        if found or not resolve_hosts:
+            return tuple(RuleMatch(rule=rule, matched_prefix=prefix) for rule, prefix in found)
+        path = _absolute(words[0], cwd, home)
+        if path is None:
+            return ()
+        name = posixpath.basename(path)
+        listed = self.host_executables.get(name)
+        if not name or (listed is not None and path not in listed):
+            return ()
+        found = self._find((name, *words[1:]))
+        return tuple(
+            RuleMatch(rule=rule, matched_prefix=prefix, resolved_program=path)
+            for rule, prefix in found
+        )
+
+    def with_rule(self, rule: PrefixRule) -> "RuleSet":
+        """Return a set that has one more rule, at the end; the same set if it has it already."""
+        if rule in self.prefix_rules:
+            return self
+        return self._copy(prefix_rules=(*self.prefix_rules, rule))
+
+    def with_broken(self, broken: BrokenFile) -> "RuleSet":
+        """Return a set that names one more broken file."""
+        return self._copy(broken=(*self.broken, broken))
+
+    def joined(self, higher: "RuleSet") -> "RuleSet":
+        """
+        Return the rules of this set followed by those of a layer with higher precedence.
+
+        All prefix rules count, the strictest decides. A `host_executable` of the higher layer
+        replaces that of the same name, as a later one in the same file does.
+        """
+        return RuleSet(
+            self.prefix_rules + higher.prefix_rules,
+            host_executables={**self.host_executables, **higher.host_executables},
+            network_rules=self.network_rules + higher.network_rules,
+            broken=self.broken + higher.broken,
+        )
+
+    def _copy(
+        self,
+        *,
+        prefix_rules: tuple[PrefixRule, ...] | None = None,
+        broken: tuple[BrokenFile, ...] | None = None,
+    ) -> "RuleSet":
+        return RuleSet(
+            self.prefix_rules if prefix_rules is None else prefix_rules,
+            host_executables=self.host_executables,
+            network_rules=self.network_rules,
+            broken=self.broken if broken is None else broken,
+        )
+
+    def _find(self, words: Sequence[str]) -> list[tuple[PrefixRule, tuple[str, ...]]]:
+        rules = self._by_program.get(words[0])
+        if rules is None:
+            return []
+        found = []
+        for rule in rules.candidates(words):
+            prefix = rule.prefix_of(words)
+            if prefix is not None:
+                found.append((rule, prefix))
+        return found
+
+
+class _ProgramRules:
+    """The rules of one program, by their second word."""
+
+    __slots__ = ("_any", "_by_word")
+
+    def __init__(self) -> None:
+        self._any: list[tuple[int, PrefixRule]] = []
+        self._by_word: dict[str, list[tuple[int, PrefixRule]]] = {}
+
+    def add(self, order: int, rule: PrefixRule) -> None:
+        if len(rule.pattern) == 1:
+            self._any.append((order, rule))
+            return
+        for word in dict.fromkeys(rule.pattern[1]):
+            self._by_word.setdefault(word, []).append((order, rule))
+
+    def candidates(self, words: Sequence[str]) -> list[PrefixRule]:
+        """Return the rules that can match, in the order in which they were added."""
+        by_word = self._by_word.get(words[1]) if len(words) > 1 else None
+        entries = self._any
+        if by_word:
+            entries = sorted(entries + by_word, key=_order) if entries else by_word
+        return [rule for _, rule in entries]
+
+
+def _order(entry: tuple[int, PrefixRule]) -> int:
+    return entry[0]
+
+
+def _absolute(program: str, cwd: str | None, home: str | None) -> str | None:
+    """Return the absolute path of a program without `.` and `..`, or `None` if it has none."""
+    if home is not None and (program == "~" or program.startswith("~/")):
+        program = home + program[1:]
+    if not program.startswith("/"):
+        if cwd is None or not program:
+            return None
+        program = f"{cwd}/{program}"
+    # Two slashes at the start are one to Linux, but not to `normpath`.
+    return posixpath.normpath("/" + program.lstrip("/"))

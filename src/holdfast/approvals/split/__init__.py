@@ -1,0 +1,12 @@
+"""
+Splitting: the commands that one argument list would run.
+
+A narrow view for what may be allowed (`plain`), and a wide one for what may have to be asked
+about or refused (`reader`, `wrappers`, `literals`). Reading is bounded (`budget`).
+"""
+
+from holdfast.approvals.split.command import Split, split_command
+from holdfast.approvals.split.plain import SplittingUnavailable
+from holdfast.approvals.split.words import UNKNOWN
+
+__all__ = ["UNKNOWN", "Split", "SplittingUnavailable", "split_command"]

@@ -1,0 +1,82 @@
+"""How much work one command is worth: a script may be written to waste the reader's time."""
+
+from __future__ import annotations
+
+import time
+
+__all__ = [
+    "MAX_COMMANDS",
+    "MAX_DEPTH",
+    "MAX_SECONDS",
+    "MAX_TEXT",
+    "Budget",
+    "TooCostlyError",
+    "UnreadableError",
+]
+
+MAX_TEXT = 256 * 1024
+"""Characters of an argument list that are looked through."""
+
+MAX_COMMANDS = 2000
+"""Commands that are taken out of one argument list. Each is compared with the rules."""
+
+MAX_DEPTH = 40
+"""Parentheses, substitutions, scripts in scripts and wrappers of wrappers, all together."""
+
+MAX_SECONDS = 0.25
+"""Processor time of this thread for one argument list."""
+
+
+class UnreadableError(Exception):
+    """A script cannot be read to its end. The text says why, for the person who is asked."""
+
+
+class TooCostlyError(UnreadableError):
+    """The budget of the whole argument list is spent: nothing more of it is read."""
+
+
+class Budget:
+    """Limits for reading one argument list; each method raises `UnreadableError` beyond them."""
+
+    def __init__(self) -> None:
+        # Processor time, so that a busy machine does not change what is decided.
+        self._deadline = time.thread_time() + MAX_SECONDS
+        self._text = 0
+        self._commands = 0
+        self._words = 0
+
+    @property
+    def late(self) -> bool:
+        """The processor time is used up."""
+        return time.thread_time() > self._deadline
+
+    def check_time(self) -> None:
+        """Raise if the processor time is used up."""
+        if self.late:
+            raise TooCostlyError("it takes too long to read")
+
+    def spend_text(self, length: int) -> None:
+        """Count characters that are about to be read."""
+        self._text += length
+        # Scripts inside of scripts are read again; four times the limit is room for that.
+        if length > MAX_TEXT or self._text > 4 * MAX_TEXT:
+            raise TooCostlyError("it is too long")
+
+    def spend_command(self) -> None:
+        """Count one command."""
+        self._commands += 1
+        if self._commands > MAX_COMMANDS:
+            raise TooCostlyError(f"it has more than {MAX_COMMANDS} commands")
+        if self._commands % 32 == 0:
+            self.check_time()
+
+    def spend_word(self) -> None:
+        """Count one word or sign of a script."""
+        self._words += 1
+        if self._words % 128 == 0:
+            self.check_time()
+
+    def check_depth(self, depth: int) -> None:
+        """Raise if `depth` levels are too many."""
+        if depth > MAX_DEPTH:
+            raise UnreadableError("it is nested too deeply")

@@ -1,0 +1,503 @@
+"""
+Reading the words of a shell script: quotes, expansions, here-documents.
+
+Commands inside of a word, such as `$(…)`, are read on the way. `reader` does that, because
+it knows where a command begins; it hands its function for that to the lexer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
+from holdfast.approvals.split.words import Piece, Word, decode_ansi_c
+
+__all__ = ["Document", "Lexer", "ReadCommand"]
+
+_PLAIN_RUN = re.compile(r"[^ \t\n'\"\\$`<>|&;()]+")
+_ANSI_C_TEXT = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
+_BACKTICK_RUN = re.compile(r"[^`\\]*")
+_BLANKS = re.compile(r"(?:[ \t]|\\\n)+")
+_ALL_ARGUMENTS = re.compile(r'"\$(?:@|\{[^}]*@\})"')
+# Lines joined by a backslash, and what comes after them.
+_JOINED = re.compile(r"(?:\\\n)+(.?)")
+_JOINED_NAME = re.compile(r"(?:\\\n)+[A-Za-z0-9_]")
+_LONGER_SIGNS = frozenset(
+    [
+        "&&",
+        "&>",
+        "||",
+        "|&",
+        ";;",
+        ";&",
+        ";|",
+        ";;&",
+        "<<",
+        "<<<",
+        "<<-",
+        "<>",
+        "<&",
+        "<(",
+        ">>",
+        ">|",
+        ">&",
+        ">(",
+        "&>>",
+        "((",
+    ]
+)
+_IN_QUOTES = re.compile(r"[^\"\\$`]+")
+_IN_DOCUMENT = re.compile(r"[^\\$`]+")
+_IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]]+")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
+# ${name:-word}: the word that stands for a variable that is not set.
+_DEFAULT = re.compile(r"[A-Za-z_0-9@*]+:?[-=+](.*)", re.DOTALL)
+# ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
+_PATTERN_OPERATOR = re.compile(r"!?(?:[A-Za-z_0-9]+|[@*?$!#-])(?:\[[^]]*\])?[#%/^,]")
+
+
+@dataclass(slots=True)
+class ReadCommand:
+    """One simple command, without its assignments and redirections."""
+
+    words: list[Word] = field(default_factory=list)
+    input_texts: list[str] = field(default_factory=list)
+    """Here-documents and here-strings: what the command reads, if that can be seen."""
+
+
+@dataclass(slots=True)
+class Document:
+    """A here-document whose text begins after the current line."""
+
+    delimiter: str
+    quoted: bool
+    strip_tabs: bool
+    command: ReadCommand
+
+
+ReadCommands = Callable[["Lexer", str | None, int], None]
+"""Reads commands from a lexer up to a closing sign, so many levels deep."""
+
+
+class Lexer:
+    """A place in a text, and what was found up to there."""
+
+    def __init__(
+        self,
+        text: str,
+        budget: Budget,
+        found: list[ReadCommand],
+        read_commands: ReadCommands,
+        *,
+        posix: bool,
+    ) -> None:
+        self._text = text
+        self._at = 0
+        self._budget = budget
+        self._found = found
+        self._read_commands = read_commands
+        self._posix = posix
+        # Where two parentheses turned out to be no arithmetic.
+        self._subshells: set[int] = set()
+        self.waiting = 0
+        """Here-documents whose text has not come yet, of all lists that are being read."""
+
+    # Places in the text
+
+    @property
+    def place(self) -> int:
+        """The number of characters that were read."""
+        return self._at
+
+    def text_since(self, place: int) -> str:
+        """Return what was read since `place`."""
+        return self._text[place : self._at]
+
+    def go_back(self, place: int) -> None:
+        """Read again from `place` on."""
+        self._at = place
+
+    @property
+    def posix(self) -> bool:
+        """The shell may be one that has no `[[` and no `((`."""
+        return self._posix
+
+    def check_depth(self, depth: int) -> None:
+        """Raise if `depth` levels are too many."""
+        self._budget.check_depth(depth)
+
+    @property
+    def char(self) -> str:
+        """The next character, or an empty text at the end."""
+        return self._text[self._at : self._at + 1]
+
+    def looking_at(self, text: str) -> bool:
+        """Return True if `text` comes next."""
+        return self._text.startswith(text, self._at)
+
+    def skip(self, count: int) -> None:
+        """Go on by `count` characters."""
+        self._at += count
+
+    def take(self, pattern: re.Pattern[str]) -> str | None:
+        """Read what matches `pattern` here, if anything does."""
+        match = pattern.match(self._text, self._at)
+        if match is None:
+            return None
+        self._at = match.end()
+        return match[0]
+
+    def skip_blanks(self, *, lines: bool = False) -> None:
+        """Skip blanks, joined lines and a comment; with `lines` also ends of lines."""
+        self._budget.spend_word()
+        while True:
+            self.take(_BLANKS)
+            if self.char == "#":
+                end = self._text.find("\n", self._at)
+                self._at = len(self._text) if end < 0 else end
+            if not (lines and self.char == "\n"):
+                return
+            self._at += 1
+
+    def emit(self, command: ReadCommand) -> None:
+        """Keep a command that ends here."""
+        if command.words or command.input_texts:
+            self._budget.spend_command()
+            self._found.append(command)
+
+    def _nested(self, text: str) -> Lexer:
+        """Return a lexer for a text that was found in this one."""
+        return Lexer(text, self._budget, self._found, self._read_commands, posix=self._posix)
+
+    # Words
+
+    def read_word(self, depth: int) -> Word:
+        """Read one word. It is empty and not quoted if none begins here."""
+        self._budget.spend_word()
+        word = Word()
+        pieces = word.pieces
+        while run := self.char:
+            plain = self.take(_PLAIN_RUN)
+            if plain is not None:
+                pieces.append(Piece(plain))
+            elif run == "\\":
+                self._read_backslash(word)
+            elif run == "'":
+                word.quoted = True
+                pieces.append(Piece(self._until_quote(), quoted=True))
+            elif run == '"':
+                start = self._at
+                self._at += 1
+                # Also without a text, it makes what follows no assignment and no reserved word.
+                pieces.append(Piece("", quoted=True))
+                self._read_double_quoted(pieces, depth)
+                # "$@" is the one quoted text that can be no word at all.
+                if not _ALL_ARGUMENTS.fullmatch(self._text, start, self._at):
+                    word.quoted = True
+            elif run == "$":
+                self._read_dollar(word, depth, quoted=False)
+            elif run == "`":
+                self._read_backticks(pieces, depth, quoted=False)
+            elif run in "<>" and self._text.startswith("(", self._at + 1):
+                self._at += 2
+                self._read_nested(")", depth)
+                pieces.append(Piece("", unknown=True))
+            elif run == "(" and pieces and pieces[-1].text.endswith("=") and word.is_assignment:
+                self._read_array(depth)
+                pieces.append(Piece("", unknown=True))
+            else:
+                break
+        return word
+
+    def _read_backslash(self, word: Word) -> None:
+        following = self._text[self._at + 1 : self._at + 2]
+        self._at += 2
+        if following == "\n":
+            return
+        # A backslash at the very end stands for itself.
+        word.pieces.append(Piece(following or "\\", quoted=True))
+
+    def _until_quote(self) -> str:
+        end = self._text.find("'", self._at + 1)
+        if end < 0:
+            raise UnreadableError("a quote has no end")
+        text = self._text[self._at + 1 : end]
+        self._at = end + 1
+        return text
+
+    def _read_double_quoted(self, pieces: list[Piece], depth: int) -> None:
+        """Read up to the closing double quote, the opening one being read already."""
+        while char := self.char:
+            plain = self.take(_IN_QUOTES)
+            if plain is not None:
+                pieces.append(Piece(plain, quoted=True))
+            elif char == '"':
+                self._at += 1
+                return
+            elif char == "\\":
+                self._read_escape(pieces, '$`"\\')
+            elif char == "$":
+                self._read_dollar(Word(pieces), depth, quoted=True)
+            else:
+                self._read_backticks(pieces, depth, quoted=True)
+        raise UnreadableError("a quote has no end")
+
+    def _read_escape(self, pieces: list[Piece], special: str) -> None:
+        """Read a backslash where it has a meaning only before the characters of `special`."""
+        following = self._text[self._at + 1 : self._at + 2]
+        self._at += 2
+        if following == "\n":
+            return
+        kept = following if following and following in special else "\\" + following
+        pieces.append(Piece(kept, quoted=True))
+
+    def _read_dollar(self, word: Word, depth: int, *, quoted: bool) -> None:
+        """Read what begins with a dollar sign."""
+        self._budget.spend_word()
+        pieces = word.pieces
+        self._at += 1
+        self._refuse_joined(_JOINED)
+        char = self.char
+        if char == "(":
+            self._at += 1
+            self.refuse_joined_sign("(")
+            if not self._read_arithmetic(depth):
+                self._read_nested(")", depth)
+            pieces.append(Piece("", unknown=True))
+        elif char == "{":
+            self._at += 1
+            pieces.append(Piece(self._read_parameter(depth, quoted=quoted), unknown=True))
+        elif char == "[":
+            self._at += 1
+            self._skip_balanced("]", depth)
+            pieces.append(Piece("", unknown=True))
+        elif char == "'" and not quoted:
+            word.quoted = True
+            pieces.append(Piece(self._read_ansi_c(), quoted=True))
+        elif char == '"' and not quoted:
+            word.quoted = True
+            self._at += 1
+            pieces.append(Piece("", quoted=True))
+            self._read_double_quoted(pieces, depth)
+        elif (name := self.take(_NAME)) is not None:
+            if name[0].isalpha() or name[0] == "_":
+                self._refuse_joined(_JOINED_NAME)
+            # With IFS as it is at the start, $IFS is a blank between two words.
+            blank = " " if name == "IFS" and not quoted else ""
+            pieces.append(Piece(blank, unknown=True))
+        else:
+            pieces.append(Piece("$", quoted=True))
+
+    def _refuse_joined(self, pattern: re.Pattern[str]) -> None:
+        """Raise if a joined line comes next, and what is after it would belong to this."""
+        if pattern.match(self._text, self._at) is not None:
+            raise UnreadableError("a line is joined in the middle of a sign or an expansion")
+
+    def refuse_joined_sign(self, sign: str) -> None:
+        """Raise if `sign` was read and becomes another one by a joined line."""
+        match = _JOINED.match(self._text, self._at)
+        if match is not None and sign + match[1] in _LONGER_SIGNS:
+            self._refuse_joined(_JOINED)
+
+    def _read_ansi_c(self) -> str:
+        match = _ANSI_C_TEXT.match(self._text, self._at)
+        if match is None:
+            raise UnreadableError("a quote has no end")
+        self._at = match.end()
+        return decode_ansi_c(match[1])
+
+    def _read_nested(self, closer: str, depth: int) -> None:
+        self._budget.check_depth(depth + 1)
+        self._read_commands(self, closer, depth + 1)
+
+    def _read_backticks(self, pieces: list[Piece], depth: int, *, quoted: bool) -> None:
+        """Read a substitution in backticks, in which backslashes are taken off once first."""
+        self._at += 1
+        inner: list[str] = []
+        special = '$`\\"' if quoted else "$`\\"
+        pattern = _BACKTICK_RUN
+        while True:
+            inner.append(self.take(pattern) or "")
+            if not self.char:
+                raise UnreadableError("a backtick has no end")
+            if self.char == "`":
+                break
+            following = self._text[self._at + 1 : self._at + 2]
+            kept = following and following in special
+            inner.append(following if kept else "\\" + following)
+            self._at += 2
+        self._at += 1
+        self._budget.check_depth(depth + 1)
+        text = "".join(inner)
+        self._budget.spend_text(len(text))
+        self._read_commands(self._nested(text), None, depth + 1)
+        pieces.append(Piece("", unknown=True))
+
+    def _read_parameter(self, depth: int, *, quoted: bool) -> str:
+        """Read `${…}` after its brace, and return the word for a variable that is not set."""
+        start = self._at
+        quotes = not quoted or _PATTERN_OPERATOR.match(self._text, start) is not None
+        self._skip_balanced("}", depth, single_quotes=quotes)
+        text = self._text[start : self._at - 1]
+        if text == "IFS":
+            return " "
+        default = _DEFAULT.fullmatch(text)
+        if default is None:
+            return ""
+        # Roughly as a shell would: the commands in it were read just now.
+        return re.sub(r"\$\{?\w*\}?|[\"'\\]", "", default[1])
+
+    def _skip_balanced(self, closer: str, depth: int, *, single_quotes: bool = True) -> None:
+        """Skip to `closer`, and read the commands of substitutions on the way."""
+        self._budget.check_depth(depth + 1)
+        closers = [closer]
+        scratch: list[Piece] = []
+        pairs = {"(": ")", "[": "]"} if closer != "}" else {}
+        while closers:
+            char = self.char
+            if not char:
+                raise UnreadableError("a bracket has no end")
+            if self.take(_IN_ARITHMETIC) is not None:
+                continue
+            if char == closers[-1]:
+                closers.pop()
+                self._at += 1
+            elif char in pairs:
+                self._budget.check_depth(depth + len(closers))
+                closers.append(pairs[char])
+                self._at += 1
+            elif char == "\\":
+                self._at += 2
+            elif char == "'":
+                quoted = self._until_quote()
+                # In double quotes this is a quote for bash and a letter for other shells.
+                if not single_quotes and set('}"$`\\') & set(quoted):
+                    raise UnreadableError("shells disagree about a quote in an expansion")
+            elif char == '"':
+                self._at += 1
+                self._read_double_quoted(scratch, depth + 1)
+            elif char == "$":
+                self._read_dollar(Word(scratch), depth + 1, quoted=False)
+            elif char == "`":
+                self._read_backticks(scratch, depth + 1, quoted=False)
+            else:
+                self._at += 1
+            scratch.clear()
+
+    def _read_arithmetic(self, depth: int) -> bool:
+        """
+        Read `(…))` if an arithmetic expression begins here, else read nothing.
+
+        As in bash, two parentheses are arithmetic if the inner one is closed right before
+        the outer one; otherwise a subshell begins.
+        """
+        if self.char != "(" or self._at in self._subshells:
+            return False
+        start = self._at
+        found = len(self._found)
+        self._at += 1
+        try:
+            self._skip_balanced(")", depth)
+        except TooCostlyError:
+            raise
+        except UnreadableError:
+            pass
+        else:
+            if self.char == ")":
+                self._at += 1
+                return True
+        # What was found on the way will be found again.
+        del self._found[found:]
+        self._subshells.add(start)
+        self._at = start
+        return False
+
+    def read_arithmetic_command(self, depth: int) -> bool:
+        """Read `((…))` at the place of a command, if that is what begins here."""
+        start = self._at
+        self._at += 1
+        if not self._read_arithmetic(depth):
+            self._at = start
+            return False
+        if self._posix:
+            # A shell without arithmetic commands starts two subshells instead.
+            self._read_as_commands(self._text[start + 2 : self._at - 2], depth)
+        return True
+
+    def _read_as_commands(self, text: str, depth: int) -> None:
+        """Read a text that is commands only for some shells; for those it may be wrong."""
+        self._budget.spend_text(len(text))
+        self._budget.check_depth(depth + 1)
+        try:
+            self._read_commands(self._nested(text), None, depth + 1)
+        except TooCostlyError:
+            raise
+        except UnreadableError:
+            pass
+
+    def _read_array(self, depth: int) -> None:
+        """Read the values of an array up to their parenthesis."""
+        self._budget.check_depth(depth + 1)
+        self._at += 1
+        while True:
+            self.skip_blanks(lines=True)
+            if self.char == ")":
+                self._at += 1
+                return
+            before = self._at
+            self.read_word(depth + 1)
+            if self._at == before:
+                raise UnreadableError("an array has no end")
+
+    # Here-documents
+
+    def read_document(self, document: Document, depth: int, *, nested: bool) -> None:
+        """Read the lines of a here-document that begins here; `nested`: in a substitution."""
+        self.waiting -= 1
+        lines = []
+        while self._at < len(self._text):
+            line = self._take_line(joined=not document.quoted)
+            if document.strip_tabs:
+                line = line.lstrip("\t")
+            if line == document.delimiter:
+                break
+            # Some versions of bash end the document here, and some do not.
+            if nested and line.startswith(document.delimiter) and ")" in line:
+                raise UnreadableError("the end of a here-document is not clear")
+            lines.append(line + "\n")
+        text = "".join(lines)
+        if not document.quoted:
+            self._budget.spend_text(len(text))
+            text = self._nested(text).read_expanded(depth)
+        document.command.input_texts.append(text)
+
+    def _take_line(self, *, joined: bool) -> str:
+        """Read one line; with `joined`, also those that a backslash joins to it."""
+        parts = []
+        while True:
+            end = self._text.find("\n", self._at)
+            end = len(self._text) if end < 0 else end
+            line = self._text[self._at : end]
+            self._at = min(end + 1, len(self._text))
+            backslashes = len(line) - len(line.rstrip("\\"))
+            if not joined or backslashes % 2 == 0 or self._at == len(self._text):
+                parts.append(line)
+                return "".join(parts)
+            parts.append(line[:-1])
+
+    def read_expanded(self, depth: int) -> str:
+        """Return a whole text as a here-document expands it, and read its substitutions."""
+        pieces: list[Piece] = []
+        while char := self.char:
+            plain = self.take(_IN_DOCUMENT)
+            if plain is not None:
+                pieces.append(Piece(plain))
+            elif char == "\\":
+                self._read_escape(pieces, "$`\\")
+            elif char == "$":
+                self._read_dollar(Word(pieces), depth, quoted=True)
+            else:
+                self._read_backticks(pieces, depth, quoted=True)
+        return Word(pieces).text

@@ -1,0 +1,165 @@
+"""Every command that can be seen in an argument list, at any depth."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
+from holdfast.approvals.split.reader import ReadCommand, read_script
+from holdfast.approvals.split.words import UNKNOWN, Piece, Word, expand_braces
+from holdfast.approvals.split.wrappers import Inner, inner_commands, reads_input
+
+__all__ = ["Literals"]
+
+
+class Literals:
+    """
+    The commands of one argument list, collected.
+
+    Each is kept as it would be called, and under other spellings that a rule may use: without
+    the folders before its name, without variables that may be empty, without its wrapper.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._found: dict[tuple[str, ...], None] = {}
+        # Scripts that were read already. With and without unset variables they are often equal.
+        self._scripts: set[tuple[str, bool]] = set()
+        # What has not been looked into yet, and how many levels down it is.
+        self._pending: deque[tuple[Inner, int]] = deque()
+        self.unseen: str | None = None
+        """The first reason why something could not be read to its end."""
+
+    @property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """The commands in the order in which they were found."""
+        return tuple(self._found)
+
+    def add_command(self, words: Sequence[str]) -> None:
+        """Collect a command and all that it runs."""
+        self._pending.append((Inner(tuple(words)), 0))
+        self._drain()
+
+    def add_script(self, script: str, *, posix: bool) -> tuple[ReadCommand, ...]:
+        """Collect the commands of a script and all that they run; return its own ones."""
+        try:
+            read = self._read_script(script, 0, posix=posix)
+        except TooCostlyError as error:
+            self._unseen(error)
+            read = ()
+        self._drain()
+        return read
+
+    def _drain(self) -> None:
+        try:
+            while self._pending:
+                inner, depth = self._pending.popleft()
+                self._budget.check_time()
+                if inner.script is not None:
+                    self._read_script(inner.script, depth, posix=inner.posix)
+                elif inner.words:
+                    self._add(inner.words, depth)
+        except TooCostlyError as error:
+            self._unseen(error)
+            self._pending.clear()
+
+    def _unseen(self, error: UnreadableError) -> None:
+        self.unseen = self.unseen or str(error)
+
+    def _read_script(self, script: str, depth: int, *, posix: bool) -> tuple[ReadCommand, ...]:
+        """Read a script, in which unknown parts become variables again."""
+        script = script.replace(UNKNOWN, "${_}")
+        if (script, posix) in self._scripts:
+            return ()
+        self._scripts.add((script, posix))
+        found: list[ReadCommand] = []
+        try:
+            self._budget.check_depth(depth)
+            read_script(script, self._budget, found, posix=posix)
+        except UnreadableError as error:
+            self._unseen(error)
+        for command in found:
+            self._budget.check_time()
+            self._take(command, depth)
+        return tuple(found)
+
+    def _take(self, command: ReadCommand, depth: int) -> None:
+        """Queue the spellings of a command that was read, and the scripts that it is fed."""
+        words: list[Word] = []
+        for word in command.words:
+            parts = expand_braces(word)
+            if parts is None:
+                if not words:
+                    self._unseen(UnreadableError("the braces of a name make too many words"))
+                parts = [Word([Piece("", unknown=True)], quoted=True)]
+            words += parts
+        for spelling in _spellings(words):
+            self._pending.append((Inner(spelling), depth))
+            if command.input_texts and _may_read_input(spelling):
+                for text in command.input_texts:
+                    self._pending.append((Inner(script=text, posix=True), depth + 1))
+
+    def _add(self, words: tuple[str, ...], depth: int) -> None:
+        """Keep one command and queue what it runs."""
+        if words in self._found:
+            return
+        self._budget.spend_command()
+        for spelling in _paths(words):
+            self._found[spelling] = None
+        try:
+            self._budget.check_depth(depth)
+        except UnreadableError as error:
+            self._unseen(error)
+            return
+        for inner in inner_commands(words):
+            self._pending.append((inner, depth + 1))
+
+
+def _spellings(words: list[Word]) -> Iterator[tuple[str, ...]]:
+    """Yield a command with its unknown parts marked, and with them left out."""
+    marked = tuple([word.text for word in words])
+    if marked:
+        yield marked
+    if any(UNKNOWN in text for text in marked):
+        unset = tuple([text for word in words for text in word.if_unset()])
+        if unset:
+            yield unset
+
+
+def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """
+    Yield a command with its name as it is, and as a rule may name it.
+
+    A relative path gets its file name. An absolute one only loses detours: rules compare its
+    file name themselves, unless a `host_executable` says which paths count.
+    """
+    name = words[0]
+    if name != UNKNOWN:
+        yield words
+    if name.startswith("=") and len(name) > 1:
+        # zsh looks =rm up like a command.
+        yield (name[1:], *words[1:])
+    if "/" not in name:
+        return
+    if not name.startswith("/"):
+        file_name = name.rpartition("/")[2]
+        if file_name:
+            yield (file_name, *words[1:])
+        return
+    normal = "/" + posixpath.normpath(name).lstrip("/")
+    if normal != name:
+        yield (normal, *words[1:])
+
+
+def _may_read_input(words: tuple[str, ...]) -> bool:
+    """Return True if a command, or the one behind its wrappers, runs what it reads."""
+    for _ in range(8):
+        if reads_input(words):
+            return True
+        inner = next((inner.words for inner in inner_commands(words) if inner.words), None)
+        if inner is None:
+            return False
+        words = inner
+    return True

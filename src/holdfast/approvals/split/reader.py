@@ -1,0 +1,344 @@
+"""
+Reading a shell script for the commands in it.
+
+The reader knows how shells cut text into words, and where a command begins. It does not know
+whether a script is correct, and nothing is run: a command in a branch that is never taken
+counts like any other. Where bash and a POSIX shell read a text differently, both readings
+count. What the reader cannot make sense of raises `UnreadableError`; the commands before
+that place are kept, because a shell runs them before it finds the mistake.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.approvals.split.budget import Budget, UnreadableError
+from holdfast.approvals.split.lexer import Document, Lexer, ReadCommand
+from holdfast.approvals.split.words import Word
+
+__all__ = ["ReadCommand", "read_script"]
+
+# What may follow without a separator: the next word is again the first of a command.
+_OPENERS = frozenset(
+    ["if", "then", "elif", "else", "while", "until", "do", "{", "!", "fi", "done", "}"]
+)
+# Words that stand before a command of any kind, compound ones included.
+_PREFIXES = frozenset(["time", "-p", "--", "!", "coproc"])
+_COMPOUND = frozenset(
+    ["if", "while", "until", "for", "select", "case", "{", "[[", "((", "function"]
+)
+# Builtins whose arguments bash reads like assignments.
+_ASSIGNING = frozenset(
+    ["alias", "declare", "export", "local", "readonly", "typeset", "eval", "let"]
+)
+
+_REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|<|>>|>\||>&|>")
+_FUNCTION_SIGN = re.compile(r"[ \t]*\([ \t]*\)")
+_SEPARATOR = re.compile(r";;&|;;|;&|;\||;|&&|\|\||\|&|\||&")
+_DESCRIPTOR = re.compile(r"\d+|\{[A-Za-z_][A-Za-z0-9_]*\}")
+
+_MAX_FORKS = 8
+"""Places in one command where it may have ended already."""
+
+
+def read_script(text: str, budget: Budget, found: list[ReadCommand], *, posix: bool) -> None:
+    """
+    Append every command of a script to `found`.
+
+    Args:
+        text: The script.
+        budget: What reading may cost.
+        found: Gets the commands, those inside of others first.
+        posix: The shell may be one that has no `[[` and no `((`.
+
+    Raises:
+        UnreadableError: The script could not be read to its end. `found` has what came before.
+    """
+    budget.spend_text(len(text))
+    lexer = Lexer(text, budget, found, _read_commands, posix=posix)
+    _read_commands(lexer, None, 0)
+
+
+def _read_commands(lexer: Lexer, closer: str | None, depth: int) -> None:
+    """Read commands up to `closer`, which is read too, or up to the end of the text."""
+    _Commands(lexer, closer, depth).read()
+
+
+class _Commands:
+    """A list of commands that is being read: of a script, or of one substitution."""
+
+    def __init__(self, lexer: Lexer, closer: str | None, depth: int) -> None:
+        self._lexer = lexer
+        self._closer = closer
+        self._depth = depth
+        self._command = ReadCommand()
+        # What is open here: "(" for a subshell, "pattern" or "body" for a case.
+        self._open: list[str] = []
+        self._documents: list[Document] = []
+        # How many words the current command had where it may already have ended.
+        self._forks: list[int] = []
+        # An assignment or a redirection of the current command was read.
+        self._started = False
+
+    def read(self) -> None:
+        """Read up to the closer."""
+        lexer = self._lexer
+        try:
+            while True:
+                lexer.skip_blanks()
+                if self._open and self._open[-1] == "pattern":
+                    self._read_pattern()
+                    continue
+                char = lexer.char
+                if not char:
+                    return self._end_of_text()
+                if char == ")" and not self._close():
+                    return None
+                if char == "\n":
+                    self._end_of_line()
+                elif char == "(":
+                    self._open_parenthesis()
+                elif char != ")" and not self._read_operator():
+                    self._read_word()
+        finally:
+            self._next_command()
+
+    @property
+    def _level(self) -> int:
+        return self._depth + len(self._open)
+
+    def _next_command(self) -> None:
+        command, self._command = self._command, ReadCommand()
+        forks, self._forks = self._forks, []
+        self._started = False
+        self._lexer.emit(command)
+        for fork in forks:
+            self._lexer.emit(ReadCommand(command.words[fork:], command.input_texts))
+
+    def _fork(self) -> None:
+        """Note that for some shells another command begins here."""
+        if len(self._forks) == _MAX_FORKS:
+            raise UnreadableError("a command has too many braces")
+        self._forks.append(len(self._command.words))
+
+    def _end_of_text(self) -> None:
+        if self._closer is not None or self._open:
+            raise UnreadableError("a parenthesis, a substitution or a case has no end")
+
+    def _end_of_line(self) -> None:
+        """Go on to the next line, behind the here-documents that begin there."""
+        self._lexer.skip(1)
+        documents, self._documents = self._documents, []
+        if self._lexer.waiting > len(documents):
+            raise UnreadableError("a here-document begins inside of a substitution")
+        for document in documents:
+            nested = self._closer is not None
+            self._lexer.read_document(document, self._level, nested=nested)
+        self._next_command()
+
+    def _close(self) -> bool:
+        """Read a closing parenthesis; return False if it ends this list."""
+        self._next_command()
+        self._lexer.skip(1)
+        if self._open:
+            if self._open.pop() != "(":
+                raise UnreadableError("a parenthesis is closed inside of a case")
+            return True
+        if self._closer != ")":
+            raise UnreadableError("a parenthesis is closed that was not opened")
+        if self._documents:
+            raise UnreadableError("a here-document begins outside of its substitution")
+        return False
+
+    def _open_parenthesis(self) -> None:
+        lexer = self._lexer
+        words = self._command.words
+        # A function: its name was no command. Without a name, zsh runs it at once.
+        if len(words) <= 1 and lexer.take(_FUNCTION_SIGN) is not None:
+            self._command = ReadCommand()
+            return
+        self._next_command()
+        if lexer.looking_at("((") and lexer.read_arithmetic_command(self._level):
+            return
+        lexer.skip(1)
+        lexer.refuse_joined_sign("(")
+        self._open.append("(")
+        lexer.check_depth(self._level)
+
+    def _read_operator(self) -> bool:
+        """Read a separator or a redirection, if one comes next."""
+        lexer = self._lexer
+        if lexer.char in "<>" and lexer.looking_at(lexer.char + "("):
+            return False
+        redirection = lexer.take(_REDIRECTION)
+        if redirection is not None:
+            lexer.refuse_joined_sign(redirection)
+            # A shell that does not know &> starts another command after the &.
+            if redirection.startswith("&") and lexer.posix:
+                self._fork()
+            self._read_redirection(redirection)
+            return True
+        separator = lexer.take(_SEPARATOR)
+        if separator is None:
+            return False
+        lexer.refuse_joined_sign(separator)
+        self._next_command()
+        if separator in (";;", ";&", ";;&", ";|") and self._open and self._open[-1] == "body":
+            self._open[-1] = "pattern"
+        return True
+
+    def _read_redirection(self, sign: str) -> None:
+        """Read the target of a redirection, which is no word of the command."""
+        lexer = self._lexer
+        self._started = True
+        lexer.skip_blanks()
+        start = lexer.place
+        target = lexer.read_word(self._level)
+        if sign in (">", ">>") and target.bare == "!":
+            raise UnreadableError("shells disagree about a redirection to !")
+        if sign in ("<<", "<<-"):
+            if not target.pieces and not target.quoted:
+                raise UnreadableError("a here-document has no delimiter")
+            # The delimiter is taken as it is written: nothing in it is expanded.
+            if set("$`") & set(lexer.text_since(start)):
+                raise UnreadableError("the delimiter of a here-document has an expansion")
+            quoted = target.quoted or any(piece.quoted for piece in target.pieces)
+            document = Document(target.text, quoted, sign == "<<-", self._command)
+            self._documents.append(document)
+            lexer.waiting += 1
+        elif sign == "<<<":
+            self._command.input_texts.append(target.text + "\n")
+
+    def _read_word(self) -> None:
+        """Read a word, and what belongs to it if it is a reserved one."""
+        lexer = self._lexer
+        word = lexer.read_word(self._level)
+        if not word.pieces and not word.quoted:
+            # A joined line before an operator; anything else cannot be stepped over.
+            if lexer.char and lexer.char not in "\n;&|<>() \t":
+                raise UnreadableError(f"the character {lexer.char!r} was not expected")
+            return
+        words = self._command.words
+        text = word.bare
+        if (not words or words[0].text in _ASSIGNING) and word.has_open_index:
+            # bash reads on to the bracket, over blanks and ends of lines; others do not.
+            raise UnreadableError("shells disagree about an index with blanks")
+        if text is not None and lexer.char in ("<", ">") and _DESCRIPTOR.fullmatch(text):
+            return
+        leading = all(part.bare in _PREFIXES for part in words) or _is_named_coproc(words)
+        if self._started and leading and (text in _OPENERS or text in _COMPOUND):
+            # Not reserved after an assignment or a redirection, except for zsh.
+            words.append(word)
+            self._fork()
+            return
+        if leading:
+            if words and (text in _COMPOUND or text in _OPENERS):
+                self._command = ReadCommand(input_texts=self._command.input_texts)
+                words = self._command.words
+            if not words and not self._started and self._read_reserved(text):
+                return
+            if not words and word.is_assignment:
+                self._started = True
+                return
+        words.append(word)
+        # zsh ends a list at a brace also where no separator comes before it.
+        if text in ("{", "}"):
+            self._fork()
+
+    def _read_reserved(self, text: str | None) -> bool:
+        """Read what follows a reserved word; return False if `text` is none."""
+        if text in _OPENERS:
+            return True
+        if text == "case":
+            self._read_case()
+        elif text in ("for", "select", "foreach"):
+            self._read_loop()
+        elif text == "function":
+            self._lexer.skip_blanks()
+            self._lexer.read_word(self._level)
+        elif text == "[[" and not self._lexer.posix:
+            self._read_test()
+        elif text == "esac" and self._open and self._open[-1] == "body":
+            self._open.pop()
+        else:
+            return False
+        return True
+
+    def _read_case(self) -> None:
+        lexer = self._lexer
+        lexer.skip_blanks()
+        lexer.read_word(self._level)
+        lexer.skip_blanks(lines=True)
+        if lexer.read_word(self._level).bare not in ("in", "{"):
+            raise UnreadableError("a case has no patterns")
+        self._open.append("pattern")
+        lexer.check_depth(self._level)
+
+    def _read_pattern(self) -> None:
+        """Read the patterns of one branch of a case, or its end."""
+        lexer = self._lexer
+        lexer.skip_blanks(lines=True)
+        if lexer.char == "(":
+            lexer.skip(1)
+        first = True
+        depth = 0
+        while True:
+            lexer.skip_blanks(lines=True)
+            char = lexer.char
+            if not char:
+                raise UnreadableError("a case has no end")
+            if char in "(|)":
+                lexer.skip(1)
+                depth += {"(": 1, ")": -1, "|": 0}[char]
+                if depth < 0:
+                    break
+                continue
+            before = lexer.place
+            if lexer.read_word(self._level).bare == "esac" and first:
+                self._open.pop()
+                return
+            if lexer.place == before:
+                raise UnreadableError("a pattern of a case cannot be read")
+            first = False
+        self._open[-1] = "body"
+
+    def _read_loop(self) -> None:
+        """Read the variable of a loop and its values, which are no commands."""
+        lexer = self._lexer
+        lexer.skip_blanks()
+        if lexer.looking_at("((") and lexer.read_arithmetic_command(self._level):
+            return
+        lexer.read_word(self._level)
+        lexer.skip_blanks(lines=True)
+        if not lexer.looking_at("in"):
+            return
+        before = lexer.place
+        if lexer.read_word(self._level).bare != "in":
+            lexer.go_back(before)
+            return
+        while True:
+            lexer.skip_blanks()
+            before = lexer.place
+            lexer.read_word(self._level)
+            if lexer.place == before:
+                return
+
+    def _read_test(self) -> None:
+        """Read up to the `]]` that ends a test; its operators separate no commands."""
+        lexer = self._lexer
+        while True:
+            lexer.skip_blanks()
+            char = lexer.char
+            before = lexer.place
+            if lexer.read_word(self._level).bare == "]]":
+                return
+            if lexer.place > before:
+                continue
+            if not char or char == ";":
+                raise UnreadableError("a test has no end")
+            lexer.skip(1)
+
+
+def _is_named_coproc(words: list[Word]) -> bool:
+    """Return True for `coproc NAME`, which only a compound command can follow."""
+    return len(words) == 2 and words[0].bare == "coproc"

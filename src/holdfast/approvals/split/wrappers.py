@@ -1,0 +1,405 @@
+"""
+Programs and builtins that run another command: what they run, taken from their arguments.
+
+A wrapper's own options are skipped. Where an option is not known, both readings count: with
+the next word as its value, and without.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["POSIX_SHELLS", "SHELLS", "Inner", "base_name", "inner_commands", "reads_input"]
+
+POSIX_SHELLS = frozenset(["sh", "dash", "ash", "busybox", "posh", "yash"])
+SHELLS = POSIX_SHELLS | frozenset(
+    ["bash", "rbash", "zsh", "rzsh", "ksh", "ksh93", "mksh", "pdksh", "lksh", "oksh", "fish"]
+)
+"""Shells whose `-c` is looked into. Others (csh, rc, nu) have another grammar."""
+
+_MAX_OPTIONS = 64
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """What a command runs: another command, or a script for a shell."""
+
+    words: tuple[str, ...] = ()
+    script: str | None = None
+    posix: bool = False
+    """The script may be read by a shell that has no `[[` and no `((`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrapper:
+    """How to find the command in the arguments of one wrapper."""
+
+    values: str = ""
+    """Short options that take a value."""
+
+    long_values: frozenset[str] = frozenset()
+    """Long options that take the next word as a value."""
+
+    flags: frozenset[str] = frozenset()
+    """Long options that take none, or only one after `=`. Others are read both ways."""
+
+    operands: int = 0
+    """Words before the command."""
+
+    assignments: bool = False
+    """Words with `=` before the command set variables."""
+
+    prints: str = ""
+    """Short options with which nothing is run."""
+
+    keyword: bool = False
+    """A reserved word of the shell: what looks like an option may be the command."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SUDO = _Wrapper(
+    "ughpCrtTDRUa",
+    _words("user group host prompt close-from role type command-timeout chdir chroot other-user"),
+    _words(
+        "askpass background preserve-env edit set-home login reset-timestamp non-interactive stdin"
+    ),
+    assignments=True,
+)
+_PLAIN = _Wrapper()
+
+_WRAPPERS: dict[str, _Wrapper] = {
+    # Builtins and reserved words.
+    "command": _Wrapper(prints="vV"),
+    "builtin": _PLAIN,
+    "exec": _Wrapper("a"),
+    "time": _Wrapper(
+        "fo",
+        _words("format output"),
+        _words("append portability quiet verbose"),
+        assignments=True,
+        keyword=True,
+    ),
+    "coproc": _Wrapper(assignments=True, keyword=True),
+    "noglob": _PLAIN,
+    "nocorrect": _PLAIN,
+    "-": _PLAIN,
+    "repeat": _Wrapper(operands=1),
+    # Other users and other roots.
+    "sudo": _SUDO,
+    "doas": _Wrapper("aCu"),
+    "pkexec": _Wrapper("u", _words("user")),
+    "setuidgid": _Wrapper(operands=1),
+    "chroot": _Wrapper("", _words("userspec groups"), operands=1),
+    "fakeroot": _Wrapper("lsib", _words("lib faked")),
+    "setpriv": _PLAIN,
+    # Environment, time, priority, input and output.
+    "env": _Wrapper(
+        "uCSa",
+        _words("unset chdir argv0"),
+        _words("ignore-environment null debug block-signal default-signal ignore-signal"),
+        assignments=True,
+    ),
+    "nohup": _PLAIN,
+    "nice": _Wrapper("n", _words("adjustment")),
+    "ionice": _Wrapper("cnpPu", _words("class classdata pid pgid uid"), _words("ignore")),
+    "chrt": _Wrapper(
+        "TPDp",
+        _words("sched-runtime sched-period sched-deadline pid"),
+        _words("all-tasks batch fifo idle other rr deadline reset-on-fork verbose"),
+        operands=1,
+    ),
+    "taskset": _Wrapper("p", _words("pid"), _words("all-tasks cpu-list"), operands=1),
+    "timeout": _Wrapper(
+        "ks",
+        _words("kill-after signal"),
+        _words("foreground preserve-status verbose"),
+        operands=1,
+    ),
+    "stdbuf": _Wrapper("ioe", _words("input output error")),
+    "setsid": _Wrapper("", frozenset(), _words("ctty fork wait")),
+    "setarch": _PLAIN,
+    "linux32": _PLAIN,
+    "linux64": _PLAIN,
+    "prlimit": _Wrapper("p", _words("pid output")),
+    "unshare": _Wrapper("SGRw", _words("setuid setgid root wd")),
+    "nsenter": _Wrapper("tSGN", _words("target setuid setgid")),
+    "systemd-run": _Wrapper("putEMHr", _words("property unit setenv machine host uid gid slice")),
+    "systemd-inhibit": _Wrapper("", _words("what who why mode")),
+    "dbus-run-session": _PLAIN,
+    "unbuffer": _PLAIN,
+    "xvfb-run": _Wrapper("efnpsw"),
+    "chronic": _PLAIN,
+    "ts": _PLAIN,
+    "caffeinate": _Wrapper("tw"),
+    "arch": _PLAIN,
+    # Tracing.
+    "strace": _Wrapper("oepsabEIOPSuX"),
+    "ltrace": _Wrapper("oepsabAlnuwx"),
+    "valgrind": _PLAIN,
+    # Many commands from one.
+    "xargs": _Wrapper(
+        "aEdILnPs",
+        _words("arg-file delimiter max-args max-procs max-chars process-slot-var"),
+        _words("null eof replace max-lines interactive no-run-if-empty verbose exit open-tty"),
+    ),
+    "busybox": _PLAIN,
+    "toybox": _PLAIN,
+}
+
+
+def base_name(name: str) -> str:
+    """Return the file name of a program."""
+    return name.rpartition("/")[2]
+
+
+def inner_commands(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield what a command runs besides itself, one level deep."""
+    name = base_name(words[0])
+    if name in SHELLS and name != "busybox":
+        yield from _shell(words)
+        return
+    special = _SPECIAL.get(name)
+    if special is not None:
+        yield from special(words)
+    wrapper = _WRAPPERS.get(name)
+    if wrapper is not None:
+        for start in _starts(words, wrapper):
+            yield Inner(tuple(words[start:]))
+
+
+def reads_input(words: Sequence[str]) -> bool:
+    """Return True if a command runs what it reads: a shell without a script, or `source`."""
+    name = base_name(words[0])
+    if name in (".", "source"):
+        return len(words) > 1 and words[1] in _STANDARD_INPUT
+    if name not in SHELLS:
+        return False
+    script, rest = _shell_arguments(words)
+    if script is not None:
+        return False
+    return not rest or rest[0] in _STANDARD_INPUT or _has_short_option(words, "s")
+
+
+_STANDARD_INPUT = frozenset(["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "-"])
+
+
+def _starts(words: Sequence[str], wrapper: _Wrapper) -> Iterator[int]:
+    """Yield where the command of a wrapper begins; several places if that is not clear."""
+    pending = [1]
+    seen: set[int] = set()
+    while pending and len(seen) < _MAX_OPTIONS:
+        at = pending.pop()
+        if at in seen or at >= len(words):
+            continue
+        seen.add(at)
+        word = words[at]
+        if wrapper.keyword and word.startswith("-"):
+            yield at
+        if word == "--":
+            yield from _operands(words, at + 1, wrapper)
+        elif word.startswith("--"):
+            name, equals, _ = word[2:].partition("=")
+            if equals or name in wrapper.flags:
+                pending.append(at + 1)
+            elif name in wrapper.long_values:
+                pending.append(at + 2)
+            else:
+                pending += [at + 1, at + 2]
+        elif word.startswith("-") and len(word) > 1 and word != "-":
+            if not any(letter in wrapper.prints for letter in word[1:]):
+                pending.append(at + 1 + _takes_next(word, wrapper.values))
+        elif wrapper.assignments and "=" in word:
+            # For sudo and env any name can be set, for the shell only a name of a variable.
+            if _VARIABLE.match(word) is None:
+                yield at
+            pending.append(at + 1)
+        elif word == "-":
+            # env - and su -: as an option; for others it is the command.
+            pending.append(at + 1)
+        else:
+            yield from _operands(words, at, wrapper)
+
+
+def _operands(words: Sequence[str], at: int, wrapper: _Wrapper) -> Iterator[int]:
+    at += wrapper.operands
+    while wrapper.assignments and at < len(words) and "=" in words[at]:
+        at += 1
+    if at < len(words):
+        yield at
+
+
+def _takes_next(word: str, values: str) -> bool:
+    """Return True if the last letter of a group of short options takes the next word."""
+    for number, letter in enumerate(word[1:], 1):
+        if letter in values:
+            return number == len(word) - 1
+    return False
+
+
+# Shells
+
+
+def _shell(words: Sequence[str]) -> Iterator[Inner]:
+    script, rest = _shell_arguments(words)
+    if script is None:
+        return
+    posix = base_name(words[0]) in POSIX_SHELLS
+    yield Inner(script=script, posix=posix)
+    # The further words are $0, $1 and so on: a script such as "$@" runs them.
+    if rest and "$" in script:
+        yield Inner(tuple(rest))
+        if len(rest) > 1:
+            yield Inner(tuple(rest[1:]))
+
+
+def _shell_arguments(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """Return the script after `-c`, if there is one, and the words after it."""
+    at = 1
+    command = False
+    while at < len(words):
+        word = words[at]
+        if word in ("--", "-"):
+            at += 1
+            break
+        if word.startswith("--"):
+            name = word[2:].partition("=")[0]
+            command = command or name == "command"
+            if name == "command" and "=" in word:
+                return word.partition("=")[2], words[at + 1 :]
+            at += 2 if word in ("--rcfile", "--init-file", "--init-command") else 1
+        elif word[:1] in ("-", "+") and len(word) > 1:
+            command = command or (word[0] == "-" and "c" in word)
+            # -o NAME, -O NAME: each letter takes a word of its own.
+            at += 1 + word.count("o") + word.count("O")
+        else:
+            break
+    if command and at < len(words):
+        return words[at], words[at + 1 :]
+    return None, words[at:]
+
+
+def _has_short_option(words: Sequence[str], letter: str) -> bool:
+    return any(
+        word.startswith("-") and not word.startswith("--") and letter in word for word in words[1:]
+    )
+
+
+# Commands with a script or a command at a place of its own
+
+
+def _eval(words: Sequence[str]) -> Iterator[Inner]:
+    rest = words[2:] if len(words) > 1 and words[1] == "--" else words[1:]
+    if rest:
+        yield Inner(script=" ".join(rest), posix=True)
+
+
+def _trap(words: Sequence[str]) -> Iterator[Inner]:
+    for word in words[1:]:
+        if word == "--" or (word.startswith("-") and word[1:] in ("l", "p", "P", "lp")):
+            continue
+        yield Inner(script=word, posix=True)
+        return
+
+
+def _alias(words: Sequence[str]) -> Iterator[Inner]:
+    for word in words[1:]:
+        _, equals, value = word.partition("=")
+        if equals:
+            yield Inner(script=value, posix=True)
+
+
+def _env(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield what `env -S` splits itself, much like a shell does."""
+    for number, word in enumerate(words[1:], 1):
+        if word.startswith("--split-string"):
+            rest = " ".join(words[number + 1 :])
+            value = word.partition("=")[2]
+            yield Inner(script=f"{value} {rest}" if value else rest)
+            return
+        elif word.startswith("-") and not word.startswith("--") and "S" in word:
+            rest = " ".join(words[number + 1 :])
+            value = word.partition("S")[2]
+            yield Inner(script=f"{value} {rest}")
+            return
+
+
+def _script_option(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the script of `-c SCRIPT`, `--command SCRIPT`: su, runuser, script, flock."""
+    for number, word in enumerate(words[1:], 1):
+        name, equals, value = word.partition("=")
+        if name in ("--command", "--session-command"):
+            script = value if equals else " ".join(words[number + 1 : number + 2])
+        elif word.startswith("-") and not word.startswith("--") and "c" in word:
+            attached = word.partition("c")[2]
+            script = attached or " ".join(words[number + 1 : number + 2])
+        else:
+            continue
+        yield Inner(script=script, posix=True)
+        return
+
+
+def _flock(words: Sequence[str]) -> Iterator[Inner]:
+    yield from _script_option(words)
+    wrapper = _Wrapper("wE", _words("timeout wait conflict-exit-code"), operands=1)
+    for start in _starts(words, wrapper):
+        yield Inner(tuple(words[start:]))
+
+
+def _runuser(words: Sequence[str]) -> Iterator[Inner]:
+    yield from _script_option(words)
+    wrapper = _Wrapper("ugGsTw", _words("user group supp-group shell whitelist-environment"))
+    for start in _starts(words, wrapper):
+        yield Inner(tuple(words[start:]))
+
+
+def _joined(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield what `watch` and `parallel` hand to a shell: their words, joined."""
+    values = "nq" if base_name(words[0]) == "watch" else "jNnLIadPS"
+    for start in _starts(words, _Wrapper(values)):
+        rest = words[start:]
+        if ":::" in rest:
+            rest = rest[: list(rest).index(":::")]
+        yield Inner(tuple(rest))
+        yield Inner(script=" ".join(rest), posix=True)
+
+
+def _find(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the commands of `find -exec` and its kind."""
+    start = None
+    for number, word in enumerate(words):
+        if start is None and word in ("-exec", "-execdir", "-ok", "-okdir"):
+            start = number + 1
+        elif start is not None and word in (";", "+"):
+            yield Inner(tuple(words[start:number]))
+            start = None
+    if start is not None:
+        yield Inner(tuple(words[start:]))
+
+
+def _mapfile(words: Sequence[str]) -> Iterator[Inner]:
+    for number, word in enumerate(words[1:-1], 1):
+        if word.startswith("-") and word.endswith("C"):
+            yield Inner(script=words[number + 1])
+
+
+_SPECIAL = {
+    "eval": _eval,
+    "trap": _trap,
+    "alias": _alias,
+    "env": _env,
+    "su": _script_option,
+    "runuser": _runuser,
+    "script": _script_option,
+    "flock": _flock,
+    "watch": _joined,
+    "parallel": _joined,
+    "find": _find,
+    "mapfile": _mapfile,
+    "readarray": _mapfile,
+}

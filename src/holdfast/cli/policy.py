@@ -1,0 +1,104 @@
+"""`holdfast policy`: the rules that match a command, and the decision about one."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.approvals.explain import explanation, explanation_json
+from holdfast.approvals.flow import CommandRequest, judge
+from holdfast.approvals.layers import load_rules
+from holdfast.approvals.policies import UNTRUSTED, parse_policy
+from holdfast.approvals.rules import BrokenFile, RuleMatch, RuleSet, strictest
+from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.sandbox import Ground, home_here, place_sandbox
+from holdfast.protocol.paths import PathUri
+
+__all__ = ["check", "explain"]
+
+
+def check(options: argparse.Namespace) -> int:
+    """Show the matching rules; return the exit status."""
+    rules = _rules(options.rules)
+    if options.rules and rules.broken:
+        print(_refusal(rules.broken[0]), file=sys.stderr)
+        return 1
+    for broken in rules.broken:
+        print(f"holdfast: rules file not used: {broken.summary}", file=sys.stderr)
+    matches = rules.match(
+        options.argv,
+        resolve_hosts=options.resolve_host_executables,
+        cwd=os.getcwd(),
+        home=os.path.expanduser("~"),
+    )
+    print(_answer(matches, pretty=options.pretty))
+    return 1 if rules.broken else 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Show the decision about a command and its ground; return the exit status."""
+    rules = _rules(options.rules)
+    argv = tuple(options.argv)
+    if len(argv) == 1:
+        # As a model gives it: a script for the shell.
+        argv = (options.shell, "-c", argv[0])
+    here = os.getcwd()
+    ground = Ground(folder=PathUri.from_path(here), home=home_here())
+    request = CommandRequest(
+        call_id="",
+        environment_id="local",
+        argv=argv,
+        cwd=here,
+        sandbox=place_sandbox(options.sandbox, ground),
+        shell=options.shell,
+        permissions="require_escalated" if options.escalated else "use_default",
+    )
+    policy = UNTRUSTED if options.policy == "untrusted" else parse_policy(options.policy)
+    _, judgement = judge(
+        request, policy=policy, rules=rules, rules_leave_sandbox=options.rules_leave_sandbox
+    )
+    if options.json:
+        print(json.dumps(explanation_json(request, judgement), ensure_ascii=False, indent=2))
+        return 0
+    for name, text in explanation(request, judgement):
+        print(f"{name + ':':15}{text}")
+    return 0
+
+
+def _rules(files: Sequence[str]) -> RuleSet:
+    if files:
+        return load_rules(explicit=files)
+    return load_rules(home=holdfast_home(os.environ), project=Path.cwd())
+
+
+def _refusal(broken: BrokenFile) -> str:
+    """Return the error of a file in the words and the layout of the original."""
+    verb = "read" if broken.unread else "parse"
+    cause = "\n".join(f"    {line}" for line in broken.error.split("\n"))
+    return f"Error: failed to {verb} policy at {broken.path}\n\nCaused by:\n{cause}"
+
+
+def _answer(matches: Sequence[RuleMatch], *, pretty: bool) -> str:
+    answer: dict[str, object] = {
+        "matchedRules": [{"prefixRuleMatch": _match(match)} for match in matches]
+    }
+    ruling = strictest(matches)
+    if ruling is not None:
+        answer["decision"] = ruling.word
+    if pretty:
+        return json.dumps(answer, ensure_ascii=False, indent=2)
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+
+
+def _match(match: RuleMatch) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "matchedPrefix": list(match.matched_prefix),
+        "decision": match.ruling.word,
+    }
+    if match.resolved_program is not None:
+        fields["resolvedProgram"] = match.resolved_program
+    if match.justification is not None:
+        fields["justification"] = match.justification
+    return fields

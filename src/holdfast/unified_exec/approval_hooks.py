@@ -1,0 +1,206 @@
+"""
+Approvals as hooks of the tools: every start, every denial and some input is decided about.
+
+Other hooks go on working: they see a command before it is decided about. What they change
+afterwards is noticed, and the command is refused.
+"""
+
+import time
+from dataclasses import replace
+
+from holdfast.approvals.flow import (
+    ApprovalFlow,
+    Approvals,
+    CallCancelled,
+    CommandDeclined,
+    CommandRefused,
+    CommandRequest,
+    EscalationRefused,
+    InputRefused,
+    InputToSend,
+)
+from holdfast.approvals.permissions import AddedPermissions
+from holdfast.approvals.question import DeniedRun, GrantScope
+from holdfast.protocol.sandbox import SandboxContext
+from holdfast.unified_exec.errors import (
+    CallInterrupted,
+    CallRefused,
+    CreateProcess,
+    rejected_text,
+)
+from holdfast.unified_exec.hooks import (
+    Attempt,
+    DeniedAttempt,
+    Hooks,
+    InputRequest,
+    StartRequest,
+    end_attempt,
+)
+from holdfast.unified_exec.planner import native_path
+from holdfast.unified_exec.text.answer import aborted_exec_text, aborted_write_text
+from holdfast.unified_exec.waiting.clock import PausableClock
+from holdfast.unified_exec.waiting.collect import GRACE
+
+__all__ = ["ApprovalHooks"]
+
+_SHOWN_OUTPUT = 16_384
+"""Characters of the output that a question after a denial shows: the last ones."""
+
+
+class ApprovalHooks(Hooks):
+    """Decides over the commands of one set of tools."""
+
+    def __init__(self, approvals: Approvals, *, clock: PausableClock, inner: Hooks) -> None:
+        """
+        Args:
+            approvals: The choices.
+            clock: Stands still while somebody is asked.
+            inner: Other hooks of the tools.
+        """
+        self.flow = ApprovalFlow(approvals, paused=clock.paused)
+        self._inner = inner
+        # A window as long as the grace is the original's: nothing is asked about later.
+        window = approvals.retry_window
+        self.late_denials = window is None or window > GRACE
+
+    async def before_start(self, request: StartRequest) -> StartRequest:
+        """Return the command with the sandbox that was decided on."""
+        request = await self._inner.before_start(request)
+        began = time.monotonic()
+        arguments = request.arguments
+        wanted = CommandRequest(
+            call_id=request.call_id,
+            environment_id=request.environment_id,
+            argv=request.argv,
+            cwd=native_path(request.cwd),
+            tty=request.tty,
+            sandbox=request.sandbox,
+            script=request.script,
+            shell=request.shell,
+            permissions=arguments.sandbox_permissions,
+            added=request.added,
+            justification=arguments.justification,
+            prefix_rule=arguments.prefix_rule,
+        )
+        try:
+            clearance = await self.flow.admit(wanted)
+        except CommandRefused as error:
+            declined = isinstance(error, CommandDeclined)
+            raise CreateProcess(rejected_text(str(error)), declined=declined) from error
+        except EscalationRefused as error:
+            raise CallRefused(str(error)) from error
+        except CallCancelled as error:
+            raise _interrupted(began) from error
+        return replace(request, sandbox=clearance.sandbox, clearance=clearance)
+
+    async def after_denial(self, denied: DeniedAttempt) -> StartRequest | None:
+        """Return the command without its sandbox if somebody lets it run again."""
+        request, verdict = denied.request, denied.verdict
+        if request.clearance is None:
+            return await self._inner.after_denial(denied)
+        began = time.monotonic()
+        told = DeniedRun(
+            what=str(verdict.denial),
+            output=denied.message[-_SHOWN_OUTPUT:],
+            exit_code=verdict.exit_code,
+            network_attempts=tuple(map(str, verdict.network_attempts)),
+        )
+        try:
+            clearance = await self.flow.after_denial(
+                request.clearance, told, seconds=denied.seconds
+            )
+        except CallCancelled as error:
+            raise _interrupted(began) from error
+        if clearance is None:
+            # What other hooks want instead is only started if it was cleared.
+            return await self._inner.after_denial(denied)
+        return replace(request, sandbox=clearance.sandbox, clearance=clearance)
+
+    async def before_input(self, request: InputRequest) -> None:
+        """Ask about input for a terminal outside of the sandbox."""
+        await self._inner.before_input(request)
+        started = request.started
+        # Pipes take no input. An interrupt of a command on pipes is a signal.
+        if not started.left_sandbox or not started.tty:
+            return
+        began = time.monotonic()
+        given = InputToSend(
+            call_id=request.call_id,
+            environment_id=started.environment_id,
+            session_id=started.session_id,
+            chars=request.chars,
+            cwd=native_path(started.cwd),
+        )
+        try:
+            await self.flow.admit_input(given)
+        except InputRefused as error:
+            raise CallRefused(f"write_stdin rejected: {error}") from error
+        except CallCancelled as error:
+            text = aborted_write_text(time.monotonic() - began)
+            raise CallInterrupted(text) from error
+
+    async def request_permissions(
+        self,
+        wanted: AddedPermissions,
+        *,
+        call_id: str,
+        environment_id: str,
+        cwd: str,
+        sandbox: SandboxContext | None,
+        reason: str | None,
+    ) -> tuple[AddedPermissions, GrantScope]:
+        """
+        Ask for permissions that later commands are to have.
+
+        Raises:
+            CallRefused: It may not be asked for.
+            CallInterrupted: Somebody was asked and cancelled the call.
+        """
+        began = time.monotonic()
+        try:
+            return await self.flow.request_permissions(
+                wanted,
+                call_id=call_id,
+                environment_id=environment_id,
+                cwd=cwd,
+                sandbox=sandbox,
+                reason=reason,
+            )
+        except EscalationRefused as error:
+            raise CallRefused(str(error)) from error
+        except CallCancelled as error:
+            raise _interrupted(began) from error
+
+    async def attempt_begins(self, request: StartRequest) -> Attempt:
+        """Check that what is about to start is what was decided about."""
+        attempt = await self._inner.attempt_begins(request)
+        try:
+            self._verify(attempt.request)
+        except BaseException:
+            end_attempt(self._inner, attempt)
+            raise
+        return attempt
+
+    def _verify(self, request: StartRequest) -> None:
+        if request.clearance is None:
+            raise CreateProcess(rejected_text("the command was not approved"))
+        try:
+            self.flow.verify(
+                request.clearance,
+                request.argv,
+                environment_id=request.environment_id,
+                cwd=native_path(request.cwd),
+                tty=request.tty,
+                sandbox=request.sandbox,
+            )
+        except CommandRefused as error:
+            raise CreateProcess(rejected_text(str(error))) from error
+
+    def attempt_ended(self, attempt: Attempt) -> None:
+        """Tell the other hooks."""
+        self._inner.attempt_ended(attempt)
+
+
+def _interrupted(began: float) -> CallInterrupted:
+    """Return the error of a command whose question was cancelled."""
+    return CallInterrupted(aborted_exec_text(time.monotonic() - began))

@@ -1,0 +1,307 @@
+r"""
+Ways to run a command so that a rule about it, or the list of dangerous commands, may miss it.
+
+The first table is promised to be noticed; the second is not, and `docs/security.md` lists it.
+Each script runs `rm -f …` or `hostname` for sure: a test runs it. `@BIN@` stands for the folder
+with the programs of that names, which only note that they were called.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["EVASIONS", "NOTICED", "UNNOTICED", "Evasion"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evasion:
+    """A script that runs a command in a roundabout way."""
+
+    name: str
+    script: str
+    noticed: bool
+    shell: str = "bash"
+
+    @property
+    def target(self) -> str:
+        """The command that it runs: the name of a program that notes its calls."""
+        return "hostname" if "hostname" in self.name else "rm"
+
+
+_NOTICED = {
+    # Quoting
+    "single quotes": "'rm' -f x",
+    "single quotes in pieces": "'r''m' -f x",
+    "double quotes": '"rm" -f x',
+    "double quotes in pieces": 'r""m -f x',
+    "quotes around one letter": "r'm' '-'f x",
+    "backslash": r"\rm -f x",
+    "backslashes everywhere": r"\r\m \-\f x",
+    "quoted option": "rm '-f' x",
+    "quoted option in pieces": """rm -""f x""",
+    "quotes hostname": """'host'"name" -s""",
+    "translated string": '$"rm" -f x',
+    "joined line in the name": "r\\\nm -f x",
+    "joined line in the option": "rm -\\\nf x",
+    "joined lines around": "\\\n rm \\\n -f \\\n x",
+    "tabs": "\trm\t-f\tx",
+    "group of options": "rm -vIf x",
+    "long option": "rm x --force",
+    "option after the file": "rm x -f",
+    # Encodings
+    "hexadecimal": r"$'\x72\x6d' -f x",
+    "octal": r"$'\162\155' -f x",
+    "unicode": r"$'\u0072\U0000006d' -f x",
+    "encoded option": r"rm $'\x2df' x",
+    "encoded in pieces": r"""r$'\155' -f x""",
+    "encoded with an end": r"$'rm\0hidden' -f x",
+    "encoded hostname": r"$'\150ostname'",
+    # Braces
+    "braces": "{rm,-f,x}",
+    "braces in the name": "{r,}m -f x 2>/dev/null; r{m,} -f x",
+    "braces with a sequence": "r{m..m} -f x",
+    "braces in the option": "rm -{f,r} x",
+    # Separators
+    "second line": "echo a\nrm -f x",
+    "after a comment": "echo a # 'it\nrm -f x",
+    "background": "rm -f x & wait",
+    "after background": "true & rm -f x",
+    "and": "true && rm -f x",
+    "or": "false || rm -f x",
+    "pipe": "echo a | rm -f x",
+    "pipe of both": "echo a |& rm -f x",
+    "negation": "! rm -f x",
+    "in the middle hostname": "true;hostname;true",
+    # Redirections
+    "redirection after": "rm -f x > f",
+    "redirection before": "> f rm -f x",
+    "redirection between": "rm > f -f x",
+    "descriptor between": "rm 2> f -f x",
+    "both outputs between": "rm &> f -f x",
+    "input between": "rm < /dev/null -f x",
+    "read and write": "rm 3<> f -f x",
+    "named descriptor": "rm {fd}> f -f x",
+    "descriptor closed": "rm 4>&- -f x",
+    "clobber": ">| f rm -f x",
+    "here-string between": "rm <<< a -f x",
+    "redirection hostname": "hostname > /dev/null",
+    # Here-documents
+    "here-document between": "rm <<E -f x\ntext\nE",
+    "substitution in a here-document": "cat <<E\n$(rm -f x)\nE",
+    "backticks in a here-document": "cat <<E\n`rm -f x`\nE",
+    "second here-document": "cat <<A <<B\na\nA\n$(rm -f x)\nB",
+    "after a here-document": "cat <<'E'\ntext '\nE\nrm -f x",
+    "after an indented here-document": "cat <<-E\n\ttext '\n\tE\nrm -f x",
+    "after a joined delimiter": "cat <<E\na\nE\\\n\nrm -f x",
+    "on the line of a here-document": "cat <<E; rm -f x\ntext\nE",
+    "here-document for a shell": "bash <<'E'\nrm -f x\nE",
+    "expanded here-document for a shell": "bash <<E\nrm \\\n -f $X x\nE",
+    "here-document for a shell with options": "sh -es <<'E' argument\nrm -f x\nE",
+    "here-string for a shell": "bash <<< 'rm -f x'",
+    "here-document for source": "source /dev/stdin <<< 'rm -f x'",
+    "here-document for a wrapped shell": "env A=1 sh <<'E'\nrm -f x\nE",
+    "here-document in a substitution": "echo $(cat <<E\n$(rm -f x)\nE\n)",
+    # Nesting
+    "subshell": "(rm -f x)",
+    "subshells": "( (rm -f x) )",
+    "subshell hostname": "(hostname)",
+    "group": "{ rm -f x; }",
+    "substitution": "echo $(rm -f x)",
+    "substitution in quotes": 'echo "a $(rm -f x)"',
+    "substitution that looks like arithmetic": "echo $((rm -f x) )",
+    "substitutions": 'echo "$(echo "$(rm -f x)")"',
+    "backticks": "echo `rm -f x`",
+    "backticks in backticks": r"echo `echo \`rm -f x\``",
+    "backticks in quotes": 'echo "`rm -f "x"`"',
+    "process substitution": "cat <(rm -f x)",
+    "process substitution for output": "echo a > >(rm -f x); wait $!",
+    "assignment": "A=$(rm -f x)",
+    "assignment before": "A=1 B='2' rm -f x",
+    "array assignment before": "A+=1 rm -f x",
+    "exported": "export A=$(rm -f x)",
+    "array": "a=(1 $(rm -f x) 3)",
+    "index": "a[$(rm -f x; echo 0)]=1",
+    "arithmetic": "echo $((1 + $(rm -f x; echo 1)))",
+    "old arithmetic": "echo $[1 + $(rm -f x; echo 1)]",
+    "arithmetic command": "((a = $(rm -f x; echo 1)))",
+    "default of a variable": 'echo "${A:-$(rm -f x)}"',
+    "pattern of a variable": "A=b; echo ${A#$(rm -f x)}",
+    "name in a redirection": "echo a > $(rm -f x; echo f)",
+    "in a test": "[[ -n $(rm -f x) ]]",
+    "after a test": "[[ a =~ ^(a|b)$ ]] && rm -f x",
+    "quotes in an expansion": """echo "${A:-'a'}"; rm -f x; echo '}'""",
+    "quoted bracket in a pattern": """echo "${A#'}'}"; rm -f x""",
+    # Control flow
+    "if": "if rm -f x; then :; fi",
+    "then": "if true; then rm -f x; fi",
+    "else": "if false; then :; else rm -f x; fi",
+    "elif": "if false; then :; elif rm -f x; then :; fi",
+    "while": "while rm -f x; do break; done",
+    "until": "until false; do rm -f x; break; done",
+    "for": "for i in 1; do rm -f x; done",
+    "for without values": "set -- 1; for i do rm -f x; done",
+    "for with arithmetic": "for ((i = 0; i < 1; i++)); do rm -f x; done",
+    "case": "case a in b) ;; a|c) rm -f x ;; esac",
+    "case with a parenthesis": "case a in (a) rm -f x; esac",
+    "case in a substitution": "echo $(case a in a) rm -f x;; esac)",
+    "case that falls through": "case a in a) : ;& b) rm -f x;; esac",
+    "function": "f() { rm -f x; }; f",
+    "function of another kind": "function f { rm -f x; }; f",
+    "function with a subshell": "f() (rm -f x); f",
+    "function in one line hostname": "f () { hostname; }; f",
+    "coprocess": "coproc rm -f x; wait",
+    "named coprocess": "coproc NAME { rm -f x; }; wait",
+    "time": "time rm -f x",
+    "time of a group": "time -p { rm -f x; }",
+    # Wrappers of the contract
+    "sudo": "sudo rm -f x",
+    "sudo with options": "sudo -n -u root -- rm -f x",
+    "sudo with a variable": "sudo A=1 rm -f x",
+    "env": "env rm -f x",
+    "env with options": "env -i -u A CALLS=$CALLS PATH=@BIN@:/usr/bin:/bin rm -f x",
+    "env that splits": "env -S 'rm -f x'",
+    "env that splits, attached": "env '-Srm -f' x",
+    "env with another name": "env -u A -C . rm -f x",
+    "trap": "trap 'rm -f x' EXIT",
+    "trap with a mark": "trap -- 'rm -f x' EXIT",
+    "trap in pieces": """trap "r"'m -f x' 0""",
+    # Other wrappers
+    "command": "command rm -f x",
+    "command with an option": "command -p @BIN@/rm -f x",
+    "command and builtin": "builtin command rm -f x",
+    "exec": "exec rm -f x",
+    "exec with another name": "exec -a other rm -f x",
+    "nohup": "nohup rm -f x",
+    "nice": "nice rm -f x",
+    "nice with a number": "nice -n 5 rm -f x",
+    "nice in the old way": "nice -5 rm -f x",
+    "timeout": "timeout 5 rm -f x",
+    "timeout with options": "timeout -k 1 --signal=TERM 5 rm -f x",
+    "xargs": "echo x | xargs rm -f",
+    "xargs with options": "echo x | xargs -n 1 -P 2 rm -f",
+    "xargs with a shell": "echo x | xargs -I {} sh -c 'rm -f {}'",
+    "stdbuf": "stdbuf -o L rm -f x",
+    "setsid": "setsid -w rm -f x",
+    "ionice": "ionice -c 3 rm -f x",
+    "find": r"find . -maxdepth 0 -exec rm -f {} \;",
+    "find with a plus": "find . -maxdepth 0 -exec rm -f x {} +",
+    "flock": "flock lock rm -f x",
+    "flock with a script": "flock lock -c 'rm -f x'",
+    "taskset": "taskset -c 0 rm -f x",
+    "chrt": "chrt -o 0 rm -f x",
+    "script": "script -qc 'rm -f x' /dev/null",
+    "several wrappers": "command nohup nice env A=1 timeout 5 rm -f x",
+    "wrapped hostname": "nohup hostname",
+    "wrapper in quotes": "'nohup' \"nice\" rm -f x",
+    "wrapper by its path": "/usr/bin/env /usr/bin/nohup rm -f x",
+    "callback": "mapfile -c 1 -C 'rm -f x #' a <<< b",
+    # Scripts
+    "shell": "bash -c 'rm -f x'",
+    "shell with options": "bash --norc -e -o pipefail -c 'rm -f x' name",
+    "shell with the option in a group": "sh -ec 'rm -f x'",
+    "shell with the option first": "bash -c -e 'rm -f x'",
+    "shell in a shell in a shell": """sh -c "bash -c 'sh -c \\"rm -f x\\"'" """,
+    "shell with an unknown part": 'bash -c "rm -f $HOME/nothing"',
+    "shell with the command as arguments": """sh -c '"$@"' name rm -f x""",
+    "shell hostname": "sh -c 'hostname'",
+    "eval": "eval 'rm -f x'",
+    "eval in pieces": "eval r'm' '-f' x",
+    "eval with quotes in quotes": """eval "'r''m' -f x" """,
+    "eval with an unknown part": 'eval "rm -f $HOME/nothing"',
+    "eval of eval": """eval "eval 'rm -f x'" """,
+    "alias": "shopt -s expand_aliases\nalias q='rm -f'\nq x",
+    # Paths
+    "absolute path": "@BIN@/rm -f x",
+    "absolute path hostname": "@BIN@/hostname",
+    "path with detours": "@BIN@/../bin//./rm -f x",
+    "relative path": "cd @BIN@ && ./rm -f x",
+    "relative path hostname": "cd @BIN@ && ./hostname",
+    "path of a variable": "D=@BIN@; $D/rm -f x",
+    # Variables that are not set
+    "empty variable before": "$NOTHING rm -f x",
+    "empty variable inside": "r${NOTHING}m -f x",
+    "empty arguments inside": "r$@m -f x",
+    "empty arguments in quotes": '"$@" rm -f x',
+    "empty variable between hostname": "hostname $NOTHING",
+    "empty variable in the option": "rm -${NOTHING}f x",
+    "blank of a variable": "rm${IFS}-f${IFS}x",
+    "blank of a variable at the end": "rm -f$IFS'x'",
+    "default as the name": "${NOTHING:-rm} -f x",
+    "default as the command": "${NOTHING-rm -f} x",
+    "known option, unknown rest": "A=r; rm -f$A x",
+    "unknown arguments hostname": 'hostname "$HOME" $(echo a)',
+}  # fmt: skip
+
+_NOTICED_ELSEWHERE = {
+    "sh": {
+        "arithmetic that is none": "((rm -f x))",
+        "test that is none": "[[ a || rm -f x",
+        "output of both that is none": "true &> f rm -f x; wait",
+        "alias in sh": "alias q='rm -f'\nq x",
+        "here-document in sh": "cat <<E\n$(rm -f x)\nE",
+    },
+    "zsh": {
+        "name after an equals sign": "=rm -f x",
+        "noglob": "noglob rm -f x",
+        "dash": "true; - rm -f x",
+        "repeat": "repeat 1 rm -f x",
+        "short loop": "for i (1) rm -f x",
+        "short condition": "if (true) rm -f x",
+        "anonymous function": "() { rm -f x } a",
+        "group with always": "{ false } always { rm -f x }",
+        "foreach": "foreach i (1)\nrm -f x\nend",
+    },
+}
+
+_UNNOTICED = {
+    "variable": "X=rm; $X -f x",
+    "part of a name": "X=m; r$X -f x",
+    "option in a variable": "O=-f; rm $O x",
+    "option as a file name": "touch ./-f; rm *",
+    "option from input": "echo -f x | xargs rm",
+    "separator of your own": "IFS=,; X=rm,-f,x; $X",
+    "array as a command": 'a=(rm -f x); "${a[@]}"',
+    "arguments of the script": 'set -- rm -f x; "$@"',
+    "arguments of a function": 'f() { "$@"; }; f rm -f x',
+    "word from input": "read X <<< rm; $X -f x",
+    "value of printf": r"printf -v X '\162m'; $X -f x",
+    "indirect variable": "rm=x; X=rm; Y=X; ${!Y} -f x",
+    "lower case": "X=RM; ${X,,} -f x",
+    "part of a variable": "X=arm; ${X:1} -f x",
+    "replacement in a variable": "X=ram; ${X/a/} -f x",
+    "output as the name": "$(echo rm) -f x",
+    "output as the command": "$(printf 'rm -f x')",
+    "output as the script": """sh -c "$(printf 'r%s -f x' m)" """,
+    "variable as the script": "X='rm -f x'; eval \"$X\"",
+    "variable in a trap": "X='rm -f x'; trap \"$X\" EXIT",
+    "pattern as the name": "@BIN@/r? -f x",
+    "script in a pipe": "echo 'rm -f x' | sh",
+    "encoded script in a pipe": "echo cm0gLWYgeA== | base64 -d | sh",
+    "script in a file": "echo 'rm -f x' > s; sh s",
+    "script as input": "echo 'rm -f x' > s; sh < s",
+    "sourced file": "echo 'rm -f x' > s; . ./s",
+    "sourced output": "source <(echo 'rm -f x')",
+    "start file of a shell": "echo 'rm -f x' > s; BASH_ENV=./s bash -c :",
+    "typed into a shell": 'coproc sh; echo "rm -f x" >&"${COPROC[1]}"; exec {COPROC[1]}>&-; wait',
+    "link under another name": "ln -s @BIN@/rm other; ./other -f x",
+    "name in the table of the shell": "hash -p @BIN@/rm other; other -f x",
+    "prompt of the trace": "PS4='$(rm -f x)'; set -x; :",
+    "value as a prompt": "X='$(rm -f x)'; : \"${X@P}\"",
+    "value as arithmetic": "X='a[$(rm -f x)]'; : $((X))",
+    "name in a test": "[[ -v 'a[$(rm -f x)]' ]]",
+    "interpreter": """perl -e 'system "rm -f x"'""",
+    "awk": """awk 'BEGIN { system("rm -f x") }'""",
+    "sed": "echo rm -f x | sed 's/.*/&/e'",
+    "alias of git": "git -c alias.other='!rm -f x' other",
+    "many braces": "rm {-f,}{,}{,}{,}{,}{,}{,} x",
+    "unknown wrapper": "printf '#!/bin/sh\\n\"$@\"\\n' > w; chmod +x w; ./w rm -f x",
+}  # fmt: skip
+
+NOTICED = (
+    *(Evasion(name, script, True) for name, script in _NOTICED.items()),
+    *(
+        Evasion(f"{shell}: {name}", script, True, shell)
+        for shell, scripts in _NOTICED_ELSEWHERE.items()
+        for name, script in scripts.items()
+    ),
+)
+UNNOTICED = tuple(Evasion(name, script, False) for name, script in _UNNOTICED.items())
+EVASIONS = NOTICED + UNNOTICED

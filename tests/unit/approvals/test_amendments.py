@@ -1,0 +1,222 @@
+"""Amendments: the proposed prefix, the prefix of an answer, and the file they are kept in."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.approvals import amendments
+from holdfast.approvals.amendments import (
+    amendment_rule,
+    answered_prefix,
+    is_banned,
+    propose_prefix,
+    rule_line,
+    store_rule,
+)
+from holdfast.approvals.layers import load_rules
+from holdfast.approvals.rules import PrefixRule, RuleSet, Ruling, strictest
+from holdfast.errors import InvalidParams, OperationFailed
+
+HARMLESS = ("true",)
+
+
+def allows(words: Sequence[str], rules: RuleSet) -> bool:
+    """Ask about everything that no rule allows, as for an escalation; but not about `true`."""
+    ruling = strictest(rules.match(words))
+    return tuple(words) == HARMLESS if ruling is None else ruling is Ruling.ALLOW
+
+
+def propose(*segments: str, requested: str | None = None, rules: RuleSet | None = None) -> str:
+    prefix = propose_prefix(
+        [segment.split() for segment in segments],
+        rules=rules or RuleSet(),
+        allows=allows,
+        requested=None if requested is None else requested.split(),
+    )
+    return "none" if prefix is None else " ".join(prefix)
+
+
+def known(*words: str, ruling: Ruling = Ruling.ALLOW) -> RuleSet:
+    return RuleSet([PrefixRule(pattern=tuple((word,) for word in words), ruling=ruling)])
+
+
+@pytest.mark.requirement("rules.amendments.proposed")
+def test_the_prefix_of_the_model_is_proposed_if_it_allows_all_segments() -> None:
+    assert propose("cargo test -q", requested="cargo test") == "cargo test"
+    assert propose("true", "cargo test", requested="cargo") == "cargo"
+    assert propose("cargo test", "make", requested="cargo") == "cargo test"
+    assert propose("cargo test", requested="make") == "cargo test"
+    assert propose("cargo test", requested="") == "cargo test"
+
+
+@pytest.mark.requirement("rules.amendments.proposed")
+def test_the_first_segment_that_needs_asking_is_proposed() -> None:
+    assert propose("true", "touch a b", "make") == "touch a b"
+    assert propose("bash -lc x>y") == "bash -lc x>y"
+    assert propose("true") == "none"
+
+
+@pytest.mark.requirement("rules.amendments.proposed")
+def test_nothing_is_proposed_where_a_stricter_rule_matched() -> None:
+    for ruling in (Ruling.PROMPT, Ruling.FORBIDDEN):
+        rules = known("cargo", ruling=ruling)
+        assert propose("cargo test", rules=rules) == "none"
+        assert propose("make", "cargo test", requested="make", rules=rules) == "none"
+
+
+@pytest.mark.requirement("rules.amendments.proposed")
+def test_the_prefix_of_the_model_is_dropped_where_a_rule_matched_already() -> None:
+    rules = known("cargo")
+    assert propose("cargo test", "make x", requested="make", rules=rules) == "make x"
+
+
+@pytest.mark.requirement("rules.amendments.banned")
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        *("bash", "bash -lc", "/bin/sh -c", "fish -c", "pwsh -Command", "cmd /c"),
+        *("python3 -c", "node -e", "osascript -e", "Rscript"),
+        *("env", "git", "rm", "sudo", "npm run", "bun run"),
+    ],
+)
+def test_a_banned_prefix_is_dropped(prefix: str) -> None:
+    assert is_banned(prefix.split())
+    assert propose(f"{prefix} x y", requested=prefix) == f"{prefix} x y"
+    assert propose(prefix) == "none"
+    words = prefix.split()
+    kept = propose_prefix([words], rules=RuleSet(), allows=allows, ban_whole_segments=False)
+    assert kept == tuple(words)
+
+
+@pytest.mark.requirement("rules.amendments.banned")
+@pytest.mark.parametrize("prefix", ["git status", "npm test", "python3 x.py", "rm x", "sudo ls"])
+def test_a_longer_prefix_is_not_banned(prefix: str) -> None:
+    assert not is_banned(prefix.split())
+
+
+@pytest.mark.requirement("rules.amendments.stored")
+def test_an_answer_may_be_what_was_proposed_or_narrower() -> None:
+    assert answered_prefix(["touch", "a"], ["touch", "a"]) == ("touch", "a")
+    assert answered_prefix(["touch"], ["touch", "a"]) == ("touch", "a")
+    for answer in (["touch"], ["touch", "b"], ["rm", "a"], []):
+        with pytest.raises(InvalidParams, match="prefix"):
+            answered_prefix(["touch", "a"], answer)
+    with pytest.raises(InvalidParams, match="no rule was proposed"):
+        answered_prefix(None, ["touch"])
+    assert answered_prefix(["touch", "a"], ["touch"], broader=True) == ("touch",)
+    assert answered_prefix(None, ["touch"], broader=True) == ("touch",)
+    with pytest.raises(InvalidParams):
+        answered_prefix(None, [], broader=True)
+
+
+@pytest.mark.requirement("rules.amendments.stored")
+def test_a_stored_rule_is_read_again_whatever_its_words_are(tmp_path: Path) -> None:
+    prefix = ["a b", 'it\'s "x"', "\\", "é😀", "\n\t\b\f\x01\x7f", "", "{x}", "$y", "\u2028"]
+    assert store_rule(tmp_path, prefix)
+    assert store_rule(tmp_path, ["touch"], outside_sandbox=True)
+    rules = load_rules(home=tmp_path)
+    assert rules.broken == ()
+    source = str(tmp_path / "rules" / "default.rules")
+    assert rules.prefix_rules == (
+        amendment_rule(prefix, source=source),
+        amendment_rule(["touch"], outside_sandbox=True, source=source),
+    )
+    assert rule_line(["a", "b"]) == 'prefix_rule(pattern=["a", "b"], decision="allow")'
+
+
+@pytest.mark.requirement("rules.amendments.stored")
+def test_a_rule_is_stored_once_and_behind_a_line_without_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "rules" / "default.rules"
+    path.parent.mkdir()
+    path.write_text("# mine")
+    assert store_rule(tmp_path, ["a"])
+    assert not store_rule(tmp_path, ["a"])
+    assert path.read_text() == f"# mine\n{rule_line(['a'])}\n"
+
+
+@pytest.mark.parametrize("prefix", [[], ["a\0b"], ["\udc80"]])
+def test_words_that_no_file_can_hold_are_refused(tmp_path: Path, prefix: list[str]) -> None:
+    with pytest.raises(InvalidParams, match="cannot be made"):
+        store_rule(tmp_path, prefix)
+    with pytest.raises(InvalidParams, match="cannot be made"):
+        answered_prefix(prefix, prefix)
+    assert not (tmp_path / "rules").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "directory", "fifo", "no directory"])
+def test_what_is_no_file_is_not_written_to(tmp_path: Path, kind: str) -> None:
+    rules = tmp_path / "rules"
+    path = rules / "default.rules"
+    if kind == "no directory":
+        rules.write_text("")
+    else:
+        rules.mkdir()
+    if kind == "link":
+        path.symlink_to(tmp_path / "other")
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    with pytest.raises(OperationFailed, match=r"cannot store a rule in .*default\.rules") as caught:
+        store_rule(tmp_path, ["a"])
+    assert caught.value.path == str(path)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_rule(tmp_path, ["a"])
+    path = tmp_path / "rules" / "default.rules"
+    before = path.read_bytes()
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:9]))
+    with pytest.raises(OperationFailed, match="No space left"):
+        store_rule(tmp_path, ["b"])
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    monkeypatch.setattr(amendments, "MAX_FILE_BYTES", len(before))
+    with pytest.raises(OperationFailed, match="larger"):
+        store_rule(tmp_path, ["b"])
+
+
+def test_a_lock_that_is_never_released_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(amendments, "_LOCK_SECONDS", 0.0)
+    store_rule(tmp_path, ["a"])
+    with (tmp_path / "rules" / "default.rules").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(OperationFailed, match="locked by another program"):
+            store_rule(tmp_path, ["b"])
+    assert store_rule(tmp_path, ["b"])
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("rules.amendments.stored")
+def test_two_writers_at_once_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from holdfast.approvals.amendments import store_rule\n"
+        "input()\n"
+        "for i in range(40): store_rule(Path(sys.argv[1]), ['x', str(i)])\n"
+    )
+    writers = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write(b"\n")
+        writer.stdin.flush()
+    for writer in writers:
+        assert writer.wait(20) == 0
+        assert writer.stdin is not None
+        writer.stdin.close()
+    lines = (tmp_path / "rules" / "default.rules").read_text().splitlines()
+    assert sorted(lines) == sorted(rule_line(["x", str(i)]) for i in range(40))

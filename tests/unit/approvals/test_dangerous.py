@@ -1,0 +1,56 @@
+"""The dangerous list, row by row as in the contract."""
+
+import pytest
+
+from holdfast.approvals.dangerous import is_dangerous
+
+
+@pytest.mark.requirement("approvals.dangerous")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["rm", "-rf", "x"],
+        ["rm", "-fr", "x"],
+        ["rm", "-f", "x"],
+        ["rm", "x", "-vf"],
+        ["rm", "-r", "--force", "x"],
+        ["/bin/rm", "-f", "x"],
+        ["sudo", "rm", "-f", "x"],
+        ["env", "-i", "A=b", "rm", "-f", "x"],
+        ["trap", "rm -f x", "EXIT"],
+        ["bash", "-c", "rm -f x"],
+        ["/bin/zsh", "-lc", "(rm -f z)"],
+        ["sh", "-c", "echo $(rm -f z)"],
+        ["bash", "-c", "bash -c 'rm -f z'"],
+        ["bash", "-c", "while true; do rm -f z; done"],
+        ["sudo", "env", "A=b", "bash", "-c", "rm -f z"],
+        ["sudo"] * 9 + ["ls"],
+        ["bash", "-c", "sudo " * 9 + "ls"],
+    ],
+)
+def test_dangerous_commands(words: list[str]) -> None:
+    assert is_dangerous(words)
+
+
+@pytest.mark.requirement("approvals.dangerous")
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["rm"],
+        ["rm", "x"],
+        ["rm", "-r", "--", "-f"],
+        ["rm", "--verbose", "x"],
+        ["find", ".", "-delete"],
+        ["echo", "rm", "-f", "x"],
+        ["sudo"],
+        ["env"],
+        ["env", "A=b"],
+        ["trap"],
+        ["bash", "-c", "rm x"],
+        ["bash", "script"],
+        ["sudo"] * 8 + ["ls"],
+    ],
+)
+def test_other_commands(words: list[str]) -> None:
+    assert not is_dangerous(words)

@@ -1,0 +1,63 @@
+"""`holdfast policy explain`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.__main__ import main
+
+
+@pytest.fixture
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    file = tmp_path / "a.rules"
+    file.write_text(
+        "prefix_rule(['hostname'], 'forbidden', justification='private')\n"
+        "prefix_rule(['touch'])\n"
+        "prefix_rule(['cp'], sandbox='none')\n"
+    )
+    return file
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["policy", "explain", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.requirement("approvals.explain")
+def test_segments_rules_sandbox_and_ground(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = explained(capsys, "-r", str(rules), "touch x && (hostname)")
+    assert text.splitlines() == [
+        "command:       /bin/bash -c 'touch x && (hostname)'",
+        "decision:      forbidden",
+        f"because:       rule forbidden `hostname` in {rules}: private",
+        "sandbox:       none: it does not run",
+        "refusal:       `/bin/bash -c 'touch x && (hostname)'` rejected: private",
+        "segment:       allow: /bin/bash -c 'touch x && (hostname)' (no rule is about it)",
+        f"seen in it:    forbidden: hostname (rule forbidden `hostname` in {rules}: private)",
+    ]
+    text = explained(capsys, "-r", str(rules), "--escalated", "--", "make", "all")
+    assert "because:       it asks for more than its sandbox gives" in text
+    assert "sandbox:       none: whoever is asked may let it out" in text
+    assert "proposed rule: make all" in text
+
+
+@pytest.mark.requirement("approvals.explain")
+def test_the_same_as_json(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(explained(capsys, "-r", str(rules), "--json", "cp a b"))
+    assert found["decision"] == "allow"
+    assert found["outsideSandbox"] is True
+    assert found["sandbox"] == "none: rules may let it out"
+    assert found["segments"][0]["words"] == ["cp", "a", "b"]
+    options = ["-r", str(rules), "--json", "--policy", "untrusted", "--sandbox", "disabled"]
+    found = json.loads(explained(capsys, *options, "ls"))
+    assert (found["decision"], found["cause"]) == ("prompt", "untrusted")
+    assert found["sandbox"] == "none is configured"
+
+
+def test_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["policy", "explain", "--json"])
+    assert "there is no command to explain" in capsys.readouterr().err
