@@ -73,6 +73,10 @@ class EventStream(Protocol):
         A wait for the next event that is under way ends, as at the end of the stream.
         """
 
+    @property
+    def ready(self) -> bool:
+        """True if the next event is here already."""
+
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *exc: object) -> None: ...

@@ -134,6 +134,11 @@ class Drain:
                 return event
         return None
 
+    @property
+    def ready(self) -> bool:
+        """True if the next event is here already, or the end is."""
+        return self.closed or (self._events is not None and self._events.ready)
+
     def pause(self) -> None:
         """
         Let the process go on without this reader, until the next call of `next`.

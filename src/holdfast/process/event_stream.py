@@ -430,6 +430,11 @@ class LogEventStream:
         self._close(self._queue)
         self._queue.end()
 
+    @property
+    def ready(self) -> bool:
+        """True if the next event is here already."""
+        return not self._queue.empty
+
     def __del__(self) -> None:
         # The garbage collector may run in any thread, and in the middle of anything.
         if not self._ended:

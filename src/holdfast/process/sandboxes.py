@@ -6,6 +6,7 @@ starts that logs it.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import platform
@@ -24,10 +25,11 @@ from holdfast.protocol.sandbox import GlobPath, ManagedProfile, RestrictedFiles,
 from holdfast.sandbox.bwrap import plan
 from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import ruleset
-from holdfast.sandbox.policy import Policy
+from holdfast.sandbox.policy import PATH_MAX, Policy
 from holdfast.sandbox.resolve import Facts, resolve
 from holdfast.sandbox.seccomp import filter_program
 from holdfast.sandbox.targets import MountTargets
+from holdfast.system_text import system_text
 
 __all__ = ["Sandbox", "Sandboxes", "shared_sandboxes"]
 
@@ -132,7 +134,16 @@ class Sandbox:
         return SandboxedOutcome(child.report, child.attempts, child.refusals)
 
     def _as_inside(self, launch: Launch, path: str | None) -> Launch:
-        """With the program and the folder as they are inside, where links may be missing."""
+        """
+        With the program and the folder as they are inside, where links may be missing.
+
+        Raises:
+            SpawnFailed: The folder is longer than a path can be.
+        """
+        if len(os.fsencode(launch.cwd)) >= PATH_MAX:
+            # As the kernel does. `realpath` would look at each part, and hold up everybody.
+            fault = errno.ENAMETOOLONG
+            raise SpawnFailed(system_text(fault), errno=fault, path=launch.cwd)
         program = self._find(launch.program, launch.cwd, path)
         return Launch(program, launch.argv, os.path.realpath(launch.cwd))
 

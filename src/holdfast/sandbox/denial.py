@@ -32,6 +32,9 @@ _MAX_SNIPPET = 512
 _QUOTED = re.compile(r"""['"\u2018`]([^'"\u2019`]+)['"\u2019`]""")
 _ABSOLUTE = re.compile(r"(?:^|[\s(=])((?:\.{1,2})?/[^\s:'\"]*)")
 
+_SHELL = re.compile(r"\S+: (?:line )?\d+: (?:cannot (?:create|open) )?")
+"""How a shell begins a message: with its own name and a line of its script."""
+
 _NETWORK_WORDS = re.compile(
     r"\b(?:sockets?|connect|connection|bind|listen|network|resolve|getaddrinfo|dns)\b"
 )
@@ -92,13 +95,20 @@ def _path(before: str, after: str) -> str | None:
 
     The last one before the words counts; the first one after them if there is none.
     """
+    shell = _SHELL.match(before)
+    if shell:
+        before = before[shell.end() :]
     quoted = _QUOTED.findall(before)
     if quoted:
         return str(quoted[-1])
     # What a message begins with is often the program that complains.
-    plain = [match for match in _ABSOLUTE.finditer(before) if match.start(1) > 0]
+    plain = [match for match in _ABSOLUTE.finditer(before) if shell or match.start(1) > 0]
     if plain:
         return plain[-1].group(1)
+    if shell:
+        # A relative name, maybe behind that of a builtin: `cd: x: …`.
+        *_, name, rest = ["", *before.split(": ")]
+        return name if name and not rest else None
     quoted = _QUOTED.findall(after) or _ABSOLUTE.findall(after)
     if quoted:
         return str(quoted[0])

@@ -18,6 +18,7 @@ from holdfast.sandbox.globs import Glob
 __all__ = [
     "NO_LANDLOCK",
     "NO_MXC",
+    "PATH_MAX",
     "PROTECTED_NAMES",
     "Kind",
     "Policy",
@@ -26,6 +27,9 @@ __all__ = [
     "Why",
     "parent_of",
 ]
+
+PATH_MAX = 4096
+"""Bytes of a path that system calls take, with the NUL at its end."""
 
 PROTECTED_NAMES = (".git", ".agents", ".codex", ".aws")
 """Directly below every writable root these stay read-only: they steer what runs later."""

@@ -10,6 +10,7 @@ what is below them (13, rule 2).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -26,7 +27,7 @@ from holdfast.protocol.sandbox import (
 from holdfast.sandbox.disk import HOST, Disk, Remembering, Seen, Traced, trace
 from holdfast.sandbox.entries import Wanted, Wish, check_places, read_entries
 from holdfast.sandbox.globs import MAX_MATCHES, Glob, expand
-from holdfast.sandbox.policy import PROTECTED_NAMES, Kind, Policy, Rule, Why, parent_of
+from holdfast.sandbox.policy import PATH_MAX, PROTECTED_NAMES, Kind, Policy, Rule, Why, parent_of
 
 __all__ = ["PLATFORM_DIRECTORIES", "Facts", "resolve"]
 
@@ -160,6 +161,7 @@ class _Making:
     def take_entries(self) -> None:
         """Look up every entry; of two for one path the stronger holds."""
         for wish in chain(self._wanted.wishes, self._tmpdir()):
+            _refuse_too_long(wish.path)
             found = trace(wish.path, self._disk)
             if wish.access == "deny":
                 self.denies = True
@@ -211,6 +213,7 @@ class _Making:
         path = self._facts.tmpdir
         if not self._wanted.tmpdir or not path or not path.startswith("/"):
             return
+        _refuse_too_long(path)
         found = trace(path, self._disk)
         for access in self._wanted.tmpdir:
             over = self.rules.get(found.path) or self._above(found.path)
@@ -431,6 +434,21 @@ class _Making:
             if rule is not None:
                 return rule
         return None
+
+
+def _refuse_too_long(path: str) -> None:
+    """
+    Refuse a path that no system call takes; looking at each of its parts could take minutes.
+
+    Raises:
+        CannotEnforce: It is too long.
+    """
+    length = len(os.fsencode(path))
+    if length >= PATH_MAX:
+        raise CannotEnforce(
+            f"cannot enforce sandbox entry for `{path[:80]}…`: its {length:,} bytes are more than"
+            f" the {PATH_MAX - 1:,} of a path"
+        )
 
 
 _WORDS: Final = {"read": "read-only", "write": "writable", "deny": "deny-read"}

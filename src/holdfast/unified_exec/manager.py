@@ -582,8 +582,9 @@ class SessionManager:
         """Wait as `_wait` does for a command that was just started, and follow it from then on."""
         session = held.session
         if output is None and not (session.running or held.followed):
-            # Its output ends now, or is given up in a moment.
-            await self._clock.run(session.read(until=session.settled), limit)
+            if not session.settled.is_set():
+                # Its output ends now, or is given up in a moment.
+                await self._clock.run(session.read(until=session.settled), limit)
             self._owner.follow(held)
         else:
             self._owner.follow(held)

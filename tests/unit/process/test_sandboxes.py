@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.errors import CannotEnforce, InvalidParams
+from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
 from holdfast.events import DenialKind, Reason
 from holdfast.process.child import owned_pids
 from holdfast.process.enclosed import first_child
@@ -132,6 +132,13 @@ async def test_a_rule_that_cannot_be_kept_is_told(sandboxes: Sandboxes, ws: Path
 
     assert isinstance(found, CannotEnforce)
     assert os.listdir(ws / "real") == []
+
+
+async def test_a_folder_of_half_a_million_parts_holds_up_nobody(processes: LocalProcesses) -> None:
+    folder = "/x" * 500_000
+    with pytest.raises(SpawnFailed, match="File name too long") as caught:
+        await start(processes, shell("true", cwd=folder, sandbox=managed()))
+    assert caught.value.path == folder
 
 
 async def test_places_are_there_until_the_sandbox_is_closed(sandboxes: Sandboxes, ws: Path) -> None:

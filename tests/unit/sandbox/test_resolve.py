@@ -6,6 +6,7 @@ import pytest
 from holdfast.errors import CannotEnforce, InvalidParams, InvalidPermissionPath
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import (
+    Access,
     DisabledProfile,
     ExternalProfile,
     FileEntry,
@@ -308,6 +309,22 @@ def test_a_command_is_told_of_other_systems_even_if_nothing_depends_on_it() -> N
     entry = FileEntry(path=PlainPath(path=foreign[0]), access="read")
     with pytest.raises(InvalidPermissionPath, match=r"^invalid sandbox permission path URI"):
         resolve(msgspec.structs.replace(context(entry), workspace_roots=foreign), Facts(cwd=WS))
+
+
+@pytest.mark.parametrize("access", ["read", "write", "deny"])
+def test_a_path_that_no_system_call_takes_is_refused(access: Access) -> None:
+    """Each of its parts would be looked at: with half a million of them, for minutes."""
+    longest = PathUri.from_path("/" + "x" * 4094)
+    path = PathUri.from_path("/x" * 500_000)
+    facts = Facts(cwd=WS, disk=FakeDisk(EMPTY))
+    resolve(context(ROOT, FileEntry(path=PlainPath(path=longest), access=access)), facts)
+    entry = FileEntry(path=PlainPath(path=path), access=access)
+    with pytest.raises(CannotEnforce, match=r"1,000,000 bytes are more than the 4,095 of a path"):
+        resolve(context(ROOT, entry), facts)
+    of_tmpdir = context(ROOT, special_entry("tmpdir", access))
+    long_tmpdir = Facts(cwd=WS, tmpdir=path.native, disk=FakeDisk(EMPTY))
+    with pytest.raises(CannotEnforce, match=r"more than the 4,095 of a path"):
+        resolve(of_tmpdir, long_tmpdir)
 
 
 def test_a_denied_root_directory_hides_what_no_other_entry_covers() -> None:

@@ -306,7 +306,12 @@ async def test_a_pause_while_a_child_holds_the_output() -> None:
         child = process.child(holds_output=True)
         exits = race.near(GRACE)
         race.exits(exits, process)
-        race.later(exits + 0.02, lambda: process.output(b"late") if child.alive else None)
+
+        def write_late() -> None:
+            if child.alive:
+                process.output(b"late")
+
+        race.later(exits + 0.02, write_late)
         begins, lasts = race.near(exits), race.within(2.0)
         cancels = race.chance.random() < 0.3
         if cancels:

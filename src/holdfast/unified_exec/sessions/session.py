@@ -175,11 +175,13 @@ class CommandSession:
         if this is cancelled: whoever calls it again reads on.
 
         Args:
-            until: `exited` or `settled`, to stop there.
+            until: `exited` or `settled`, to stop there, behind the events that came with it.
         """
         drain = self._drain
         try:
-            while not self.read_up and (until is None or not until.is_set()):
+            while not self.read_up and (
+                until is None or not until.is_set() or (drain.ready and not self.settled.is_set())
+            ):
                 event = await drain.next(quiet=None, limit=self._wait_for_output)
                 if type(event) is OutputChunk:
                     self._take(event)
