@@ -114,6 +114,10 @@ class SessionManager:
                 f"{type(self).__name__} needs an Environment or an EnvironmentManager,"
                 f" not {environment!r}"
             )
+        if not isinstance(options, Options | None):
+            raise TypeError(f"options is {options!r}, it must be Options or None")
+        if not isinstance(hooks, Hooks | None):
+            raise TypeError(f"hooks is {hooks!r}, it must be Hooks or None")
         self.options = Options() if options is None else options
         self._environments = environment
         self._planner = Planner(self.options)

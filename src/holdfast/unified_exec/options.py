@@ -72,6 +72,12 @@ class Options:
 
             _check_type("approvals", self.approvals, Approvals, None)
         _check_type("model_policy", self.model_policy, TruncationPolicy)
+        policy = self.model_policy
+        _check_type("model_policy.number", policy.number, int)
+        if policy.unit not in ("tokens", "bytes") or policy.number < 0:
+            raise InvalidParams(
+                f"model_policy is {policy!r}, it must be a number of `tokens` or `bytes`"
+            )
         if self.sandbox is not None:
             # A wrong name would otherwise be told to the model, with every call.
             as_profile(self.sandbox)
@@ -79,8 +85,10 @@ class Options:
         as_names(self.unset)
         if self.background not in get_args(Background):
             raise InvalidParams(f"background is {self.background!r}, it must be `end` or `keep`")
+        _check_type("longest_poll", self.longest_poll, int, float)
         if not (self.longest_poll >= 0 and math.isfinite(self.longest_poll)):
             raise InvalidParams(f"longest_poll is {self.longest_poll!r}, it must be in seconds")
+        _check_type("thread_id", self.thread_id, str, None)
         if self.thread_id is not None:
             try:
                 uuid.UUID(self.thread_id)

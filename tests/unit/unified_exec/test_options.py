@@ -3,7 +3,8 @@
 import pytest
 
 from holdfast.errors import InvalidParams
-from holdfast.unified_exec import Options
+from holdfast.testing import FakeEnvironment
+from holdfast.unified_exec import Options, TruncationPolicy, UnifiedExec
 
 
 @pytest.mark.parametrize(
@@ -14,6 +15,8 @@ from holdfast.unified_exec import Options
         ({"longest_poll": float("nan")}, "longest_poll"),
         ({"thread_id": "me"}, "thread_id"),
         ({"unset": ["A=B"]}, "unset"),
+        ({"model_policy": TruncationPolicy("words", 3)}, "model_policy"),  # type: ignore[arg-type]
+        ({"model_policy": TruncationPolicy("tokens", -3)}, "model_policy"),
         ({"sandbox": "nope"}, "unknown sandbox profile `nope`"),
         ({"sandbox": "./no-such-file.toml"}, "no-such-file.toml"),
     ],
@@ -30,6 +33,8 @@ def test_a_value_that_makes_no_sense_is_named(given: dict[str, object], named: s
         ({"model_policy": 10_000}, "model_policy is 10000, it must be TruncationPolicy"),
         ({"extras": "yes"}, "extras is 'yes', it must be bool"),
         ({"allow_login_shell": None}, "allow_login_shell is None, it must be bool"),
+        ({"longest_poll": "5"}, "longest_poll is '5', it must be int or float"),
+        ({"thread_id": 5}, "thread_id is 5, it must be str or None"),
     ],
 )
 def test_a_value_of_a_wrong_type_is_named(given: dict[str, object], said: str) -> None:
@@ -40,3 +45,11 @@ def test_a_value_of_a_wrong_type_is_named(given: dict[str, object], said: str) -
 def test_a_text_is_no_list_of_names() -> None:
     with pytest.raises(TypeError, match="unset"):
         Options(unset="PATH")
+
+
+async def test_options_and_hooks_of_a_wrong_type_are_named() -> None:
+    environment = FakeEnvironment()
+    with pytest.raises(TypeError, match=r"options is {'extras': True}, it must be Options"):
+        UnifiedExec(environment, options={"extras": True})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"hooks is 5, it must be Hooks"):
+        UnifiedExec(environment, hooks=5)  # type: ignore[arg-type]
