@@ -35,9 +35,11 @@ def new_uvloop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-# A job in the background of a shell is started with interrupts ignored, and hands that on to
-# what it starts.
+# A job in the background of a shell is started with interrupts ignored, one of `nohup` with
+# hang-ups ignored, and both hand that on to what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The first loop of a process opens descriptors that stay, for the signals of all loops.
 new_uvloop().close()
@@ -66,7 +68,7 @@ def nothing_is_left_behind() -> Iterator[None]:
     assert not children, f"left running, or not waited for: {children}"
     if _descriptors() - descriptors_before:
         gc.collect()  # closes what nobody holds any more
-    deadline = time.monotonic() + 1.0
+    deadline = time.monotonic() + 10.0
     while left := _descriptors() - descriptors_before:
         # A thread closes what a sandbox has removed, see `sandbox/closer.py`.
         assert time.monotonic() < deadline, f"left open: {left}"
