@@ -5,6 +5,10 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV="$ROOT/.venv"
 
+# Some machines keep Python from storing what it compiled. Tests start hundreds of servers,
+# and each would compile the package anew.
+unset PYTHONDONTWRITEBYTECODE
+
 # The release whose behaviour Holdfast is compared with.
 CODEX_VERSION=0.166.0
 
@@ -145,11 +149,13 @@ install() {
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
         -r "$ROOT/requirements/tools.txt" >&2
     if [ "$kind" = dev ]; then
-        in_venv sync --require-hashes "$ROOT"/requirements/{tools,dev,docs}.txt
+        in_venv sync --compile-bytecode --require-hashes \
+            "$ROOT"/requirements/{tools,dev,docs}.txt
     else
-        in_venv install --require-hashes -r "$ROOT/requirements/run.txt"
+        in_venv install --compile-bytecode --require-hashes -r "$ROOT/requirements/run.txt"
     fi
     in_venv install --no-deps --no-build-isolation --editable "$ROOT"
+    "$VENV/bin/python" -m compileall -q "$ROOT/src"
     echo "$wanted" >"$VENV/.has-run"
     if [ "$kind" = dev ]; then
         echo "$wanted" >"$VENV/.has-dev"
