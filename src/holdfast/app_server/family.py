@@ -199,7 +199,7 @@ class CommandFamily:
     async def _write(self, place: Place, command_id: str, data: bytes, close: bool) -> Empty:
         with self._waiting(len(data)):
             async with place:
-                command = self._get(command_id)
+                command = await self._find(command_id)
                 # The place is given up before the write: it may wait for a command that does
                 # not read, and that has to be terminated.
                 turn = self._writes.take(command)
@@ -246,16 +246,25 @@ class CommandFamily:
     ) -> Empty:
         with self._waiting(0):
             async with place:
-                command = self._get(command_id)
+                command = await self._find(command_id)
                 acting = act(command)
             await self._control(command, acting)
         return DONE
 
-    def _get(self, command_id: str) -> Command:
+    async def _find(self, command_id: str) -> Command:
+        """
+        Return the command with an id; call it with the place of the request.
+
+        As Codex does, a control in the drain keeps its place up to the answer. Those
+        behind it find the id free.
+        """
         try:
-            return self.commands.get(command_id)
+            command = self.commands.get(command_id)
         except CommandExecError as error:
             raise self._refusal(error) from error
+        if not (self._refuse_late or command.running):
+            await command.released()
+        return command
 
     async def _control(self, command: Command, acting: Awaitable[None]) -> None:
         try:

@@ -138,8 +138,10 @@ class Sandbox:
         With the program and the folder as they are inside, where links may be missing.
 
         Raises:
-            SpawnFailed: The folder is longer than a path can be.
+            SpawnFailed: The folder is longer than a path can be, or has a NUL.
         """
+        if "\0" in launch.cwd:
+            raise SpawnFailed("nul byte found in provided data", path=launch.cwd)
         if len(os.fsencode(launch.cwd)) >= PATH_MAX:
             # As the kernel does. `realpath` would look at each part, and hold up everybody.
             fault = errno.ENAMETOOLONG

@@ -141,6 +141,16 @@ async def test_a_folder_of_half_a_million_parts_holds_up_nobody(processes: Local
     assert caught.value.path == folder
 
 
+@pytest.mark.parametrize("root", ["/tmp", "/a\0b"])
+async def test_a_folder_with_a_nul_is_refused_in_a_sandbox_too(
+    processes: LocalProcesses, root: str
+) -> None:
+    """Also if it is a root of the workspace, in which protected names would have to be made."""
+    sandbox = managed(writable(Path(root)))
+    with pytest.raises(SpawnFailed, match="nul byte found in provided data"):
+        await start(processes, shell("true", cwd="/a\0b", sandbox=sandbox))
+
+
 async def test_places_are_there_until_the_sandbox_is_closed(sandboxes: Sandboxes, ws: Path) -> None:
     sandbox = await sandboxes.get(managed(writable(ws)), cwd="/", env={})
     assert isinstance(sandbox, Sandbox)
