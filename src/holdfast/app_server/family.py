@@ -141,12 +141,26 @@ class CommandFamily:
             Refused: The command was not started.
         """
         try:
-            yield
+            with self.reachable():
+                yield
         except CommandExecError as error:
             raise self._refusal(error) from error
         except InvalidParams as error:
             # The sandbox or another argument cannot be had there.
             raise OperationFailed(f"exec failed: {error}") from error
+
+    @contextmanager
+    def reachable(self) -> "Iterator[None]":
+        """
+        Turn the loss of the environment, or a refusal of its server, into an error of the wire.
+
+        Raises:
+            OperationFailed: It names the environment.
+        """
+        try:
+            yield
+        except CommandExecError:
+            raise  # a command that is lost says more
         except (ConnectionLost, RemoteError) as error:
             place = self._client.server.environment.id
             raise OperationFailed(f"exec failed: environment `{place}`: {error}") from error
@@ -268,7 +282,8 @@ class CommandFamily:
 
     async def _control(self, command: Command, acting: Awaitable[None]) -> None:
         try:
-            await acting
+            with self.reachable():
+                await acting
         except NoLongerRunning as error:
             if not self._refuse_late:
                 await command.released()
