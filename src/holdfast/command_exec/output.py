@@ -1,5 +1,6 @@
 """Output of one command: pieces, their reader, and the cap of each stream (command-exec spec 5)."""
 
+import weakref
 from array import array
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,9 +38,16 @@ class Deltas:
         return self
 
     async def __anext__(self) -> Delta:
-        delta = None if self.closed else await self._next_delta()
+        if self.closed:
+            raise StopAsyncIteration
+        next_delta, close = self._next_delta, weakref.WeakMethod(self.close)
+        # The traceback of a task that was cancelled here may live as long as that task. It
+        # must not keep this reader, for which `wait` would wait for ever.
+        del self
+        delta = await next_delta()
         if delta is None:
-            self.close()
+            if (end := close()) is not None:
+                end()
             raise StopAsyncIteration
         return delta
 

@@ -214,6 +214,26 @@ async def test_a_reader_that_is_dropped_does_not_hold_up_wait() -> None:
         assert (await command.wait()).exit_code == 0
 
 
+async def test_a_reader_that_died_with_its_task_does_not_hold_up_wait() -> None:
+    """Though the task is still known, and with it the traceback of its end."""
+    async with FakeEnvironment() as env, CommandExec(env) as commands:
+        command, process = await started(commands, env, stream=True)
+
+        async def read() -> None:
+            async for _ in command.output():
+                pass
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0.1)
+        reading.cancel()
+        await asyncio.wait([reading])
+        process.output(b"one")
+        process.end()
+        async with asyncio.timeout(1):
+            assert (await command.wait()).exit_code == 0
+        assert reading.cancelled()
+
+
 async def test_a_reader_that_is_cancelled_loses_nothing() -> None:
     async with FakeEnvironment() as env, CommandExec(env) as commands:
         command, process = await started(commands, env, stream=True)
