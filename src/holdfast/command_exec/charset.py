@@ -51,15 +51,18 @@ async def decode(data: bytes) -> str:
     else:
         name = await _guess(data)
         text = await _decoded(data, _CODECS.get(name, name))
-    return data.decode(errors="replace") if text is None else text
+    if text is None:
+        text = await _decoded(data, "utf-8", "replace")
+        assert text is not None  # that never fails
+    return text
 
 
-async def _decoded(data: bytes, name: str) -> str | None:
+async def _decoded(data: bytes, name: str, errors: str | None = None) -> str | None:
     """Return the text, or `None` if the bytes are no text in that encoding."""
     try:
         if name == "utf-8" and len(data) <= _AT_ONCE:
-            return data.decode()
-        decoder = codecs.getincrementaldecoder(name)(_CONTROLS)
+            return data.decode(errors=errors or "strict")
+        decoder = codecs.getincrementaldecoder(name)(errors or _CONTROLS)
         parts = []
         for piece in _pieces(data):
             parts.append(decoder.decode(piece))
