@@ -62,7 +62,7 @@ async def _decoded(data: bytes, name: str, errors: str | None = None) -> str | N
     try:
         if name == "utf-8" and len(data) <= _AT_ONCE:
             return data.decode(errors=errors or "strict")
-        decoder = codecs.getincrementaldecoder(name)(errors or _CONTROLS)
+        decoder = codecs.getincrementaldecoder(name)(errors or _WEB)
         parts = []
         for piece in _pieces(data):
             parts.append(decoder.decode(piece))
@@ -109,21 +109,23 @@ def _pieces(data: bytes) -> Iterator[bytes]:
         yield data[at : at + PIECE]
 
 
-def _to_controls(error: UnicodeError) -> tuple[str, int]:
+def _as_on_the_web(error: UnicodeError) -> tuple[str, int]:
     """
-    Decode bytes without a letter in 0x80 to 0x9F as control characters.
+    Decode bytes that the encodings of the web have and Python's leave out.
 
-    That is how the encodings of the web are defined; Python's leave them out.
+    Bytes without a letter in 0x80 to 0x9F are control characters, and GBK has the euro sign.
     """
-    if isinstance(error, UnicodeDecodeError) and error.encoding in _SINGLE_BYTE:
+    if isinstance(error, UnicodeDecodeError):
         value = error.object[error.start]
-        if value < 0xA0:
+        if error.encoding in _SINGLE_BYTE and value < 0xA0:
             return chr(value), error.start + 1
+        if error.encoding == "gb18030" and value == 0x80:
+            return "€", error.start + 1
     raise error
 
 
 _SINGLE_BYTE = frozenset(["charmap"])
 """The name by which Python's table codecs report an error."""
 
-_CONTROLS = "holdfast.controls"
-codecs.register_error(_CONTROLS, _to_controls)
+_WEB = "holdfast.web"
+codecs.register_error(_WEB, _as_on_the_web)

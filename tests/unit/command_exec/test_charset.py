@@ -26,6 +26,8 @@ from holdfast.command_exec.charset import PIECE, decode
         (b"\xef\xbb\xbfab\xff", "\ufeffab\ufffd"),
         # A byte without a letter in Windows-1252 is a control character on the web.
         (b"caf\xe9 \x81 na\xefve", "café \x81 naïve"),
+        # In GBK it is the euro sign.
+        (b"\x80ok\x93\xe4\xb7\xc2\xa0\xef\xbb\xbf\n\xa4\xb3\xa4\xec", "€ok撲仿狅豢\nこれ"),
     ],
 )
 async def test_text_of_bytes(data: bytes, text: str) -> None:
