@@ -742,6 +742,21 @@ async def test_params_as_a_list_need_all_their_members(client: AppClient) -> Non
 
 
 @pytest.mark.requirement("app-server.cwd")
+async def test_the_folder_of_the_server_may_go_away(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    with app_serving(cwd=folder) as server:
+        folder.rmdir()
+        async with app_connect(server.url) as client:
+            missing = "failed to spawn command: No such file or directory (os error 2)"
+            assert await client.run("/bin/pwd") == (-32603, missing)
+            assert await client.call("command/exec", command=["/bin/pwd"]) == (-32603, missing)
+            assert (await client.run("/bin/pwd", cwd="/"))["stdout"] == "/\n"
+            folder.mkdir()
+            assert (await client.run("/bin/pwd"))["stdout"] == f"{folder}\n"
+
+
+@pytest.mark.requirement("app-server.cwd")
 async def test_where_a_command_runs(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     home = {"HOME": str(tmp_path / "sub")}

@@ -28,6 +28,7 @@ from holdfast.errors import (
     HoldfastError,
     InvalidParams,
     InvalidRequest,
+    NotFound,
     OperationFailed,
     Refused,
     RemoteError,
@@ -161,6 +162,8 @@ class CommandFamily:
             yield
         except CommandExecError:
             raise  # a command that is lost says more
+        except NotFound as error:  # of the folder that the server was started in
+            raise OperationFailed(f"exec failed: {error}") from error
         except (ConnectionLost, RemoteError) as error:
             place = self._client.server.environment.id
             raise OperationFailed(f"exec failed: environment `{place}`: {error}") from error
