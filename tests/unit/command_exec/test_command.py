@@ -469,6 +469,18 @@ async def test_as_codex_a_kill_reaches_the_group_and_keeps_the_streams() -> None
         ({"size": (1.5, 2), "tty": True}, TypeError, None),
         ({"size": 3, "tty": True}, TypeError, None),
         ({"sandbox": "nonsense"}, InvalidParams, None),
+        ({"cwd": 5}, TypeError, "cwd is a path, not int"),
+        ({"env_policy": "all"}, TypeError, "env_policy is an EnvPolicy, not str"),
+        (
+            {"accept_missing": "resize"},
+            TypeError,
+            "accept_missing is a list of names, not 'resize'",
+        ),
+        (
+            {"accept_missing": ["close_stdin"]},
+            ValueError,
+            "accept_missing has 'close_stdin', but it may have: closeStdin, resize, size, unset",
+        ),
     ],
 )
 async def test_a_wrong_argument_is_refused_and_nothing_started(
