@@ -284,13 +284,10 @@ async def test_pieces_of_kept_output_have_its_order_and_its_caps(
 ) -> None:
     async with FakeEnvironment() as env, CommandExec(env) as commands:
         command, process = await started(commands, env, cap=cap)
-        for data, stream in (
-            (b"a", "stdout"),
-            (b"b", "stderr"),
-            (b"c", "stdout"),
-            (b"de", "stdout"),
-        ):
-            process.output(data, stream)
+        process.output(b"a")
+        process.output(b"b", "stderr")
+        process.output(b"c")
+        process.output(b"de")
         process.end()
         done = await command.wait()
         assert done.cap_reached
