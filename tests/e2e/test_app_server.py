@@ -597,12 +597,14 @@ async def test_as_codex_the_second_control_in_the_drain_finds_the_id_free() -> N
                     "command/exec/resize", processId="p", size={"rows": 1, "cols": 1}
                 ),
                 await client.request("command/exec/write", processId="p", closeStdin=True),
+                await client.request("command/exec/write", processId="p", deltaBase64="%"),
             ]
             texts = [(await client.answer(control))[1] for control in controls]
             free = 'no active command/exec for process id "p"'
-            assert texts == ['command/exec "p" is no longer running', free, free]
+            bad = "invalid deltaBase64: Invalid symbol 37, offset 0."
+            assert texts == ['command/exec "p" is no longer running', free, free, bad]
             ids = [message["id"] for message in client.log if "method" not in message]
-            assert ids[-4:] == [1, *controls]
+            assert ids[-5:] == [1, *controls]
 
 
 @pytest.mark.requirement("app-server.controls")

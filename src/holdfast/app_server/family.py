@@ -201,17 +201,19 @@ class CommandFamily:
         """
         Write to a command and close its stdin after that, each if it is asked for.
 
-        Raises:
-            InvalidParams: At once: there is nothing to do, or no base64.
-            Refused: (When awaited) the command is not there, or not to be written to.
+        Raises (when awaited):
+            InvalidParams: There is nothing to do, or no base64.
+            Refused: The command is not there, or not to be written to.
         """
+        place = self._requests.take(command_id)
         if delta is None and not close:
-            raise InvalidParams(f"{self._write_method} requires deltaBase64 or closeStdin")
+            text = f"{self._write_method} requires deltaBase64 or closeStdin"
+            return _refuse(place, InvalidParams(text))
         try:
             data = b"" if delta is None else decode_base64(delta)
         except InvalidBase64 as error:
-            raise InvalidParams(f"invalid deltaBase64: {error}") from None
-        return self._write(self._requests.take(command_id), command_id, data, close)
+            return _refuse(place, InvalidParams(f"invalid deltaBase64: {error}"))
+        return self._write(place, command_id, data, close)
 
     async def _write(self, place: Place, command_id: str, data: bytes, close: bool) -> Empty:
         with self._waiting(len(data)):
@@ -228,12 +230,15 @@ class CommandFamily:
         """
         Change the size of a terminal.
 
-        Raises:
-            InvalidParams: At once: there is no such size.
-            Refused: (When awaited) the command is not there, or has no terminal.
+        Raises (when awaited):
+            InvalidParams: There is no such size.
+            Refused: The command is not there, or has no terminal.
         """
-        self.check_size(size)
         place = self._requests.take(command_id)
+        try:
+            self.check_size(size)
+        except InvalidParams as error:
+            return _refuse(place, error)
         return self._run_control(
             place, command_id, lambda command: command.resize(size.rows, size.cols)
         )
@@ -302,3 +307,9 @@ class CommandFamily:
             yield
         finally:
             self._client.input_waits(-cost)
+
+
+async def _refuse(place: Place, error: Refused) -> Empty:
+    """Refuse a request in its turn: answers about one id come in the order of the requests."""
+    async with place:
+        raise error
