@@ -71,6 +71,17 @@ async def test_nothing_is_served_before_initialize(server: ServerProcess) -> Non
         )
 
 
+@pytest.mark.requirement("app-server.handshake")
+async def test_the_name_of_a_client_can_be_in_a_header(server: ServerProcess) -> None:
+    async with app_connect(server.url, hello=None) as client:
+        for name in ("a\nb", "\x7f"):
+            refused = await client.call("initialize", clientInfo={"name": name, "version": "1"})
+            text = f"Invalid clientInfo.name: '{name}'. Must be a valid HTTP header value."
+            assert refused == (-32600, text)
+        told = await client.call("initialize", clientInfo={"name": "é\t", "version": "1"})
+        assert told["userAgent"].startswith("é\t/")
+
+
 @pytest.mark.requirement("app-server.junk")
 @pytest.mark.parametrize(
     "junk",
@@ -441,6 +452,21 @@ async def test_a_process_is_killed_and_its_handle_is_not_that_of_a_command(
     assert (await client.answer(1))["stdout"] == "alive"
 
 
+@pytest.mark.requirement("app-server.process")
+async def test_the_params_of_a_process_are_checked_in_order(client: AppClient) -> None:
+    wrong: dict[str, Any] = {"command": [], "processHandle": "", "cwd": "/", "timeoutMs": -1}
+    wrong["size"] = {"rows": 0, "cols": 1}
+    for right, text in (
+        ({"command": ["/bin/true"]}, "command must not be empty"),
+        ({"processHandle": "h"}, "processHandle must not be empty"),
+        ({"tty": True}, "process/spawn size requires tty: true"),
+        ({"timeoutMs": 0}, "process/spawn timeoutMs must be non-negative, got -1"),
+        ({}, "process size rows and cols must be greater than 0"),
+    ):
+        assert (await client.call("process/spawn", **wrong))[1] == text
+        wrong.update(right)
+
+
 # -- controls
 
 
@@ -553,6 +579,32 @@ async def test_as_codex_controls_in_the_drain_are_answered_after_the_result() ->
             ids = [message["id"] for message in client.log if "method" not in message]
             assert ids[-2:] == [1, max(ids)]
             assert is_alive(pid)
+
+
+@pytest.mark.requirement("app-server.drain.compat")
+async def test_as_codex_the_second_control_in_the_drain_finds_the_id_free() -> None:
+    with app_serving("--compat", "codex-0.166.0") as server:
+        async with app_connect(server.url) as client:
+            await client.exec(
+                *sh("echo $$; (echo x; sleep 60) & exit 3"), processId="p", streamStdoutStderr=True
+            )
+            await client.until_output("p", b"x\n")
+            await gone(int(client.output("p").split()[0]))
+            await client.run("/bin/true")  # by its answer the server has seen the exit, too
+            controls = [
+                await client.request("command/exec/terminate", processId="p"),
+                await client.request(
+                    "command/exec/resize", processId="p", size={"rows": 1, "cols": 1}
+                ),
+                await client.request("command/exec/write", processId="p", closeStdin=True),
+                await client.request("command/exec/write", processId="p", deltaBase64="%"),
+            ]
+            texts = [(await client.answer(control))[1] for control in controls]
+            free = 'no active command/exec for process id "p"'
+            bad = "invalid deltaBase64: Invalid symbol 37, offset 0."
+            assert texts == ['command/exec "p" is no longer running', free, free, bad]
+            ids = [message["id"] for message in client.log if "method" not in message]
+            assert ids[-5:] == [1, *controls]
 
 
 @pytest.mark.requirement("app-server.controls")
@@ -689,6 +741,21 @@ async def test_params_as_a_list_need_all_their_members(client: AppClient) -> Non
         -32600,
         'Invalid request: invalid type: string "x", expected struct CommandExecParams',
     )
+
+
+@pytest.mark.requirement("app-server.cwd")
+async def test_the_folder_of_the_server_may_go_away(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    with app_serving(cwd=folder) as server:
+        folder.rmdir()
+        async with app_connect(server.url) as client:
+            missing = "failed to spawn command: No such file or directory (os error 2)"
+            assert await client.run("/bin/pwd") == (-32603, missing)
+            assert await client.call("command/exec", command=["/bin/pwd"]) == (-32603, missing)
+            assert (await client.run("/bin/pwd", cwd="/"))["stdout"] == "/\n"
+            folder.mkdir()
+            assert (await client.run("/bin/pwd"))["stdout"] == f"{folder}\n"
 
 
 @pytest.mark.requirement("app-server.cwd")

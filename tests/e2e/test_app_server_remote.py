@@ -122,6 +122,8 @@ async def test_a_place_that_is_lost_fails_what_runs_there(tmp_path: Path) -> Non
             assert (exited["processHandle"], exited["exitCode"]) == ("h", -1)
             refused = await client.write("s", b"x")
             assert refused == (-32600, 'no active command/exec for process id "s"')
-            code, text = await client.run("/bin/echo", "again")
-            assert code == -32603
-            assert text.startswith(f"exec failed: environment `there`: {told}")
+            # For the home it has to be asked before the start.
+            for params in ({}, {"cwd": "~"}):
+                code, text = await client.run("/bin/echo", "again", **params)
+                assert code == -32603
+                assert text.startswith(f"exec failed: environment `there`: {told}")

@@ -80,6 +80,8 @@ _WRONG_MEMBERS: list[dict[str, Any]] = [
     {"command": ["/etc/passwd"], "sandboxPolicy": FULL},
     {"cwd": "/etc/passwd", "sandboxPolicy": FULL},
     {"cwd": "a\0b", "sandboxPolicy": FULL},
+    {"cwd": "a\0b"},
+    {"cwd": "a\0b", "permissionProfile": ":workspace"},
     {"env": {"A": "b\0"}, "sandboxPolicy": FULL},
 ]
 
@@ -113,6 +115,8 @@ WRONG: list[dict[str, Any]] = [
             {"cwd": "/", "processHandle": ""},
             {"cwd": "/", "size": {"rows": 1, "cols": 1}},
             {"cwd": "/", "tty": True, "size": {"rows": 0, "cols": 1}},
+            {"cwd": "/", "tty": True, "size": {"rows": 0, "cols": 1}, "timeoutMs": -1},
+            {"cwd": "/", "size": {"rows": 0, "cols": 1}, "timeoutMs": -1},
             {"cwd": "/", "command": []},
             {"cwd": "/no/such"},
         )

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import platform
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Self
 
 from holdfast._version import __version__
@@ -72,6 +72,10 @@ class AppServer:
         self._tasks: asyncio.TaskGroup
 
     async def __aenter__(self) -> Self:
+        if not self.environment.is_remote and self.environment.cwd is None:
+            # The folder it was started in, also after that was moved or removed.
+            with suppress(FileNotFoundError):
+                self.environment.cwd = os.getcwd()
         await self._stack.enter_async_context(self.environment)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         if self.telemetry is not None:

@@ -88,10 +88,14 @@ class AppConnection:
         Take what the client says of itself.
 
         Raises:
-            InvalidRequest: It was done already.
+            InvalidRequest: It was done already, or its name cannot be in a header.
         """
         if self._initialized:
             raise InvalidRequest(ALREADY_INITIALIZED)
+        name = params.client_info.name
+        if any((char < " " and char != "\t") or char == "\x7f" for char in name):
+            text = f"Invalid clientInfo.name: '{name}'. Must be a valid HTTP header value."
+            raise InvalidRequest(text)
         self._initialized = True
         if params.capabilities is not None:
             self.experimental = params.capabilities.experimental_api

@@ -28,6 +28,7 @@ from holdfast.errors import (
     HoldfastError,
     InvalidParams,
     InvalidRequest,
+    NotFound,
     OperationFailed,
     Refused,
     RemoteError,
@@ -141,11 +142,27 @@ class CommandFamily:
             Refused: The command was not started.
         """
         try:
-            yield
+            with self.reachable():
+                yield
         except CommandExecError as error:
             raise self._refusal(error) from error
         except InvalidParams as error:
             # The sandbox or another argument cannot be had there.
+            raise OperationFailed(f"exec failed: {error}") from error
+
+    @contextmanager
+    def reachable(self) -> "Iterator[None]":
+        """
+        Turn the loss of the environment, or a refusal of its server, into an error of the wire.
+
+        Raises:
+            OperationFailed: It names the environment.
+        """
+        try:
+            yield
+        except CommandExecError:
+            raise  # a command that is lost says more
+        except NotFound as error:  # of the folder that the server was started in
             raise OperationFailed(f"exec failed: {error}") from error
         except (ConnectionLost, RemoteError) as error:
             place = self._client.server.environment.id
@@ -184,22 +201,24 @@ class CommandFamily:
         """
         Write to a command and close its stdin after that, each if it is asked for.
 
-        Raises:
-            InvalidParams: At once: there is nothing to do, or no base64.
-            Refused: (When awaited) the command is not there, or not to be written to.
+        Raises (when awaited):
+            InvalidParams: There is nothing to do, or no base64.
+            Refused: The command is not there, or not to be written to.
         """
+        place = self._requests.take(command_id)
         if delta is None and not close:
-            raise InvalidParams(f"{self._write_method} requires deltaBase64 or closeStdin")
+            text = f"{self._write_method} requires deltaBase64 or closeStdin"
+            return _refuse(place, InvalidParams(text))
         try:
             data = b"" if delta is None else decode_base64(delta)
         except InvalidBase64 as error:
-            raise InvalidParams(f"invalid deltaBase64: {error}") from None
-        return self._write(self._requests.take(command_id), command_id, data, close)
+            return _refuse(place, InvalidParams(f"invalid deltaBase64: {error}"))
+        return self._write(place, command_id, data, close)
 
     async def _write(self, place: Place, command_id: str, data: bytes, close: bool) -> Empty:
         with self._waiting(len(data)):
             async with place:
-                command = self._get(command_id)
+                command = await self._find(command_id)
                 # The place is given up before the write: it may wait for a command that does
                 # not read, and that has to be terminated.
                 turn = self._writes.take(command)
@@ -211,12 +230,15 @@ class CommandFamily:
         """
         Change the size of a terminal.
 
-        Raises:
-            InvalidParams: At once: there is no such size.
-            Refused: (When awaited) the command is not there, or has no terminal.
+        Raises (when awaited):
+            InvalidParams: There is no such size.
+            Refused: The command is not there, or has no terminal.
         """
-        self.check_size(size)
         place = self._requests.take(command_id)
+        try:
+            self.check_size(size)
+        except InvalidParams as error:
+            return _refuse(place, error)
         return self._run_control(
             place, command_id, lambda command: command.resize(size.rows, size.cols)
         )
@@ -246,20 +268,30 @@ class CommandFamily:
     ) -> Empty:
         with self._waiting(0):
             async with place:
-                command = self._get(command_id)
+                command = await self._find(command_id)
                 acting = act(command)
             await self._control(command, acting)
         return DONE
 
-    def _get(self, command_id: str) -> Command:
+    async def _find(self, command_id: str) -> Command:
+        """
+        Return the command with an id; call it with the place of the request.
+
+        As Codex does, a control in the drain keeps its place up to the answer. Those
+        behind it find the id free.
+        """
         try:
-            return self.commands.get(command_id)
+            command = self.commands.get(command_id)
         except CommandExecError as error:
             raise self._refusal(error) from error
+        if not (self._refuse_late or command.running):
+            await command.released()
+        return command
 
     async def _control(self, command: Command, acting: Awaitable[None]) -> None:
         try:
-            await acting
+            with self.reachable():
+                await acting
         except NoLongerRunning as error:
             if not self._refuse_late:
                 await command.released()
@@ -275,3 +307,9 @@ class CommandFamily:
             yield
         finally:
             self._client.input_waits(-cost)
+
+
+async def _refuse(place: Place, error: Refused) -> Empty:
+    """Refuse a request in its turn: answers about one id come in the order of the requests."""
+    async with place:
+        raise error

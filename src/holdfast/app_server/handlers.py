@@ -99,10 +99,11 @@ def _check(params: CommandExecParams) -> None:
 
 async def _start(client: "AppConnection", params: CommandExecParams) -> Command:
     environment = client.server.environment
-    folder = await _folder(environment, params.cwd)
-    sandbox = await client.server.sandboxes.context(
-        environment, policy=params.sandbox_policy, profile=params.permission_profile, cwd=folder
-    )
+    with client.commands.reachable():  # it may have to be asked for its folder
+        folder = await _folder(environment, params.cwd)
+        sandbox = await client.server.sandboxes.context(
+            environment, policy=params.sandbox_policy, profile=params.permission_profile, cwd=folder
+        )
     if params.size is not None:
         client.commands.check_size(params.size)
     stream = params.tty or params.stream_stdout_stderr

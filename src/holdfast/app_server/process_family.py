@@ -94,14 +94,14 @@ def _spawn(client: "AppConnection", params: ProcessSpawnParams) -> Awaitable[Emp
         raise InvalidRequest("command must not be empty")
     if not params.process_handle:
         raise InvalidRequest("processHandle must not be empty")
-    if params.size is not None:
-        if not params.tty:
-            raise InvalidParams("process/spawn size requires tty: true")
-        client.processes.check_size(params.size)
+    if params.size is not None and not params.tty:
+        raise InvalidParams("process/spawn size requires tty: true")
     if params.timeout_ms is not None and params.timeout_ms < 0:
         raise InvalidParams(
             f"process/spawn timeoutMs must be non-negative, got {params.timeout_ms}"
         )
+    if params.size is not None:
+        client.processes.check_size(params.size)
     if client.spawned >= client.server.concurrent_requests:
         raise APP_SERVER.overload()
     return _answer(client, params, client.processes.take_place(params.process_handle))

@@ -51,15 +51,18 @@ async def decode(data: bytes) -> str:
     else:
         name = await _guess(data)
         text = await _decoded(data, _CODECS.get(name, name))
-    return data.decode(errors="replace") if text is None else text
+    if text is None:
+        text = await _decoded(data, "utf-8", "replace")
+        assert text is not None  # that never fails
+    return text
 
 
-async def _decoded(data: bytes, name: str) -> str | None:
+async def _decoded(data: bytes, name: str, errors: str | None = None) -> str | None:
     """Return the text, or `None` if the bytes are no text in that encoding."""
     try:
         if name == "utf-8" and len(data) <= _AT_ONCE:
-            return data.decode()
-        decoder = codecs.getincrementaldecoder(name)(_CONTROLS)
+            return data.decode(errors=errors or "strict")
+        decoder = codecs.getincrementaldecoder(name)(errors or _WEB)
         parts = []
         for piece in _pieces(data):
             parts.append(decoder.decode(piece))
@@ -106,21 +109,23 @@ def _pieces(data: bytes) -> Iterator[bytes]:
         yield data[at : at + PIECE]
 
 
-def _to_controls(error: UnicodeError) -> tuple[str, int]:
+def _as_on_the_web(error: UnicodeError) -> tuple[str, int]:
     """
-    Decode bytes without a letter in 0x80 to 0x9F as control characters.
+    Decode bytes that the encodings of the web have and Python's leave out.
 
-    That is how the encodings of the web are defined; Python's leave them out.
+    Bytes without a letter in 0x80 to 0x9F are control characters, and GBK has the euro sign.
     """
-    if isinstance(error, UnicodeDecodeError) and error.encoding in _SINGLE_BYTE:
+    if isinstance(error, UnicodeDecodeError):
         value = error.object[error.start]
-        if value < 0xA0:
+        if error.encoding in _SINGLE_BYTE and value < 0xA0:
             return chr(value), error.start + 1
+        if error.encoding == "gb18030" and value == 0x80:
+            return "€", error.start + 1
     raise error
 
 
 _SINGLE_BYTE = frozenset(["charmap"])
 """The name by which Python's table codecs report an error."""
 
-_CONTROLS = "holdfast.controls"
-codecs.register_error(_CONTROLS, _to_controls)
+_WEB = "holdfast.web"
+codecs.register_error(_WEB, _as_on_the_web)

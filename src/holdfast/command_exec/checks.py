@@ -4,9 +4,11 @@ Checks before a start, in the order of command-exec spec 3.
 Each is a function of its own, so that a server can put its own checks between them.
 """
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 
 from holdfast.command_exec.errors import (
+    EXTENSIONS,
     EmptyCommand,
     ExtensionMissing,
     InvalidSize,
@@ -16,7 +18,8 @@ from holdfast.command_exec.errors import (
 from holdfast.environments.commands.arguments import as_cap, seconds
 from holdfast.errors import InvalidParams
 from holdfast.protocol.handshake import Capabilities
-from holdfast.protocol.process import TerminalSize
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import EnvPolicy, TerminalSize
 
 __all__ = [
     "as_argv",
@@ -27,6 +30,7 @@ __all__ = [
     "as_variables",
     "check_extensions",
     "check_size_has_terminal",
+    "check_types",
 ]
 
 
@@ -138,6 +142,26 @@ def as_variables(env: object) -> Mapping[str, str | None]:
         if not isinstance(name, str) or not (value is None or isinstance(value, str)):
             raise TypeError(f"env has text or None only, not {name!r}: {value!r}")
     return env
+
+
+def check_types(cwd: object, env_policy: object, accept_missing: object) -> None:
+    """
+    Refuse arguments of a wrong type, and names of extensions that do not exist.
+
+    Raises:
+        TypeError: One is of a wrong type.
+        ValueError: There is no such extension.
+    """
+    if cwd is not None and not isinstance(cwd, str | os.PathLike | PathUri):
+        raise TypeError(f"cwd is a path, not {type(cwd).__name__}")
+    if env_policy is not None and not isinstance(env_policy, EnvPolicy):
+        raise TypeError(f"env_policy is an EnvPolicy, not {type(env_policy).__name__}")
+    if isinstance(accept_missing, str) or not isinstance(accept_missing, Collection):
+        raise TypeError(f"accept_missing is a list of names, not {accept_missing!r}")
+    for name in accept_missing:
+        if name not in EXTENSIONS:
+            known = ", ".join(EXTENSIONS)
+            raise ValueError(f"accept_missing has {name!r}, but it may have: {known}")
 
 
 def check_extensions(

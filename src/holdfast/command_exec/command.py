@@ -22,7 +22,7 @@ from holdfast.command_exec.errors import (
     StdinAlreadyClosed,
     StdinNotStreamed,
 )
-from holdfast.command_exec.output import CappedStream, Delta, Deltas
+from holdfast.command_exec.output import CappedStream, Delta, Deltas, KeptOrder
 from holdfast.environments.commands.arguments import as_bytes
 from holdfast.environments.commands.run import END_LIMIT, PIECE
 from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError, Unsupported
@@ -76,6 +76,11 @@ class Done:
     stderr_cap_reached: bool = False
     drain_timed_out: bool = False
     """True if a stream was given up before its end and its cap: somebody still holds it."""
+
+    @property
+    def cap_reached(self) -> bool:
+        """True if either stream has reached its cap."""
+        return self.stdout_cap_reached or self.stderr_cap_reached
 
     async def stdout_text(self) -> str:
         """Return stdout as text: UTF-8, else by a guess of its encoding; lets the loop run."""
@@ -153,6 +158,9 @@ class Command:
         self._streams = {
             name: CappedStream(name, setup.cap, keep=not setup.stream) for name in names
         }
+        # Where output is kept: the order of its pieces, and an event for readers that follow.
+        self._kept = None if setup.stream else KeptOrder(list(self._streams.values()))
+        self._more_kept = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         # True from the moment at which its time is over.
         self._timed_out = False
@@ -236,16 +244,19 @@ class Command:
 
     def output(self) -> "Deltas":
         """
-        Return the output piece by piece, up to the end of the drain; with `stream=True` only.
+        Return the output piece by piece, up to the end of the drain.
 
-        There is one reader at a time. One that is slow makes the command wait.
+        With `stream=True` there is one reader at a time, and one that is slow makes the
+        command wait. Otherwise the output is kept anyway: each reader begins with its first
+        byte, at any time, and nobody waits for it.
 
         Raises:
-            RuntimeError: It is not streamed, or somebody reads already.
+            RuntimeError: It is streamed, and somebody reads already.
             CommandLost: (While iterating) its server is lost for good.
         """
-        if not self._setup.stream:
-            raise RuntimeError("the output is kept for `wait`: start the command with stream=True")
+        if self._kept is not None:
+            pieces = self._kept.pieces(JOINED)
+            return Deltas(lambda: self._next_kept(pieces), lambda: None)
         if self._has_reader():
             raise RuntimeError("somebody reads the output already")
         reader = Deltas(self._next_delta, self._changed.set)
@@ -263,9 +274,21 @@ class Command:
                 await self._pull()
             if self._pending:
                 return self._pending.popleft()
+        self._raise_failure()
+        return None
+
+    async def _next_kept(self, pieces: "Iterator[Delta | None]") -> Delta | None:
+        """Return the next piece of output that is kept, or `None` at the end."""
+        while (delta := next(pieces)) is None and not self._has_ended():
+            self._more_kept.clear()
+            await self._more_kept.wait()
+        if delta is None:
+            self._raise_failure()
+        return delta
+
+    def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure.with_traceback(None)  # others are told too
-        return None
 
     async def _pull(self) -> None:
         """Wait until pieces are pending, or for the end: where pieces are kept, none is pending."""
@@ -303,6 +326,9 @@ class Command:
         delta = stream.take(data)
         if stream.cap_reached:
             self._drain.finish(name)
+        if self._kept is not None:
+            self._kept.note(stream, len(delta.data))
+            self._more_kept.set()
         return delta
 
     async def _collect(self) -> None:
@@ -473,9 +499,8 @@ class Command:
             else:
                 self._changed.clear()
                 await self._changed.wait()
-        if self._done is None:
-            assert self._failure is not None  # what else ends it
-            raise self._failure.with_traceback(None)
+        self._raise_failure()
+        assert self._done is not None  # what else ends it
         return self._done
 
     def _finish(self) -> None:
@@ -489,8 +514,8 @@ class Command:
         self._done = Done(
             exit_code=UNKNOWN_EXIT if code is None else code,
             verdict=verdict,
-            stdout=out.kept,
-            stderr=b"" if err is None else err.kept,
+            stdout=out.freeze(),
+            stderr=b"" if err is None else err.freeze(),
             stdout_cap_reached=out.cap_reached,
             stderr_cap_reached=err is not None and err.cap_reached,
             drain_timed_out=bool(self._drain.given_up) or not self._drain.exited,
@@ -529,6 +554,7 @@ class Command:
             self._timer.cancel()
         self._drain.close()
         self._changed.set()
+        self._more_kept.set()
         self._owner.command_ended(self)
 
     def _wake_reader(self) -> None:

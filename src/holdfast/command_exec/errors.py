@@ -6,10 +6,12 @@ Their texts are those of `command/exec`. A server that has other texts for the s
 """
 
 import json
+from typing import Final
 
 from holdfast.errors import ConnectionLost, HoldfastError
 
 __all__ = [
+    "EXTENSIONS",
     "CommandExecClosed",
     "CommandExecError",
     "CommandLost",
@@ -92,19 +94,19 @@ class ExtensionMissing(CommandExecError):
 
     def __init__(self, extension: str, environment_id: str) -> None:
         super().__init__(
-            f"environment `{environment_id}` does not support {_EXTENSIONS[extension]}"
-            f" ({extension})"
+            f"environment `{environment_id}` does not support {EXTENSIONS[extension]} ({extension})"
         )
         self.extension = extension
         self.environment_id = environment_id
 
 
-_EXTENSIONS = {
+EXTENSIONS: Final = {
     "closeStdin": "closing the stdin of a command",
     "resize": "resizing the terminal of a command",
     "size": "an initial terminal size",
     "unset": "removing a variable by its exact name",
 }
+"""What a command may need of a server, in words."""
 
 
 class SpawnRefused(CommandExecError):

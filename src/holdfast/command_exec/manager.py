@@ -19,6 +19,7 @@ from holdfast.command_exec.checks import (
     as_variables,
     check_extensions,
     check_size_has_terminal,
+    check_types,
 )
 from holdfast.command_exec.command import LONGEST_TIMER, Command, Kill, Setup
 from holdfast.command_exec.drain_policy import CODEX_0_166_0, DrainPolicy
@@ -199,6 +200,7 @@ class CommandExec:
             SpawnRefused: The system could not start it.
             InvalidParams: An argument makes no sense, or the sandbox cannot be enforced.
             TypeError: An argument is of a wrong type.
+            ValueError: `accept_missing` has a name that does not exist.
             ConnectionLost: The environment cannot be reached any more.
             CommandExecClosed: It was closed.
         """
@@ -208,6 +210,7 @@ class CommandExec:
         limit, most = as_timeout(timeout), as_output_cap(cap)
         given = as_variables(env)
         name = as_process_id(process_id)
+        check_types(cwd, env_policy, accept_missing)
         environment = self._environment
         context = await environment.sandbox_context(sandbox)
         terminal_size = None if size is None else as_size(size)

@@ -1,14 +1,14 @@
 """Output of one command: pieces, their reader, and the cap of each stream (command-exec spec 5)."""
 
-import sys
-from collections.abc import Awaitable, Callable
+import weakref
+from array import array
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from holdfast.collect.head_tail import HeadTail
 from holdfast.protocol.process import OutputStream
 
-__all__ = ["CappedStream", "Delta", "Deltas"]
+__all__ = ["CappedStream", "Delta", "Deltas", "KeptOrder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,16 @@ class Deltas:
         return self
 
     async def __anext__(self) -> Delta:
-        delta = None if self.closed else await self._next_delta()
+        if self.closed:
+            raise StopAsyncIteration
+        next_delta, close = self._next_delta, weakref.WeakMethod(self.close)
+        # The traceback of a task that was cancelled here may live as long as that task. It
+        # must not keep this reader, for which `wait` would wait for ever.
+        del self
+        delta = await next_delta()
         if delta is None:
-            self.close()
+            if (end := close()) is not None:
+                end()
             raise StopAsyncIteration
         return delta
 
@@ -58,17 +65,19 @@ class CappedStream:
     """One stream of a command, up to its cap."""
 
     def __init__(self, name: OutputStream, cap: int | None, *, keep: bool) -> None:
-        self._name: Literal["stdout", "stderr"] = "stderr" if name == "stderr" else "stdout"
+        self.name: Literal["stdout", "stderr"] = "stderr" if name == "stderr" else "stdout"
+        """Its name in a piece."""
         self._left = cap
         self.cap_reached = False
         """True once as many bytes came as the cap allows, also if none was lost."""
-        most = sys.maxsize if cap is None else min(cap, sys.maxsize)
-        self._buffer = HeadTail(most, head=most) if keep else None
+        self.data: bytearray | bytes | None = bytearray() if keep else None
+        """The bytes so far; None if they are not kept."""
 
-    @property
-    def kept(self) -> bytes:
-        """All of it, unless it was streamed."""
-        return b"" if self._buffer is None else self._buffer.captured().head
+    def freeze(self) -> bytes:
+        """Return all of it, after the last piece; nothing if it was streamed."""
+        if type(self.data) is bytearray:
+            self.data = bytes(self.data)
+        return bytes(self.data or b"")
 
     def take(self, data: bytes) -> Delta:
         """Add what came next, cut to fit, and return it as a piece."""
@@ -77,6 +86,61 @@ class CappedStream:
             data = data[:left]
             self._left = left = left - len(data)
             self.cap_reached = left == 0
-        if self._buffer is not None:
-            self._buffer.append(data)
-        return Delta(self._name, data, self.cap_reached)
+        if type(self.data) is bytearray:
+            self.data += data
+        return Delta(self.name, data, self.cap_reached)
+
+
+class KeptOrder:
+    """
+    The order in which the streams of a command were written, where they are kept.
+
+    It takes eight bytes for each change from one stream to the other.
+    """
+
+    def __init__(self, streams: Sequence[CappedStream]) -> None:
+        self._streams = streams
+        # Bytes of the first stream, then of the second, then of the first again, and so on.
+        self._runs = array("Q", [0])
+
+    def note(self, stream: CappedStream, count: int) -> None:
+        """Note that so many bytes came of a stream."""
+        if self._streams[(len(self._runs) - 1) % len(self._streams)] is stream:
+            self._runs[-1] += count
+        else:
+            self._runs.append(count)
+
+    def pieces(self, most: int) -> Iterator[Delta | None]:
+        """
+        Return everything from the first byte on, in pieces of at most so many bytes.
+
+        None comes whenever there is no more yet. It never ends: more may come.
+        """
+        streams = self._streams
+        taken = [0] * len(streams)
+        told: set[int] = set()
+        run = start = 0
+        while True:
+            index = run % len(streams)
+            count = min(self._runs[run] - start, most)
+            if count:
+                start += count
+                yield self._piece(index, taken, count, told)
+            elif run + 1 < len(self._runs):
+                run, start = run + 1, 0
+            else:
+                # With a cap of 0 there is a piece, and nothing in it.
+                for other, stream in enumerate(streams):
+                    if stream.cap_reached and not taken[other] and other not in told:
+                        yield self._piece(other, taken, 0, told)
+                yield None
+
+    def _piece(self, index: int, taken: list[int], count: int, told: set[int]) -> Delta:
+        stream = self._streams[index]
+        assert stream.data is not None  # those are kept
+        start = taken[index]
+        taken[index] = end = start + count
+        last = stream.cap_reached and end == len(stream.data)
+        if last:
+            told.add(index)
+        return Delta(stream.name, bytes(stream.data[start:end]), last)

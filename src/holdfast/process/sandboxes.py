@@ -138,8 +138,12 @@ class Sandbox:
         With the program and the folder as they are inside, where links may be missing.
 
         Raises:
-            SpawnFailed: The folder is longer than a path can be.
+            SpawnFailed: The folder is longer than a path can be, or a path has a NUL.
         """
+        if "\0" in launch.cwd or "\0" in launch.program:
+            raise SpawnFailed("nul byte found in provided data", program=launch.program)
+        if path is not None and "\0" in path:
+            raise SpawnFailed("data provided contains a nul byte", program=launch.program)
         if len(os.fsencode(launch.cwd)) >= PATH_MAX:
             # As the kernel does. `realpath` would look at each part, and hold up everybody.
             fault = errno.ENAMETOOLONG

@@ -161,7 +161,7 @@ class _Making:
     def take_entries(self) -> None:
         """Look up every entry; of two for one path the stronger holds."""
         for wish in chain(self._wanted.wishes, self._tmpdir()):
-            _refuse_too_long(wish.path)
+            _refuse_impossible(wish.path)
             found = trace(wish.path, self._disk)
             if wish.access == "deny":
                 self.denies = True
@@ -213,7 +213,7 @@ class _Making:
         path = self._facts.tmpdir
         if not self._wanted.tmpdir or not path or not path.startswith("/"):
             return
-        _refuse_too_long(path)
+        _refuse_impossible(path)
         found = trace(path, self._disk)
         for access in self._wanted.tmpdir:
             over = self.rules.get(found.path) or self._above(found.path)
@@ -436,13 +436,19 @@ class _Making:
         return None
 
 
-def _refuse_too_long(path: str) -> None:
+def _refuse_impossible(path: str) -> None:
     """
-    Refuse a path that no system call takes; looking at each of its parts could take minutes.
+    Refuse a path that no system call takes.
+
+    Looking at each part of one that is too long could take minutes.
 
     Raises:
-        CannotEnforce: It is too long.
+        CannotEnforce: It is too long, or has a NUL.
     """
+    if "\0" in path:
+        raise CannotEnforce(
+            f"cannot enforce sandbox entry for {path[:80]!r}: there is a NUL in that path"
+        )
     length = len(os.fsencode(path))
     if length >= PATH_MAX:
         raise CannotEnforce(

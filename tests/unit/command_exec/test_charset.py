@@ -1,6 +1,7 @@
 """Bytes as text: UTF-8, else the guess of chardetng (command-exec spec 5)."""
 
 import asyncio
+from typing import Self
 
 import pytest
 
@@ -25,6 +26,8 @@ from holdfast.command_exec.charset import PIECE, decode
         (b"\xef\xbb\xbfab\xff", "\ufeffab\ufffd"),
         # A byte without a letter in Windows-1252 is a control character on the web.
         (b"caf\xe9 \x81 na\xefve", "café \x81 naïve"),
+        # In GBK it is the euro sign.
+        (b"\x80ok\x93\xe4\xb7\xc2\xa0\xef\xbb\xbf\n\xa4\xb3\xa4\xec", "€ok撲仿狅豢\nこれ"),
     ],
 )
 async def test_text_of_bytes(data: bytes, text: str) -> None:
@@ -45,21 +48,39 @@ async def test_a_letter_may_be_cut_anywhere(size: int) -> None:
     assert await decode(sjis) == "語" * (size // 2)
 
 
-@pytest.mark.requirement("command-exec.output.charset-turns")
-async def test_a_long_guess_lets_the_event_loop_run() -> None:
-    turns = 0
+class Turns:
+    """Counts the turns of the event loop while its block runs."""
 
-    async def count() -> None:
-        nonlocal turns
+    count = 0
+
+    async def __aenter__(self) -> Self:
+        self._counting = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._counting.cancel()
+
+    async def _run(self) -> None:
         while True:
-            turns += 1
+            self.count += 1
             await asyncio.sleep(0)
 
-    counting = asyncio.create_task(count())
+
+@pytest.mark.requirement("command-exec.output.charset-turns")
+async def test_a_long_guess_lets_the_event_loop_run() -> None:
     data = b"caf\xe9 na\xefve " * (1 << 17)
-    assert (await decode(data)).startswith("café naïve")
-    counting.cancel()
-    assert turns >= len(data) // PIECE
+    async with Turns() as turns:
+        assert (await decode(data)).startswith("café naïve")
+    assert turns.count >= len(data) // PIECE
+
+
+@pytest.mark.requirement("command-exec.output.charset-turns")
+async def test_bytes_that_are_no_text_let_the_event_loop_run() -> None:
+    """Read by their mark and then, as half a letter is at their end, with replacements."""
+    data = b"\xff\xfe" + b"a\0\xc3" * (1 << 19) + b"\x00\xd8"
+    async with Turns() as turns:
+        assert await decode(data) == data.decode(errors="replace")
+    assert turns.count >= 2 * (len(data) // PIECE)
 
 
 async def test_any_bytes_have_a_text() -> None:

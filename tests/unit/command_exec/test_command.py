@@ -214,6 +214,26 @@ async def test_a_reader_that_is_dropped_does_not_hold_up_wait() -> None:
         assert (await command.wait()).exit_code == 0
 
 
+async def test_a_reader_that_died_with_its_task_does_not_hold_up_wait() -> None:
+    """Though the task is still known, and with it the traceback of its end."""
+    async with FakeEnvironment() as env, CommandExec(env) as commands:
+        command, process = await started(commands, env, stream=True)
+
+        async def read() -> None:
+            async for _ in command.output():
+                pass
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0.1)
+        reading.cancel()
+        await asyncio.wait([reading])
+        process.output(b"one")
+        process.end()
+        async with asyncio.timeout(1):
+            assert (await command.wait()).exit_code == 0
+        assert reading.cancelled()
+
+
 async def test_a_reader_that_is_cancelled_loses_nothing() -> None:
     async with FakeEnvironment() as env, CommandExec(env) as commands:
         command, process = await started(commands, env, stream=True)
@@ -227,13 +247,61 @@ async def test_a_reader_that_is_cancelled_loses_nothing() -> None:
         assert [delta.data async for delta in deltas] == [b"one"]
 
 
-async def test_output_that_is_kept_cannot_be_read_as_it_comes() -> None:
+@pytest.mark.requirement("command-exec.output.kept")
+async def test_output_that_is_kept_can_be_read_as_it_comes_too() -> None:
     async with FakeEnvironment() as env, CommandExec(env) as commands:
         command, process = await started(commands, env)
-        with pytest.raises(RuntimeError, match="stream=True"):
-            command.output()
+        process.output(b"one")
+        process.output(b"err", "stderr")
+        await asyncio.sleep(0.1)
+        early, second = command.output(), command.output()
+        assert await anext(early) == Delta("stdout", b"one")
+        assert await anext(early) == Delta("stderr", b"err")
+        more = asyncio.create_task(anext(early))
+        await asyncio.sleep(0.1)
+        process.output(b"two", "stderr")
+        assert await more == Delta("stderr", b"two")
         process.end()
-        await command.wait()
+        done = await command.wait()  # which does not wait for its readers
+        assert (done.stdout, done.stderr) == (b"one", b"errtwo")
+        assert [delta async for delta in early] == []
+        everything = [Delta("stdout", b"one"), Delta("stderr", b"errtwo")]
+        assert [delta async for delta in second] == everything
+        assert [delta async for delta in command.output()] == everything
+
+
+@pytest.mark.requirement("command-exec.output.kept")
+@pytest.mark.parametrize(
+    ("cap", "pieces"),
+    [
+        (0, [Delta("stdout", b"", True), Delta("stderr", b"", True)]),
+        (2, [Delta("stdout", b"a"), Delta("stderr", b"b"), Delta("stdout", b"c", True)]),
+        (3, [Delta("stdout", b"a"), Delta("stderr", b"b"), Delta("stdout", b"cd", True)]),
+    ],
+)
+async def test_pieces_of_kept_output_have_its_order_and_its_caps(
+    cap: int, pieces: list[Delta]
+) -> None:
+    async with FakeEnvironment() as env, CommandExec(env) as commands:
+        command, process = await started(commands, env, cap=cap)
+        process.output(b"a")
+        process.output(b"b", "stderr")
+        process.output(b"c")
+        process.output(b"de")
+        process.end()
+        done = await command.wait()
+        assert done.cap_reached
+        assert [delta async for delta in command.output()] == pieces
+
+
+@pytest.mark.requirement("command-exec.output.kept")
+async def test_a_large_kept_output_is_read_in_pieces() -> None:
+    async with FakeEnvironment() as env, CommandExec(env) as commands:
+        command, process = await started(commands, env, cap=None)
+        await process.flow(b"x" * 200_000)
+        process.end()
+        assert [len(delta.data) async for delta in command.output()] == [65536] * 3 + [3392]
+        assert not (await command.wait()).cap_reached
 
 
 # -- the timeout
@@ -398,6 +466,18 @@ async def test_as_codex_a_kill_reaches_the_group_and_keeps_the_streams() -> None
         ({"size": (1.5, 2), "tty": True}, TypeError, None),
         ({"size": 3, "tty": True}, TypeError, None),
         ({"sandbox": "nonsense"}, InvalidParams, None),
+        ({"cwd": 5}, TypeError, "cwd is a path, not int"),
+        ({"env_policy": "all"}, TypeError, "env_policy is an EnvPolicy, not str"),
+        (
+            {"accept_missing": "resize"},
+            TypeError,
+            "accept_missing is a list of names, not 'resize'",
+        ),
+        (
+            {"accept_missing": ["close_stdin"]},
+            ValueError,
+            "accept_missing has 'close_stdin', but it may have: closeStdin, resize, size, unset",
+        ),
     ],
 )
 async def test_a_wrong_argument_is_refused_and_nothing_started(

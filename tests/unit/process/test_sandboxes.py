@@ -141,6 +141,29 @@ async def test_a_folder_of_half_a_million_parts_holds_up_nobody(processes: Local
     assert caught.value.path == folder
 
 
+@pytest.mark.parametrize("root", ["/tmp", "/a\0b"])
+async def test_a_folder_with_a_nul_is_refused_in_a_sandbox_too(
+    processes: LocalProcesses, root: str
+) -> None:
+    """Also if it is a root of the workspace, in which protected names would have to be made."""
+    sandbox = managed(writable(Path(root)))
+    with pytest.raises(SpawnFailed, match="nul byte found in provided data"):
+        await start(processes, shell("true", cwd="/a\0b", sandbox=sandbox))
+
+
+@pytest.mark.parametrize(
+    ("program", "path", "text"),
+    [("a\0b", "/bin", "nul byte found"), ("true", "/a\0b", "provided contains a nul byte")],
+)
+async def test_a_program_is_not_looked_for_by_a_name_with_a_nul(
+    processes: LocalProcesses, program: str, path: str, text: str
+) -> None:
+    params = shell("", cwd="/", sandbox=managed())
+    params = msgspec.structs.replace(params, argv=[program], env={"PATH": path})
+    with pytest.raises(SpawnFailed, match=text):
+        await start(processes, params)
+
+
 async def test_places_are_there_until_the_sandbox_is_closed(sandboxes: Sandboxes, ws: Path) -> None:
     sandbox = await sandboxes.get(managed(writable(ws)), cwd="/", env={})
     assert isinstance(sandbox, Sandbox)

@@ -327,6 +327,13 @@ def test_a_path_that_no_system_call_takes_is_refused(access: Access) -> None:
         resolve(of_tmpdir, long_tmpdir)
 
 
+@pytest.mark.parametrize("access", ["read", "write", "deny"])
+def test_a_path_with_a_nul_is_refused(access: Access) -> None:
+    entry = FileEntry(path=PlainPath(path=PathUri.from_path("/a\0b")), access=access)
+    with pytest.raises(CannotEnforce, match=r"for '/a\\x00b': there is a NUL in that path"):
+        resolve(context(ROOT, entry), Facts(cwd=WS, disk=FakeDisk(EMPTY)))
+
+
 def test_a_denied_root_directory_hides_what_no_other_entry_covers() -> None:
     policy = policy_for({WS: None}, ROOT, special_entry("root", "deny"), PROJECT)
     assert policy.standing("/etc") == "hidden"
