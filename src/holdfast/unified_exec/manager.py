@@ -560,6 +560,7 @@ class SessionManager:
             pruned_sessions=tuple(pruned),
             selected=selected,
             ended_by=None if output is None else output.ended_by,
+            pattern_given_up=output is not None and output.pattern_given_up,
             waiting_for=session.waiting_for,
             notes=notes,
             max_output_tokens=arguments.max_output_tokens,

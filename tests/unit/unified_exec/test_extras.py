@@ -243,3 +243,15 @@ async def test_a_note_for_keys_leaves_room_for_a_line(tools: UnifiedExec) -> Non
     assert asked.waiting_for is WaitingFor.KEY
     assert asked.notes == ("The program waits for a key, or for a line that it edits itself.",)
     tools.clean()
+
+
+async def test_a_pattern_that_is_too_slow_holds_up_nobody(tools: UnifiedExec) -> None:
+    slow = "(a?){400}a{400}b"
+    flood = f"yes {'a' * 999} | head -c 3000000; exit 3"
+    waited = await tools.call("exec_command", {"cmd": flood, "wait_for": {"pattern": slow}})
+    assert isinstance(waited, ExecResult)
+    assert (waited.exit_code, waited.ended_by, waited.pattern_given_up) == (3, None, True)
+    assert waited.text().startswith("wait_for: pattern was given up, it takes too long")
+    read = await tools.call("read_output", {"call_id": waited.call_id, "pattern": slow})
+    assert isinstance(read, ToolError)
+    assert read.text() == f"pattern {slow!r} cannot be used here: it takes too long to search for"

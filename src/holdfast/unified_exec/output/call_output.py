@@ -112,6 +112,11 @@ class CallOutput:
             return None
         return f"{self._watch.met} ({self._watch.detail})"
 
+    @property
+    def pattern_given_up(self) -> bool:
+        """True if the pattern of `wait_for` was too slow to be looked for to the end."""
+        return self._watch is not None and self._watch.pattern_given_up
+
     def selected(self) -> Selected | None:
         """Return the lines that the call asked for; None if it asked for all."""
         if self._selected is None and self._selector is not None:

@@ -353,7 +353,13 @@ class _Reader:
         while at < len(data):
             step = data.rfind(b"\n", at, at + _STEP) + 1 or data.find(b"\n", at) + 1
             block = data[at:step]
-            for run in search.runs(block):
+            runs = search.runs(block)
+            if search.given_up:
+                raise InvalidParams(
+                    f"pattern {search.pattern!r} cannot be used here:"
+                    " it takes too long to search for"
+                )
+            for run in runs:
                 matching += run.lines
                 if next_line is not None:
                     continue
