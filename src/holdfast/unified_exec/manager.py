@@ -27,16 +27,25 @@ from holdfast.unified_exec.errors import (
     CreateProcess,
     ProcessFailed,
     UnknownProcessId,
+    rejected_text,
     unknown_environment_text,
 )
-from holdfast.unified_exec.hooks import DeniedAttempt, Hooks, InputRequest, StartRequest
+from holdfast.unified_exec.hooks import (
+    DeniedAttempt,
+    Hooks,
+    InputRequest,
+    StartRequest,
+    checked_answer,
+)
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.output.pages import Page
 from holdfast.unified_exec.planner import (
     Planner,
+    impossible_start,
     native_path,
     refuse_half_characters,
+    spawn_failure,
 )
 from holdfast.unified_exec.result import ExecResult, PermissionGrant
 from holdfast.unified_exec.sessions.announce import announce_failed_start
@@ -267,7 +276,7 @@ class SessionManager:
                 request = await self._planner.plan(
                     environment, arguments, call_id=call_id, session_id=session_id
                 )
-                request = await self._before_start(request)
+                request = await self._before_start(environment, request)
                 output = await CallOutput.open(
                     arguments, environment, request.sandbox, tty=request.tty
                 )
@@ -312,14 +321,20 @@ class SessionManager:
                 first.announcer.end()
                 raise
 
-    async def _before_start(self, request: StartRequest) -> StartRequest:
+    async def _before_start(self, environment: Environment, request: StartRequest) -> StartRequest:
         """Let the hooks decide about a command; one that somebody declined is told of."""
+        impossible = impossible_start(environment, request)
+        if impossible is not None:
+            failure = spawn_failure(impossible)
+            announce_failed_start(self._listeners, request, failure, 0.0)
+            raise CreateProcess(rejected_text(failure)) from impossible
         try:
-            return await self._hooks.before_start(request)
+            allowed = await self._hooks.before_start(request)
         except CreateProcess as error:
             if error.declined:
                 announce_failed_start(self._listeners, request, error.message, 0.0, declined=True)
             raise
+        return checked_answer(allowed, StartRequest, "before_start")
 
     async def _after_late_denial(self, held: HeldSession) -> StartRequest | None:
         """

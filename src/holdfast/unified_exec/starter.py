@@ -11,7 +11,14 @@ from contextlib import asynccontextmanager
 from holdfast.environments.environment import Environment
 from holdfast.errors import HoldfastError
 from holdfast.unified_exec.errors import CallRefused, CreateProcess, rejected_text
-from holdfast.unified_exec.hooks import DeniedAttempt, Hooks, StartRequest, end_attempt
+from holdfast.unified_exec.hooks import (
+    Attempt,
+    DeniedAttempt,
+    Hooks,
+    StartRequest,
+    checked_answer,
+    end_attempt,
+)
 from holdfast.unified_exec.planner import Planner, spawn_failure
 from holdfast.unified_exec.sessions.announce import announce_failed_start
 from holdfast.unified_exec.sessions.events import Listeners
@@ -139,6 +146,7 @@ class Starter:
         self, environment: Environment, request: StartRequest, first: HeldSession | None
     ) -> HeldSession:
         attempt = await self._hooks.attempt_begins(request)
+        attempt = checked_answer(attempt, Attempt, "attempt_begins")
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
