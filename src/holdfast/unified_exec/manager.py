@@ -277,16 +277,13 @@ class SessionManager:
                     environment, arguments, call_id=call_id, session_id=session_id
                 )
                 request = await self._before_start(environment, request)
-                output = await CallOutput.open(
-                    arguments, environment, request.sandbox, tty=request.tty
-                )
                 held = await self._starter.start(environment, request)
         except BaseException:
             self._owner.store.free(session_id)
             raise
         pruned: tuple[int, ...] = ()
         while True:
-            session = held.session
+            session, output, held.output = held.session, held.output, None  # of this call only
             again: StartRequest | None = None
             async with session.lock:  # nobody else can have it: it was just made
                 try:
@@ -312,9 +309,6 @@ class SessionManager:
             first = held
             try:
                 async with self._starter.ended_by_close():
-                    output = await CallOutput.open(
-                        arguments, environment, again.sandbox, tty=again.tty
-                    )
                     held = await self._starter.start(environment, again, first=first)
             except BaseException:
                 self._owner.store.free(session_id)

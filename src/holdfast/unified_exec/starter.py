@@ -19,6 +19,7 @@ from holdfast.unified_exec.hooks import (
     checked_answer,
     end_attempt,
 )
+from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.planner import Planner, spawn_failure
 from holdfast.unified_exec.sessions.announce import announce_failed_start
 from holdfast.unified_exec.sessions.events import Listeners
@@ -109,10 +110,18 @@ class Starter:
         Raises:
             UnifiedExecError: It cannot be started.
             CallRefused: The tools were closed meanwhile.
+            InvalidParams: The call asks for output in a way that cannot be.
         """
         while True:
+            # Checks what the call asks for, before anything is started.
+            output = await CallOutput.open(
+                request.arguments, environment, request.sandbox, tty=request.tty
+            )
             held = await self._start_once(environment, request, first)
             session = held.session
+            if output is not None:
+                held.output = output
+                output.attach(session)
             try:
                 # Most commands end here. A task to read them would cost more than they do.
                 await self._clock.run(session.read(until=session.exited), GRACE)

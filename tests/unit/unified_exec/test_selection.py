@@ -329,3 +329,17 @@ def test_a_large_pattern_is_searched_in_small_blocks() -> None:
     lines = numbers(20_000)
     selected = select(lines, grep=r"(?i)^\pL*7777$|x{100}")
     assert shown(selected) == (b"7777\n", "1 of 20,000 lines matches")
+
+
+def test_what_is_left_out_is_told_and_joins_no_lines() -> None:
+    selector = Selector(Selection(head=1, tail=1))
+    selector.feed(b"one\ntw")
+    selector.leave_out(1234)
+    selector.feed(b"ee\nfour\n")
+    selected = selector.selected()
+    assert selected.text_bytes == b"one\n[... 2 lines left out ...]\nfour\n"
+    assert selected.note == (
+        "first 1 and last 1 of 4 lines; 1,234 bytes from before this call are not counted"
+    )
+    assert selected.total_bytes == 14
+    assert not selected.complete

@@ -121,6 +121,7 @@ class Selector:
         self._searched: int | None = None
         self._bytes = 0
         self._lost = 0
+        self._left_out = 0
 
     def feed(self, data: bytes) -> None:
         """
@@ -144,6 +145,13 @@ class Selector:
         """Note that the events with these numbers were lost, and with them their lines."""
         self._lost += last_seq - first_seq + 1
 
+    def leave_out(self, size: int) -> None:
+        """Note that so many bytes between two calls are not kept for the second one."""
+        if self._pending or self._long is not None:
+            self.feed(b"\n")  # what follows is another line
+            self._bytes -= 1
+        self._left_out += size
+
     def selected(self) -> Selected:
         """Return the selected lines; to be called once, when everything was fed."""
         self._look()
@@ -162,6 +170,8 @@ class Selector:
         if self._searched is not None:
             more = self._lines - self._searched
             note += f"; {count_of(more, 'more line')} not searched, the pattern takes too long"
+        if self._left_out:
+            note += f"; {count_of(self._left_out, 'byte')} from before this call are not counted"
         if self._lost:
             note += "; some output was lost on the way, the counts are of what arrived"
         shown = part.head_lines + part.tail_lines
@@ -173,7 +183,9 @@ class Selector:
             matching_lines=matching,
             shown_lines=shown,
             # Lines that are cut make it shorter.
-            complete=len(part.text) == self._bytes and shown == self._lines and not self._lost,
+            complete=len(part.text) == self._bytes
+            and shown == self._lines
+            and not (self._lost or self._left_out),
         )
 
     def _look(self) -> None:
