@@ -369,3 +369,12 @@ def test_what_a_program_gives_wrongly_is_named(
 ) -> None:
     with pytest.raises((TypeError, InvalidParams), match=said):
         kind(**wrong)
+
+
+@pytest.mark.requirement("unified-exec.arguments.extras")
+def test_a_write_that_waits_for_something_has_time_for_it() -> None:
+    waits = {"session_id": 1, "chars": "x", "wait_for": {"input": True}}
+    assert Arguments(waits, extras=True).write_stdin().yield_time_ms == 10_000
+    said = Arguments(waits | {"yield_time_ms": 300}, extras=True).write_stdin()
+    assert said.yield_time_ms == 300
+    assert Arguments(waits).write_stdin().yield_time_ms == 250  # ignored without extras

@@ -58,7 +58,7 @@ EXEC_YIELD_MS = 10_000
 """How long `exec_command` waits unless the model says."""
 
 WRITE_YIELD_MS = 250
-"""How long `write_stdin` waits unless the model says."""
+"""How long `write_stdin` waits unless the model says; with `wait_for` as long as `exec_command`."""
 
 _JUSTIFICATION_ALONE = (
     "`justification` requires an explicit `sandbox_permissions`; use"
@@ -372,6 +372,9 @@ class Arguments:
         if self._extras:
             fields |= _extra_fields(reader)
         found = _document(reader, "struct WriteStdinArgs", fields, required=1, needs="session_id")
+        if found.get("wait_for") is not None:
+            # In 250 ms no program is found to wait for input, and hardly a port to be open.
+            found.setdefault("yield_time_ms", EXEC_YIELD_MS)
         return WriteArguments(**found)  # type: ignore[arg-type]  # each was read with its type
 
     # -- request_permissions
