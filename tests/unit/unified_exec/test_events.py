@@ -160,3 +160,15 @@ async def test_a_listener_that_comes_after_the_close_ends_at_once() -> None:
     listeners.close()
     assert [event async for event in listeners.add(deltas=True)] == []
     assert not listeners.any
+
+
+async def test_live_output_between_other_events_keeps_its_place() -> None:
+    listeners = Listeners()
+    listener = listeners.add(deltas=True)
+    told: list[ToolEvent] = [delta(0), began("a"), delta(1), delta(2), ended("a"), delta(3)]
+    for event in told:
+        listeners.tell(event)
+    assert [await anext(listener) for _ in range(4)] == told[:4]
+    listeners.tell(began("b"))
+    listener.close()
+    assert [event async for event in listener] == [*told[4:], began("b")]

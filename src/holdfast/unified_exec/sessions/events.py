@@ -156,8 +156,11 @@ class Listener:
         self.overflowed = False
         """True if it was closed because it was too far behind."""
         self._close = close
-        self._queue: deque[ToolEvent] = deque()
-        self._queued_deltas = 0
+        # Each with its place in the order of all. The oldest live output is found at once,
+        # however many other events are before it.
+        self._deltas: deque[tuple[int, OutputDelta]] = deque()
+        self._events: deque[tuple[int, ToolEvent]] = deque()
+        self._count = 0
         self._queued_bytes = 0
         self._more = asyncio.Event()
         self._closed = False
@@ -166,15 +169,19 @@ class Listener:
         """Queue an event; the oldest live output makes room for it if need be."""
         if self._closed:
             return
+        self._count += 1
         if type(event) is OutputDelta:
-            if self._queued_deltas >= QUEUED_DELTAS:
-                self._drop_a_delta()
-            self._queued_deltas += 1
-        elif len(self._queue) - self._queued_deltas >= QUEUED_EVENTS:
+            if len(self._deltas) >= QUEUED_DELTAS:
+                self._deltas.popleft()
+                self.dropped += 1
+            self._deltas.append((self._count, event))
+            self._more.set()
+            return
+        if len(self._events) >= QUEUED_EVENTS:
             self.overflowed = True
             self.close()
             return
-        self._queue.append(event)
+        self._events.append((self._count, event))
         self._queued_bytes += _size(event)
         if self._queued_bytes > QUEUED_BYTES:
             self._drop_output()
@@ -185,35 +192,27 @@ class Listener:
 
     def _drop_output(self) -> None:
         """Take the output from the oldest events, until what is left is within the bound."""
-        for at, event in enumerate(self._queue):
+        for at, (place, event) in enumerate(self._events):
             left = _without_output(event)
             if left is not event:
-                self._queue[at] = left
+                self._events[at] = (place, left)
                 self._queued_bytes -= _size(event) - _size(left)
                 if self._queued_bytes <= QUEUED_BYTES:
                     return
-
-    def _drop_a_delta(self) -> None:
-        for at, event in enumerate(self._queue):
-            if type(event) is OutputDelta:
-                del self._queue[at]
-                break
-        self._queued_deltas -= 1
-        self.dropped += 1
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ToolEvent:
-        while not self._queue:
+        while not (self._events or self._deltas):
             if self._closed:
                 raise StopAsyncIteration
             self._more.clear()
             await self._more.wait()
-        event = self._queue.popleft()
+        if self._deltas and (not self._events or self._deltas[0][0] < self._events[0][0]):
+            return self._deltas.popleft()[1]
+        event = self._events.popleft()[1]
         self._queued_bytes -= _size(event)
-        if type(event) is OutputDelta:
-            self._queued_deltas -= 1
         return event
 
     def close(self) -> None:
