@@ -182,8 +182,12 @@ def test_a_pattern_that_is_too_slow_is_given_up() -> None:
 
 
 def test_a_common_pattern_is_never_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "SLOW_SECONDS", 0.0)  # only the time for a byte counts
+    monkeypatch.setattr(patterns, "SLOW_SECONDS", 0.005)  # the first searches take longer
     pattern = compile_pattern("[02468]$")
     lines = b"".join(b"%d\n" % number for number in range(20_000))
     assert len(list(pattern.spans(lines))) == 10_000
     assert not pattern.given_up
+    for text in (r"\Ax", "^$"):  # the first is searched line by line
+        search = LineSearch(text)
+        found = search.matching(b"\n" * 20_000 + b"x\n\n" * 10_000)[1]
+        assert (found, search.given_up) == ((10_000, False) if "x" in text else (30_000, False))

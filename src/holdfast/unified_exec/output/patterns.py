@@ -55,6 +55,9 @@ _STEPS = 2_000_000
 _LEAST, _MOST = 4 << 10, 64 << 10
 """Borders of the bytes that are searched at once."""
 
+_CALL_BYTES = 16
+"""Bytes that a call of the engine counts for, besides those it searches: lines may be empty."""
+
 _COUNTED = 64
 """Matches between two looks at the clock."""
 
@@ -110,7 +113,7 @@ class Pattern:
         match = self._engine.search(data, start, end)
         found = None if match is None else match.span()
         seen = found[1] if found else len(data) if end is None else end
-        self._count(seen - start, thread_time() - begun)
+        self._count(seen - start + _CALL_BYTES, thread_time() - begun)
         return found
 
     def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
@@ -121,7 +124,8 @@ class Pattern:
             found = [match.span() for match in islice(matches, _COUNTED)]
             over = len(found) < _COUNTED
             end = len(data) if over else found[-1][1]
-            self._count(end - start, thread_time() - begun)
+            size = end - start + _CALL_BYTES * (len(found) + over)
+            self._count(size, thread_time() - begun)
             yield from found
             if over:
                 return
