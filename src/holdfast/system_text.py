@@ -5,19 +5,28 @@ Every layer may import this module, so that the form is made in one place. Nothi
 is read back out of such a text: errors carry their number as `errno`.
 """
 
+import errno
 import os
 
 __all__ = ["system_text", "without_number"]
 
 
-def system_text(error: int | OSError, words: str | None = None) -> str:
+_WORDS = {
+    errno.EIO: "I/O error",
+    errno.EBUSY: "Resource busy",
+    errno.ENAMETOOLONG: "Filename too long",
+    errno.ELOOP: "Symbolic link loop",
+}
+"""Where the C library of the real server words an error differently from most others."""
+
+
+def system_text(error: int | OSError) -> str:
     """
     Return the text for an error number, or for what a system call raised.
 
     Args:
         error: The number, or the exception that has it. An exception without a number
             is shown by its own text.
-        words: Replaces the C library's words for the number.
     """
     if isinstance(error, OSError):
         if not error.errno:
@@ -25,7 +34,7 @@ def system_text(error: int | OSError, words: str | None = None) -> str:
         # Not the words of the exception: an event loop may have its own.
         error = error.errno
     number = error
-    return f"{words or os.strerror(number)}{_suffix(number)}"
+    return f"{_WORDS.get(number) or os.strerror(number)}{_suffix(number)}"
 
 
 def without_number(text: str, number: int | None) -> str:

@@ -138,6 +138,7 @@ async def test_sessions_are_listed_and_terminated(caller: Caller, tmp_path: Path
     await gone(pid)
 
 
+@pytest.mark.requirement("unified.16.end")
 async def test_the_end_of_the_tools_is_the_end_of_their_commands(
     machine: Environment, tmp_path: Path
 ) -> None:

@@ -149,7 +149,10 @@ async def test_nul_in_a_command(caller: Caller) -> None:
 
 async def test_a_folder_that_is_none(caller: Caller, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
     for workdir, reason in {
+        "loop": "Symbolic link loop (os error 40)",
+        "n" * 300: "Filename too long (os error 36)",
         "file": "Not a directory (os error 20)",
         "missing": "No such file or directory (os error 2)",
         "file/below": "Not a directory (os error 20)",

@@ -5,9 +5,10 @@ import errno
 from holdfast.system_text import system_text, without_number
 
 
-def test_a_number_has_the_words_of_the_system_or_those_it_is_given() -> None:
+def test_a_number_has_the_words_of_the_real_server() -> None:
     assert system_text(errno.ENOENT) == "No such file or directory (os error 2)"
-    assert system_text(errno.EIO, "I/O error") == "I/O error (os error 5)"
+    assert system_text(errno.EIO) == "I/O error (os error 5)"
+    assert system_text(errno.ELOOP) == "Symbolic link loop (os error 40)"
 
 
 def test_an_exception_has_the_words_of_its_number() -> None:

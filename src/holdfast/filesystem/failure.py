@@ -13,22 +13,9 @@ from holdfast.errors import InvalidRequest, NotFound, OperationFailed, Refused
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.system_text import system_text
 
-__all__ = ["about", "native_path", "os_text", "refusal"]
+__all__ = ["about", "native_path", "refusal"]
 
 _INVALID = frozenset({errno.EINVAL, errno.EACCES, errno.EPERM})
-
-_WORDS = {
-    errno.EIO: "I/O error",
-    errno.EBUSY: "Resource busy",
-    errno.ENAMETOOLONG: "Filename too long",
-    errno.ELOOP: "Symbolic link loop",
-}
-"""Where the C library of the real server words an error differently from most others."""
-
-
-def os_text(number: int) -> str:
-    """The text of an error of the system; clients rely on its last part at most."""
-    return system_text(number, _WORDS.get(number))
 
 
 def native_path(uri: PathUri) -> str:
@@ -62,9 +49,9 @@ def refusal(error: OSError, path: str | None = None) -> Refused:
     if number is None:
         return OperationFailed(str(error), path=path)
     if number == errno.ENOENT:
-        return NotFound(os_text(number), errno=number, path=path)
+        return NotFound(system_text(number), errno=number, path=path)
     kind = InvalidRequest if number in _INVALID else OperationFailed
-    return kind(os_text(number), errno=number, path=path)
+    return kind(system_text(number), errno=number, path=path)
 
 
 class about:

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple, Protocol
 
 from holdfast.errors import InvalidRequest
-from holdfast.filesystem.failure import os_text
 from holdfast.filesystem.folders import kind_of, lossy
 from holdfast.protocol.fs import WalkEntry, WalkError, WalkOptions, WalkResponse
 from holdfast.protocol.paths import ForeignPathUri, PathUri
+from holdfast.system_text import system_text
 
 __all__ = ["Facts", "Tree", "Walked", "check_limits", "walk"]
 
@@ -184,7 +184,7 @@ class _Walk:
             except OSError as error:
                 if folder.depth == 0 and error.errno != errno.EACCES:
                     raise
-                self._fail(folder.uri, os_text(error.errno or 0))
+                self._fail(folder.uri, system_text(error.errno or 0))
                 continue
             for entry in found:
                 if self._examined >= self._options.max_entries:
@@ -204,7 +204,7 @@ class _Walk:
             try:
                 self._tree.check(os.path.join(folder.path, entry.name))
             except OSError as error:
-                self._fail(uri, os_text(error.errno or 0))
+                self._fail(uri, system_text(error.errno or 0))
         elif entry.is_link and (entry.kind != "directory" or not options.follow_directory_symlinks):
             pass
         elif entry.kind == "file":
@@ -228,7 +228,7 @@ class _Walk:
             try:
                 identity = self._tree.facts(folder.path).identity
             except OSError as error:
-                self._fail(folder.uri, os_text(error.errno or 0))
+                self._fail(folder.uri, system_text(error.errno or 0))
                 return
             if identity in self._entered:
                 return

@@ -7,7 +7,7 @@ Approvals and network policies plug in here. The defaults allow everything and a
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.events import Verdict
 from holdfast.protocol.paths import PathUri
@@ -24,10 +24,13 @@ __all__ = [
     "Hooks",
     "InputRequest",
     "StartRequest",
+    "checked_answer",
     "end_attempt",
 ]
 
 logger = logging.getLogger(__name__)
+
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +150,18 @@ class Hooks:
 
     def attempt_ended(self, attempt: Attempt) -> None:
         """Let go of what `attempt_begins` made; must not wait, and what it raises is logged."""
+
+
+def checked_answer(answer: object, kind: type[A], method: str) -> A:
+    """
+    Return what a hook has returned.
+
+    Raises:
+        TypeError: It is something else, such as None for a method without `return`.
+    """
+    if not isinstance(answer, kind):
+        raise TypeError(f"the hook {method} returned {answer!r}, it must return {kind.__name__}")
+    return answer
 
 
 def end_attempt(hooks: Hooks, attempt: Attempt) -> None:

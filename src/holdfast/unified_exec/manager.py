@@ -27,16 +27,25 @@ from holdfast.unified_exec.errors import (
     CreateProcess,
     ProcessFailed,
     UnknownProcessId,
+    rejected_text,
     unknown_environment_text,
 )
-from holdfast.unified_exec.hooks import DeniedAttempt, Hooks, InputRequest, StartRequest
+from holdfast.unified_exec.hooks import (
+    DeniedAttempt,
+    Hooks,
+    InputRequest,
+    StartRequest,
+    checked_answer,
+)
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.output.pages import Page
 from holdfast.unified_exec.planner import (
     Planner,
+    impossible_start,
     native_path,
     refuse_half_characters,
+    spawn_failure,
 )
 from holdfast.unified_exec.result import ExecResult, PermissionGrant
 from holdfast.unified_exec.sessions.announce import announce_failed_start
@@ -267,17 +276,14 @@ class SessionManager:
                 request = await self._planner.plan(
                     environment, arguments, call_id=call_id, session_id=session_id
                 )
-                request = await self._before_start(request)
-                output = await CallOutput.open(
-                    arguments, environment, request.sandbox, tty=request.tty
-                )
+                request = await self._before_start(environment, request)
                 held = await self._starter.start(environment, request)
         except BaseException:
             self._owner.store.free(session_id)
             raise
         pruned: tuple[int, ...] = ()
         while True:
-            session = held.session
+            session, output, held.output = held.session, held.output, None  # of this call only
             again: StartRequest | None = None
             async with session.lock:  # nobody else can have it: it was just made
                 try:
@@ -303,23 +309,26 @@ class SessionManager:
             first = held
             try:
                 async with self._starter.ended_by_close():
-                    output = await CallOutput.open(
-                        arguments, environment, again.sandbox, tty=again.tty
-                    )
                     held = await self._starter.start(environment, again, first=first)
             except BaseException:
                 self._owner.store.free(session_id)
                 first.announcer.end()
                 raise
 
-    async def _before_start(self, request: StartRequest) -> StartRequest:
+    async def _before_start(self, environment: Environment, request: StartRequest) -> StartRequest:
         """Let the hooks decide about a command; one that somebody declined is told of."""
+        impossible = impossible_start(environment, request)
+        if impossible is not None:
+            failure = spawn_failure(impossible)
+            announce_failed_start(self._listeners, request, failure, 0.0)
+            raise CreateProcess(rejected_text(failure)) from impossible
         try:
-            return await self._hooks.before_start(request)
+            allowed = await self._hooks.before_start(request)
         except CreateProcess as error:
             if error.declined:
                 announce_failed_start(self._listeners, request, error.message, 0.0, declined=True)
             raise
+        return checked_answer(allowed, StartRequest, "before_start")
 
     async def _after_late_denial(self, held: HeldSession) -> StartRequest | None:
         """
@@ -560,6 +569,7 @@ class SessionManager:
             pruned_sessions=tuple(pruned),
             selected=selected,
             ended_by=None if output is None else output.ended_by,
+            pattern_given_up=output is not None and output.pattern_given_up,
             waiting_for=session.waiting_for,
             notes=notes,
             max_output_tokens=arguments.max_output_tokens,

@@ -6,7 +6,13 @@ import uuid
 from msgspec import UNSET
 
 from holdfast.environments.environment import Environment
-from holdfast.errors import HoldfastError, InvalidParams, RemoteError, Unsupported
+from holdfast.errors import (
+    HoldfastError,
+    InvalidParams,
+    RemoteError,
+    SpawnFailed,
+    Unsupported,
+)
 from holdfast.protocol import codes
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.process import (
@@ -23,7 +29,14 @@ from holdfast.unified_exec.hooks import Attempt, StartRequest
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.shell import shell_argv
 
-__all__ = ["Planner", "folder_of", "native_path", "refuse_half_characters", "spawn_failure"]
+__all__ = [
+    "Planner",
+    "folder_of",
+    "impossible_start",
+    "native_path",
+    "refuse_half_characters",
+    "spawn_failure",
+]
 
 
 class Planner:
@@ -148,6 +161,17 @@ async def folder_of(environment: Environment, workdir: str | None) -> PathUri:
     except ForeignPathUri as error:
         raise CallRefused(str(error)) from error
     return PathUri.from_path(posixpath.normpath(posixpath.join(base, workdir)))
+
+
+def impossible_start(environment: Environment, request: StartRequest) -> HoldfastError | None:
+    """Return why a command cannot be started anywhere, before anybody is asked about it."""
+    if "\0" not in request.script:
+        return None
+    # A NUL would end the argument early and turn the rest into another one.
+    reason = "nul byte found in provided data"
+    if environment.is_remote:
+        return RemoteError(codes.INTERNAL_ERROR, reason)
+    return SpawnFailed(reason, program=request.argv[0])
 
 
 def spawn_failure(error: HoldfastError) -> str:

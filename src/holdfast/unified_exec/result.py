@@ -55,6 +55,8 @@ class ExecResult:
     """The lines that the call asked for with `head`, `tail` or `grep`."""
     ended_by: str | None = None
     """The condition of `wait_for` that ended the wait early, with what is known about it."""
+    pattern_given_up: bool = False
+    """True if the pattern of `wait_for` takes too long to search for: nobody looks for it."""
     waiting_for: WaitingFor | None = None
     """`LINE`, `PASSWORD` or `KEY` if it waits for input on its terminal, as far as is known."""
     notes: tuple[str, ...] = ()
@@ -105,8 +107,10 @@ class ExecResult:
 
     def _shown_notes(self, notes: bool) -> tuple[str, ...]:
         # A call that asked for a condition is told about it in any case.
-        ended = () if self.ended_by is None else (f"Wait ended by {self.ended_by}",)
-        return (*self.notes, *ended) if notes else ended
+        told = [] if self.ended_by is None else [f"Wait ended by {self.ended_by}"]
+        if self.pattern_given_up:
+            told.append("wait_for: pattern was given up, it takes too long to search for")
+        return (*self.notes, *told) if notes else tuple(told)
 
     @property
     def _shown(self) -> Captured:

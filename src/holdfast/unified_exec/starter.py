@@ -11,7 +11,15 @@ from contextlib import asynccontextmanager
 from holdfast.environments.environment import Environment
 from holdfast.errors import HoldfastError
 from holdfast.unified_exec.errors import CallRefused, CreateProcess, rejected_text
-from holdfast.unified_exec.hooks import DeniedAttempt, Hooks, StartRequest, end_attempt
+from holdfast.unified_exec.hooks import (
+    Attempt,
+    DeniedAttempt,
+    Hooks,
+    StartRequest,
+    checked_answer,
+    end_attempt,
+)
+from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.planner import Planner, spawn_failure
 from holdfast.unified_exec.sessions.announce import announce_failed_start
 from holdfast.unified_exec.sessions.events import Listeners
@@ -102,10 +110,18 @@ class Starter:
         Raises:
             UnifiedExecError: It cannot be started.
             CallRefused: The tools were closed meanwhile.
+            InvalidParams: The call asks for output in a way that cannot be.
         """
         while True:
+            # Checks what the call asks for, before anything is started.
+            output = await CallOutput.open(
+                request.arguments, environment, request.sandbox, tty=request.tty
+            )
             held = await self._start_once(environment, request, first)
             session = held.session
+            if output is not None:
+                held.output = output
+                output.attach(session)
             try:
                 # Most commands end here. A task to read them would cost more than they do.
                 await self._clock.run(session.read(until=session.exited), GRACE)
@@ -139,6 +155,7 @@ class Starter:
         self, environment: Environment, request: StartRequest, first: HeldSession | None
     ) -> HeldSession:
         attempt = await self._hooks.attempt_begins(request)
+        attempt = checked_answer(attempt, Attempt, "attempt_begins")
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:

@@ -136,7 +136,7 @@ async def test_a_rule_that_cannot_be_kept_is_told(sandboxes: Sandboxes, ws: Path
 
 async def test_a_folder_of_half_a_million_parts_holds_up_nobody(processes: LocalProcesses) -> None:
     folder = "/x" * 500_000
-    with pytest.raises(SpawnFailed, match="File name too long") as caught:
+    with pytest.raises(SpawnFailed, match="Filename too long") as caught:
         await start(processes, shell("true", cwd=folder, sandbox=managed()))
     assert caught.value.path == folder
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import InvalidParams
 from holdfast.unified_exec.arguments.requested_permissions import (
     RequestedFiles,
     RequestedPermissions,
@@ -346,3 +347,34 @@ def test_an_ordinary_call_does_not_need_the_exact_reader(monkeypatch: pytest.Mon
     assert Arguments('{"session_id":4711,"chars":"\\u0003"}').write_stdin() == WriteArguments(
         session_id=4711, chars="\x03"
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "said"),
+    [
+        (ExecArguments, {"cmd": 5}, "cmd is 5, it must be str"),
+        (ExecArguments, {"cmd": "x", "tty": "yes"}, "tty is 'yes', it must be bool"),
+        (ExecArguments, {"cmd": "x", "head": True}, "head is True, it must be int or None"),
+        (ExecArguments, {"cmd": "x", "head": 1.5}, "head is 1.5, it must be int or None"),
+        (ExecArguments, {"cmd": "x", "wait_for": {"port": 80}}, "wait_for is .*WaitForArguments"),
+        (ExecArguments, {"cmd": "x", "prefix_rule": "ls"}, "prefix_rule is 'ls', it must be tuple"),
+        (ExecArguments, {"cmd": "x", "yield_time_ms": -1}, "yield_time_ms is -1, it must be from"),
+        (ExecArguments, {"cmd": "x", "yield_time_ms": 10**400}, "yield_time_ms is 1000"),
+        (WriteArguments, {"session_id": "7"}, "session_id is '7', it must be int"),
+        (WriteArguments, {"session_id": 7, "chars": b"x"}, "chars is b'x', it must be str"),
+    ],
+)
+def test_what_a_program_gives_wrongly_is_named(
+    kind: type, wrong: dict[str, object], said: str
+) -> None:
+    with pytest.raises((TypeError, InvalidParams), match=said):
+        kind(**wrong)
+
+
+@pytest.mark.requirement("unified-exec.arguments.extras")
+def test_a_write_that_waits_for_something_has_time_for_it() -> None:
+    waits = {"session_id": 1, "chars": "x", "wait_for": {"input": True}}
+    assert Arguments(waits, extras=True).write_stdin().yield_time_ms == 10_000
+    said = Arguments(waits | {"yield_time_ms": 300}, extras=True).write_stdin()
+    assert said.yield_time_ms == 300
+    assert Arguments(waits).write_stdin().yield_time_ms == 250  # ignored without extras

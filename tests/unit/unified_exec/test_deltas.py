@@ -50,7 +50,7 @@ def test_a_first_byte_that_begins_no_character_is_not_waited_for() -> None:
         assert DeltaCutter().feed(byte) == [byte]
 
 
-@pytest.mark.requirement("unified-exec.events.delta-count")
+@pytest.mark.requirement("unified-exec.events.delta-count", "unified.12.delta-count")
 def test_after_ten_thousand_pieces_none_follow() -> None:
     cutter = DeltaCutter()
     for _ in range(MOST_DELTAS - 2):

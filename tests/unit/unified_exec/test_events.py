@@ -11,6 +11,7 @@ from holdfast.unified_exec.sessions.events import (
     QUEUED_EVENTS,
     CommandBegan,
     CommandEnded,
+    InputSent,
     Listeners,
     OutputDelta,
     ToolEvent,
@@ -128,3 +129,46 @@ async def test_a_listener_that_reads_gets_all_output() -> None:
         assert isinstance(event, CommandEnded)
         assert event.output == large
     listener.close()
+
+
+async def test_early_output_that_nobody_reads_is_bounded_too() -> None:
+    listeners = Listeners()
+    listener = listeners.add(deltas=False)
+    large = Captured(bytes(QUEUED_BYTES // 2))
+    for number in range(4):
+        listeners.tell(msgspec.structs.replace(began(f"c{number}"), early=large))
+    listeners.close()
+    begins = [event async for event in listener if isinstance(event, CommandBegan)]
+    assert [len(begin.early.head) for begin in begins] == [0, 0, large.size, large.size]
+    assert {begin.early.size for begin in begins} == {large.size}
+    assert not listener.overflowed
+
+
+async def test_a_listener_is_closed_that_does_not_read_large_input() -> None:
+    listeners = Listeners()
+    listener = listeners.add(deltas=False)
+    sent = InputSent(call_id="c", session_id=1000, stdin="x" * (QUEUED_BYTES // 2))
+    for _ in range(9):
+        listeners.tell(sent)
+    assert listener.overflowed
+    assert not listeners.any
+    assert len([event async for event in listener]) == 3
+
+
+async def test_a_listener_that_comes_after_the_close_ends_at_once() -> None:
+    listeners = Listeners()
+    listeners.close()
+    assert [event async for event in listeners.add(deltas=True)] == []
+    assert not listeners.any
+
+
+async def test_live_output_between_other_events_keeps_its_place() -> None:
+    listeners = Listeners()
+    listener = listeners.add(deltas=True)
+    told: list[ToolEvent] = [delta(0), began("a"), delta(1), delta(2), ended("a"), delta(3)]
+    for event in told:
+        listeners.tell(event)
+    assert [await anext(listener) for _ in range(4)] == told[:4]
+    listeners.tell(began("b"))
+    listener.close()
+    assert [event async for event in listener] == [*told[4:], began("b")]

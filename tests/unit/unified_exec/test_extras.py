@@ -9,7 +9,13 @@ import pytest
 from holdfast.environments.local import LocalEnvironment
 from holdfast.events import WaitingFor
 from holdfast.testing import FakeBackend, FakeEnvironment
-from holdfast.unified_exec import ExecResult, Options, ReadResult, ToolError, UnifiedExec
+from holdfast.unified_exec import (
+    ExecResult,
+    Options,
+    ReadResult,
+    ToolError,
+    UnifiedExec,
+)
 from holdfast.unified_exec.sessions.events import (
     CommandBegan,
     CommandEnded,
@@ -243,3 +249,43 @@ async def test_a_note_for_keys_leaves_room_for_a_line(tools: UnifiedExec) -> Non
     assert asked.waiting_for is WaitingFor.KEY
     assert asked.notes == ("The program waits for a key, or for a line that it edits itself.",)
     tools.clean()
+
+
+async def test_a_pattern_that_is_too_slow_holds_up_nobody(tools: UnifiedExec) -> None:
+    slow = "(a?){400}a{400}b"
+    flood = f"yes {'a' * 999} | head -c 3000000; exit 3"
+    waited = await tools.call("exec_command", {"cmd": flood, "wait_for": {"pattern": slow}})
+    assert isinstance(waited, ExecResult)
+    assert (waited.exit_code, waited.ended_by, waited.pattern_given_up) == (3, None, True)
+    assert waited.text().startswith("wait_for: pattern was given up, it takes too long")
+    read = await tools.call("read_output", {"call_id": waited.call_id, "pattern": slow})
+    assert isinstance(read, ToolError)
+    assert read.text() == f"pattern {slow!r} cannot be used here: it takes too long to search for"
+
+
+async def test_the_counts_are_true_of_what_is_written_at_once(tools: UnifiedExec) -> None:
+    """In the 150 ms after a start a command can write far more than is kept for its call."""
+    ends = await run(tools, "seq 1 600000; exit 4", head=1, tail=1)
+    assert ends.selected is not None
+    assert ends.selected.note == "first 1 and last 1 of 600,000 lines"
+    assert (ends.exit_code, ends.omitted_bytes > 0) == (4, True)
+    found = await run(tools, "seq 1 600000", grep="^300000$")
+    assert found.selected is not None
+    assert found.selected.note == "1 of 600,000 lines matches"
+    assert found.selected.text_bytes == b"300000\n"
+    met = await run(tools, "seq 1 600000; sleep 600", wait_for={"pattern": "^300000$"})
+    assert met.ended_by == "pattern (300000)"
+
+
+async def test_a_selection_says_what_is_not_kept_for_it(tools: UnifiedExec) -> None:
+    events = tools.listen()
+    started = await run(tools, "sleep 0.5; seq 1 600000; exit 4", yield_time_ms=250)
+    async for event in events:
+        if isinstance(event, CommandEnded):
+            break
+    given = {"session_id": started.session_id, "tail": 1}
+    ended = await tools.call("write_stdin", given)
+    assert isinstance(ended, ExecResult)
+    assert (ended.exit_code, ended.selected is not None) == (4, True)
+    assert f"; {ended.omitted_bytes:,} bytes from before this call are not counted" in ended.text()
+    assert ended.text().endswith("]\n600000\n")

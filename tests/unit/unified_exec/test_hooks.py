@@ -243,3 +243,25 @@ async def test_a_hook_that_fails_at_the_end_does_not_keep_the_session(
         assert tools._owner.held == {}
         assert tools._owner.store.reserved == frozenset()
     assert caplog.text.count("a hook failed at the end of call c1") == 2
+
+
+@pytest.mark.parametrize("method", ["before_start", "attempt_begins"])
+async def test_a_hook_without_a_return_is_named(
+    tools: UnifiedExec, hooks: Recorder, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forgets(request: StartRequest) -> None:
+        return None
+
+    monkeypatch.setattr(hooks, method, forgets)
+    with pytest.raises(TypeError, match=f"the hook {method} returned None, it must return"):
+        await tools.call("exec_command", {"cmd": "x"})
+
+
+async def test_nobody_is_asked_about_a_command_that_cannot_be_started(
+    tools: UnifiedExec, environment: FakeEnvironment, hooks: Recorder
+) -> None:
+    listener = tools.listen()
+    result = await tools.call("exec_command", {"cmd": "echo a\0b"})
+    assert "nul byte found in provided data" in result.text()
+    assert (hooks.requests, environment.backend.starts) == ([], [])
+    assert [type(await anext(listener)) for _ in range(2)] == [CommandBegan, CommandEnded]

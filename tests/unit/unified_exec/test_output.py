@@ -2,6 +2,7 @@
 
 import sys
 import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -530,3 +531,12 @@ def test_a_log_that_is_compact_can_be_read_and_added_to() -> None:
     log.append(1001, b"x\n")
     assert log.read(lines=(-2, -1)).text == "999\nx\n"
     assert log.read(from_seq=1001).text == "x\n"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"lines": "ab"}, {"lines": [1]}, {"lines": 5}, {"from_seq": "x"}, {"pattern": 5}]
+)
+def test_arguments_of_a_wrong_type_are_named(wrong: dict[str, Any]) -> None:
+    [name] = wrong
+    with pytest.raises(TypeError, match=f"{name} is "):
+        KeptOutput().read(**wrong)

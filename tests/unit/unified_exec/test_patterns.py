@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidParams
+from holdfast.unified_exec.output import patterns
 from holdfast.unified_exec.output.line_search import LineRun, LineSearch
 from holdfast.unified_exec.output.patterns import PATTERN_CHARACTERS, compile_pattern
 
@@ -161,3 +162,32 @@ def test_a_long_line_is_searched_in_parts() -> None:
     assert not found("a$", filler, b"a", b"b")
     assert found("é", filler, b"\xc3", b"\xa9", filler)
     assert not found("a")
+
+
+SLOW = "(a?){400}a{400}b"
+"""Takes some 15 µs for each `a`: the automaton of the engine becomes too large."""
+
+
+def test_a_pattern_that_is_too_slow_is_given_up() -> None:
+    pattern = compile_pattern(SLOW)
+    assert pattern.window < 8 << 10  # so that no search holds up others for long
+    text = b"a" * pattern.window
+    searches = 0
+    while not pattern.given_up:
+        assert pattern.search(text) is None
+        searches += 1
+        assert searches < 100
+    assert pattern.search(b"a" * 400 + b"b") is None
+    assert list(pattern.spans(b"a" * 400 + b"b")) == []
+
+
+def test_a_common_pattern_is_never_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "SLOW_SECONDS", 0.005)  # the first searches take longer
+    pattern = compile_pattern("[02468]$")
+    lines = b"".join(b"%d\n" % number for number in range(20_000))
+    assert len(list(pattern.spans(lines))) == 10_000
+    assert not pattern.given_up
+    for text in (r"\Ax", "^$"):  # the first is searched line by line
+        search = LineSearch(text)
+        found = search.matching(b"\n" * 20_000 + b"x\n\n" * 10_000)[1]
+        assert (found, search.given_up) == ((10_000, False) if "x" in text else (30_000, False))

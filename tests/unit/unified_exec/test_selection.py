@@ -1,6 +1,7 @@
 """The small answer: head, tail and grep of one call, with the counts of the whole."""
 
 import random
+import re
 import tracemalloc
 
 import pytest
@@ -309,3 +310,36 @@ def test_whatever_is_too_long_is_cut_and_counted(
     for line in selected.text_bytes.split(newline):
         assert len(line) <= 40_000
         assert line.endswith((b"a", b"]", b"\n")) or not line or mark in line
+
+
+def test_lines_behind_a_pattern_that_is_too_slow_are_counted_only() -> None:
+    line = b"a" * 999 + b"\n"
+    selected = select(b"a" * 400 + b"b\n", *[line * 64] * 100, line[:-1], grep="(a?){400}a{400}b")
+    assert selected.total_lines == 6402
+    assert selected.matching_lines == 1
+    assert re.fullmatch(
+        r"1 of \d+ lines matches; 6,\d+ more lines not searched, the pattern takes too long",
+        selected.note,
+    )
+    assert selected.text_bytes == b"a" * 400 + b"b\n"
+    assert not selected.complete
+
+
+def test_a_large_pattern_is_searched_in_small_blocks() -> None:
+    lines = numbers(20_000)
+    selected = select(lines, grep=r"(?i)^\pL*7777$|x{100}")
+    assert shown(selected) == (b"7777\n", "1 of 20,000 lines matches")
+
+
+def test_what_is_left_out_is_told_and_joins_no_lines() -> None:
+    selector = Selector(Selection(head=1, tail=1))
+    selector.feed(b"one\ntw")
+    selector.leave_out(1234)
+    selector.feed(b"ee\nfour\n")
+    selected = selector.selected()
+    assert selected.text_bytes == b"one\n[... 2 lines left out ...]\nfour\n"
+    assert selected.note == (
+        "first 1 and last 1 of 4 lines; 1,234 bytes from before this call are not counted"
+    )
+    assert selected.total_bytes == 14
+    assert not selected.complete

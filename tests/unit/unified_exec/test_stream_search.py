@@ -112,3 +112,14 @@ async def test_a_closed_search_finds_nothing() -> None:
     searching.flush()
     await asyncio.sleep(1)
     assert found == []
+
+
+async def test_a_pattern_that_is_too_slow_ends_the_search() -> None:
+    found: list[bytes] = []
+    given_up: list[bool] = []
+    pattern = compile_pattern("(a?){400}a{400}b")
+    searching = StreamSearch(pattern, found.append, lambda: given_up.append(True))
+    searching.feed(b"a" * (1 << 20))
+    searching.feed(b"a" * 400 + b"b")
+    searching.flush()
+    assert (found, given_up) == ([], [True])

@@ -190,7 +190,8 @@ def _extras(*, patterns: bool) -> _Schema:
         "wait_for": {
             "type": "object",
             "description": (
-                "Stop waiting as soon as one of these is true. Give at least one of them."
+                "Stop waiting as soon as one of these is true, at the latest after `yield_time_ms`,"
+                " which is 10000 then unless given. Give at least one of them."
             ),
             "properties": conditions,
             "additionalProperties": False,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, cast
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidParams
 from holdfast.unified_exec.arguments.json_reader import JsonReader, Read, Unplaced
 from holdfast.unified_exec.arguments.json_scanner import Fault
 from holdfast.unified_exec.arguments.plain_arguments import (
@@ -58,7 +58,7 @@ EXEC_YIELD_MS = 10_000
 """How long `exec_command` waits unless the model says."""
 
 WRITE_YIELD_MS = 250
-"""How long `write_stdin` waits unless the model says."""
+"""How long `write_stdin` waits unless the model says; with `wait_for` as long as `exec_command`."""
 
 _JUSTIFICATION_ALONE = (
     "`justification` requires an explicit `sandbox_permissions`; use"
@@ -87,7 +87,13 @@ class WaitForArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecArguments:
-    """The arguments of `exec_command`. None means that the model did not say."""
+    """
+    The arguments of `exec_command`. None means that the model did not say.
+
+    Raises:
+        TypeError: A value is of a wrong type; the text names its argument.
+        InvalidParams: A number is out of range.
+    """
 
     cmd: str
     workdir: str | None = None
@@ -108,10 +114,19 @@ class ExecArguments:
     tail: int | None = None
     grep: str | None = None
 
+    def __post_init__(self) -> None:
+        _check_types(self, _EXEC_TYPES)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteArguments:
-    """The arguments of `write_stdin`. None means that the model did not say."""
+    """
+    The arguments of `write_stdin`. None means that the model did not say.
+
+    Raises:
+        TypeError: A value is of a wrong type; the text names its argument.
+        InvalidParams: A number is out of range.
+    """
 
     session_id: int
     chars: str = ""
@@ -122,6 +137,47 @@ class WriteArguments:
     head: int | None = None
     tail: int | None = None
     grep: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_types(self, _WRITE_TYPES)
+
+
+_NONE = type(None)
+
+_COMMON_TYPES: dict[str, tuple[type, ...]] = {
+    "yield_time_ms": (int,),
+    "max_output_tokens": (int, _NONE),
+    "wait_for": (WaitForArguments, _NONE),
+    "head": (int, _NONE),
+    "tail": (int, _NONE),
+    "grep": (str, _NONE),
+}
+_EXEC_TYPES = _COMMON_TYPES | {
+    "cmd": (str,),
+    "workdir": (str, _NONE),
+    "tty": (bool,),
+    "shell": (str, _NONE),
+    "login": (bool, _NONE),
+    "environment_id": (str, _NONE),
+    "justification": (str, _NONE),
+    "prefix_rule": (tuple, _NONE),
+}
+_WRITE_TYPES = _COMMON_TYPES | {"session_id": (int,), "chars": (str,)}
+
+_SIZES = ("yield_time_ms", "max_output_tokens")
+
+
+def _check_types(arguments: object, kinds: Mapping[str, tuple[type, ...]]) -> None:
+    """Check what a program gives; what a model writes was read with its types."""
+    for name, allowed in kinds.items():
+        value = getattr(arguments, name)
+        if type(value) not in allowed and (
+            not isinstance(value, allowed) or isinstance(value, bool)
+        ):
+            expected = " or ".join("None" if one is _NONE else one.__name__ for one in allowed)
+            raise TypeError(f"{name} is {value!r}, it must be {expected}")
+        if name in _SIZES and value is not None and not 0 <= value <= _U64[1]:
+            raise InvalidParams(f"{name} is {value}, it must be from 0 to {_U64[1]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +372,9 @@ class Arguments:
         if self._extras:
             fields |= _extra_fields(reader)
         found = _document(reader, "struct WriteStdinArgs", fields, required=1, needs="session_id")
+        if found.get("wait_for") is not None:
+            # In 250 ms no program is found to wait for input, and hardly a port to be open.
+            found.setdefault("yield_time_ms", EXEC_YIELD_MS)
         return WriteArguments(**found)  # type: ignore[arg-type]  # each was read with its type
 
     # -- request_permissions

@@ -33,6 +33,7 @@ class CallOutput:
         self._watch: Watch | None = None
         self._selected: Selected | None = None
         self._wants_input = False
+        self._attached = False
 
     @classmethod
     async def open(
@@ -79,14 +80,26 @@ class CallOutput:
             )
         return found
 
+    def attach(self, session: CommandSession) -> None:
+        """
+        Take the output of a session from now on, until the end of `following`.
+
+        For a command that was just started: in the moments before the wait of its call it may
+        write more than is kept for the call.
+        """
+        self._attached = True
+        session.consumers.append(self)
+
     @contextmanager
     def following(self, session: CommandSession) -> Iterator[None]:
         """Take the output of a session in the block, from the first byte not yet reported."""
-        waiting = session.peek_output()
-        self._feed(waiting.head)
-        if waiting.omitted:
-            self.gap(Gap(0, 0))
-        self._feed(waiting.tail)
+        if not self._attached:
+            waiting = session.peek_output()
+            self._feed(waiting.head)
+            if waiting.omitted and self._selector is not None:
+                self._selector.leave_out(waiting.omitted)
+            self._feed(waiting.tail)
+            self.attach(session)
         # Of this block: they are cancelled at its end.
         watching: list[asyncio.Task[None]] = []
         if self._watch is not None:
@@ -95,7 +108,6 @@ class CallOutput:
             session.look_for_input()
             if self._wants_input:
                 watching.append(loop.create_task(_look_again(session)))
-        session.consumers.append(self)
         try:
             yield
         finally:
@@ -111,6 +123,11 @@ class CallOutput:
         if self._watch is None or self._watch.met is None:
             return None
         return f"{self._watch.met} ({self._watch.detail})"
+
+    @property
+    def pattern_given_up(self) -> bool:
+        """True if the pattern of `wait_for` was too slow to be looked for to the end."""
+        return self._watch is not None and self._watch.pattern_given_up
 
     def selected(self) -> Selected | None:
         """Return the lines that the call asked for; None if it asked for all."""

@@ -27,6 +27,9 @@ _MANY = 128
 _SHORT = 12
 """Mean length up to which lines are short: bytes, with the newline."""
 
+_MOST = 64 << 10
+"""Bytes of a block, at most."""
+
 _OVERLAP = 8 << 10
 """Bytes of a very long line that are searched again together with what follows them."""
 
@@ -75,6 +78,22 @@ class LineSearch:
         if not _NEEDS_SINGLE_LINES.search(pattern):
             # `\C` is the newline here: it is any byte, and only a newline is behind a `$`.
             self._run = compile_pattern(pattern, within_lines=True, wrap=r"(?:^.*{}.*$\C)+")
+
+    @property
+    def given_up(self) -> bool:
+        """True if the pattern turned out to be too slow: no line matches any more."""
+        return self._single.given_up or (self._run is not None and self._run.given_up)
+
+    def in_blocks(self, lines: bytes) -> Iterator[bytes]:
+        """Return the lines in blocks that can be searched at once, each ending with a newline."""
+        window = min(self._single.window, _MOST if self._run is None else self._run.window)
+        start = 0
+        while start < len(lines):
+            end = lines.rfind(b"\n", start, start + window) + 1
+            if not end:
+                end = lines.find(b"\n", start + window) + 1 or len(lines)
+            yield lines[start:end]
+            start = end
 
     def matching(self, block: bytes) -> tuple[bytes, int]:
         """Return the lines that match, joined, and their number; as `runs`, and faster."""

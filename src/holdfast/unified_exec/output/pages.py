@@ -82,12 +82,29 @@ class PageRequest:
     def __post_init__(self) -> None:
         if self.from_seq is not None and self.lines is not None:
             raise InvalidParams("from_seq and lines cannot be given together")
+        if self.pattern is not None and not _is(self.pattern, str):
+            raise TypeError(f"pattern is {self.pattern!r}, it must be a text")
+        if self.from_seq is not None and not _is(self.from_seq, int):
+            raise TypeError(f"from_seq is {self.from_seq!r}, it must be a number")
         if self.lines is not None:
+            if not _is_range(self.lines):
+                raise TypeError(f"lines is {self.lines!r}, it must be a first and a last line")
             first, last = self.lines
             if first == 0 or last == 0:
                 raise InvalidParams("lines are counted from 1, or from -1 at the end; not from 0")
             if last is not None and (first < 0) == (last < 0) and first > last:
                 raise InvalidParams(f"lines {first} to {last} are in the wrong order")
+
+
+def _is(value: object, kind: type) -> bool:
+    return isinstance(value, kind)
+
+
+def _is_range(value: object) -> bool:
+    """Return True for two numbers, of which the second may be None."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        return False
+    return isinstance(value[0], int) and isinstance(value[1], int | None)
 
 
 class Piece(NamedTuple):
@@ -353,7 +370,13 @@ class _Reader:
         while at < len(data):
             step = data.rfind(b"\n", at, at + _STEP) + 1 or data.find(b"\n", at) + 1
             block = data[at:step]
-            for run in search.runs(block):
+            runs = search.runs(block)
+            if search.given_up:
+                raise InvalidParams(
+                    f"pattern {search.pattern!r} cannot be used here:"
+                    " it takes too long to search for"
+                )
+            for run in runs:
                 matching += run.lines
                 if next_line is not None:
                     continue

@@ -1,12 +1,16 @@
 """
 Compiles the regular expressions that a model writes.
 
-The engine is RE2: its time is linear in the text, whatever the pattern is. It comes with
-the extra `patterns` and is imported with the first pattern.
+The engine is RE2: its time is linear in the text, whatever the pattern is. But a byte may cost
+15 µs where its automaton becomes too large, and a search holds the event loop. So a pattern that
+turns out to be so slow is given up. RE2 comes with the extra `patterns` and is imported with the
+first pattern.
 """
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import islice
+from time import thread_time
 from typing import Protocol
 
 from holdfast.errors import InvalidParams
@@ -14,6 +18,8 @@ from holdfast.errors import InvalidParams
 __all__ = [
     "PATTERN_CHARACTERS",
     "PATTERN_INSTRUCTIONS",
+    "SLOW_BYTE",
+    "SLOW_SECONDS",
     "Engine",
     "Pattern",
     "compile_pattern",
@@ -31,6 +37,29 @@ Few patterns make the engine fall back from its automaton to simulating all alte
 with a time that grows by this number. Common patterns have less than a hundred; a class
 of Unicode such as `\\pL` has 1,200.
 """
+
+SLOW_SECONDS = 0.2
+"""Processor time that a pattern may use before it is looked at whether it is too slow."""
+
+SLOW_BYTE = 1.5e-6
+"""
+Processor time for a byte from which on a pattern is too slow.
+
+Common patterns take a nanosecond. Many short lines of which every second one matches take 0.3 µs
+a byte, because each match is a call.
+"""
+
+_STEPS = 2_000_000
+"""Steps of the engine that one search should take at most: instructions times bytes."""
+
+_LEAST, _MOST = 4 << 10, 64 << 10
+"""Borders of the bytes that are searched at once."""
+
+_CALL_BYTES = 16
+"""Bytes that a call of the engine counts for, besides those it searches: lines may be empty."""
+
+_COUNTED = 64
+"""Matches between two looks at the clock."""
 
 _MEMORY = 1 << 20
 """Bytes of memory that the engine may use for one pattern. It caches up to 128 of them."""
@@ -60,7 +89,13 @@ class Pattern:
 
     def __init__(self, text: str, engine: Engine) -> None:
         self.text = text
+        self.given_up = False
+        """True if it turned out to be too slow: nothing matches any more."""
+        self.window = min(max(_STEPS // max(engine.programsize, 1), _LEAST), _MOST)
+        """Bytes to search at once, so that a slow search does not hold up others for long."""
         self._engine = engine
+        self._seconds = 0.0
+        self._bytes = 0
 
     def __repr__(self) -> str:
         return f"Pattern({self.text!r})"
@@ -72,12 +107,34 @@ class Pattern:
         What is before `start` and behind `end` matches no part of the pattern. But `^`, `$`
         and `\\b` see it: they do not take `start` and `end` for the borders of the text.
         """
-        found = self._engine.search(data, start, end)
-        return None if found is None else found.span()
+        if self.given_up:
+            return None
+        begun = thread_time()
+        match = self._engine.search(data, start, end)
+        found = None if match is None else match.span()
+        seen = found[1] if found else len(data) if end is None else end
+        self._count(seen - start + _CALL_BYTES, thread_time() - begun)
+        return found
 
     def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
         """Return where all matches from `start` on begin and end; they do not overlap."""
-        return (found.span() for found in self._engine.finditer(data, start))
+        matches = self._engine.finditer(data, start)
+        while not self.given_up:
+            begun = thread_time()
+            found = [match.span() for match in islice(matches, _COUNTED)]
+            over = len(found) < _COUNTED
+            end = len(data) if over else found[-1][1]
+            size = end - start + _CALL_BYTES * (len(found) + over)
+            self._count(size, thread_time() - begun)
+            yield from found
+            if over:
+                return
+            start = end
+
+    def _count(self, size: int, seconds: float) -> None:
+        self._bytes += size
+        self._seconds += seconds
+        self.given_up = self._seconds > max(SLOW_SECONDS, SLOW_BYTE * self._bytes)
 
 
 def patterns_available() -> bool:

@@ -117,16 +117,19 @@ class Selector:
         self._pending = bytearray()
         self._long: _LongLine | None = None
         self._lines = 0
+        # Lines up to which the pattern was looked for, if it turned out to be too slow.
+        self._searched: int | None = None
         self._bytes = 0
         self._lost = 0
+        self._left_out = 0
 
     def feed(self, data: bytes) -> None:
         """
         Take what comes next.
 
         64 KiB take a millisecond or less. With a pattern they take some 20 where every second
-        line of a few bytes matches, or where the engine cannot use its automaton. So a caller
-        who must not be held feeds `FEED_BYTES` at a time.
+        line of a few bytes matches. So a caller who must not be held feeds `FEED_BYTES` at a
+        time. A pattern that is too slow is given up, see `Pattern`.
         """
         self._bytes += len(data)
         if len(data) <= _TURN:
@@ -142,6 +145,13 @@ class Selector:
         """Note that the events with these numbers were lost, and with them their lines."""
         self._lost += last_seq - first_seq + 1
 
+    def leave_out(self, size: int) -> None:
+        """Note that so many bytes between two calls are not kept for the second one."""
+        if self._pending or self._long is not None:
+            self.feed(b"\n")  # what follows is another line
+            self._bytes -= 1
+        self._left_out += size
+
     def selected(self) -> Selected:
         """Return the selected lines; to be called once, when everything was fed."""
         self._look()
@@ -150,12 +160,18 @@ class Selector:
         if self._long is not None:
             self._end_long_line(newline=b"")
         elif rest:
-            self._lines += 1
-            if self._search is None or self._search.runs(rest + b"\n"):
+            matches = self._search is None or bool(self._search.runs(rest + b"\n"))
+            if not self._given_up() and matches:
                 self._kept.add(rest, 1)
+            self._lines += 1
         part = self._kept.part()
         matching = None if self._search is None else self._kept.lines
-        note = _note(part, self._lines, matching)
+        note = _note(part, self._lines if self._searched is None else self._searched, matching)
+        if self._searched is not None:
+            more = self._lines - self._searched
+            note += f"; {count_of(more, 'more line')} not searched, the pattern takes too long"
+        if self._left_out:
+            note += f"; {count_of(self._left_out, 'byte')} from before this call are not counted"
         if self._lost:
             note += "; some output was lost on the way, the counts are of what arrived"
         shown = part.head_lines + part.tail_lines
@@ -167,7 +183,9 @@ class Selector:
             matching_lines=matching,
             shown_lines=shown,
             # Lines that are cut make it shorter.
-            complete=len(part.text) == self._bytes and shown == self._lines and not self._lost,
+            complete=len(part.text) == self._bytes
+            and shown == self._lines
+            and not (self._lost or self._left_out),
         )
 
     def _look(self) -> None:
@@ -194,21 +212,33 @@ class Selector:
 
     def _take(self, block: bytes) -> None:
         """Take a block of whole lines."""
-        count = block.count(b"\n")
-        self._lines += count
         if self._search is None:
+            count = block.count(b"\n")
+            self._lines += count
             self._kept.add(block, count)
             return
-        matching, count = self._search.matching(block)
-        if count:
-            self._kept.add(matching, count)
+        for part in self._search.in_blocks(block):
+            if not self._given_up():
+                matching, count = self._search.matching(part)
+                if not self._given_up() and count:
+                    self._kept.add(matching, count)
+            self._lines += part.count(b"\n")
+
+    def _given_up(self) -> bool:
+        """Return True if the pattern is too slow: lines from now on are only counted."""
+        if self._search is None or not self._search.given_up:
+            return False
+        if self._searched is None:
+            self._searched = self._lines
+        return True
 
     def _end_long_line(self, *, newline: bytes) -> None:
         line, self._long = self._long, None
         assert line is not None, "the caller has looked"
-        self._lines += 1
-        if line.matches():
+        matches = line.matches()
+        if not self._given_up() and matches:
             self._kept.add(line.shown(newline), 1)
+        self._lines += 1
 
 
 class _LongLine:

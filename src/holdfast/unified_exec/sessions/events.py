@@ -34,7 +34,11 @@ QUEUED_EVENTS = 4_096
 """Other events that wait. A listener that is so far behind is closed: it reads no more."""
 
 QUEUED_BYTES = 32 << 20
-"""Bytes of output in the ends that wait; of more, the oldest ends lose their output."""
+"""
+Bytes of the events that wait; of more, the oldest begins and ends lose their output.
+
+A listener for which that is not enough, because of scripts and input, is closed.
+"""
 
 
 class CommandBegan(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +60,7 @@ class CommandBegan(msgspec.Struct, frozen=True, kw_only=True):
     What it wrote before this event, up to 1 MiB.
 
     Nothing of this is live output. To show all output as it comes, show this and then
-    each `OutputDelta`.
+    each `OutputDelta`. Omitted like that of a `CommandEnded` for a listener that is far behind.
     """
 
 
@@ -152,8 +156,11 @@ class Listener:
         self.overflowed = False
         """True if it was closed because it was too far behind."""
         self._close = close
-        self._queue: deque[ToolEvent] = deque()
-        self._queued_deltas = 0
+        # Each with its place in the order of all. The oldest live output is found at once,
+        # however many other events are before it.
+        self._deltas: deque[tuple[int, OutputDelta]] = deque()
+        self._events: deque[tuple[int, ToolEvent]] = deque()
+        self._count = 0
         self._queued_bytes = 0
         self._more = asyncio.Event()
         self._closed = False
@@ -162,54 +169,50 @@ class Listener:
         """Queue an event; the oldest live output makes room for it if need be."""
         if self._closed:
             return
+        self._count += 1
         if type(event) is OutputDelta:
-            if self._queued_deltas >= QUEUED_DELTAS:
-                self._drop_a_delta()
-            self._queued_deltas += 1
-        elif len(self._queue) - self._queued_deltas >= QUEUED_EVENTS:
+            if len(self._deltas) >= QUEUED_DELTAS:
+                self._deltas.popleft()
+                self.dropped += 1
+            self._deltas.append((self._count, event))
+            self._more.set()
+            return
+        if len(self._events) >= QUEUED_EVENTS:
             self.overflowed = True
             self.close()
             return
-        self._queue.append(event)
-        if type(event) is CommandEnded:
-            self._queued_bytes += _kept_bytes(event)
+        self._events.append((self._count, event))
+        self._queued_bytes += _size(event)
+        if self._queued_bytes > QUEUED_BYTES:
+            self._drop_output()
             if self._queued_bytes > QUEUED_BYTES:
-                self._drop_output()
+                self.overflowed = True
+                self.close()
         self._more.set()
 
     def _drop_output(self) -> None:
-        """Take the output from the oldest ends, until what is left is within the bound."""
-        for at, event in enumerate(self._queue):
-            if type(event) is CommandEnded and _kept_bytes(event):
-                self._queued_bytes -= _kept_bytes(event)
-                output = event.output
-                left_out = Captured(omitted=output.size, marker=output.marker)
-                self._queue[at] = msgspec.structs.replace(event, output=left_out)
+        """Take the output from the oldest events, until what is left is within the bound."""
+        for at, (place, event) in enumerate(self._events):
+            left = _without_output(event)
+            if left is not event:
+                self._events[at] = (place, left)
+                self._queued_bytes -= _size(event) - _size(left)
                 if self._queued_bytes <= QUEUED_BYTES:
                     return
-
-    def _drop_a_delta(self) -> None:
-        for at, event in enumerate(self._queue):
-            if type(event) is OutputDelta:
-                del self._queue[at]
-                break
-        self._queued_deltas -= 1
-        self.dropped += 1
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ToolEvent:
-        while not self._queue:
+        while not (self._events or self._deltas):
             if self._closed:
                 raise StopAsyncIteration
             self._more.clear()
             await self._more.wait()
-        event = self._queue.popleft()
-        if type(event) is OutputDelta:
-            self._queued_deltas -= 1
-        elif type(event) is CommandEnded:
-            self._queued_bytes -= _kept_bytes(event)
+        if self._deltas and (not self._events or self._deltas[0][0] < self._events[0][0]):
+            return self._deltas.popleft()[1]
+        event = self._events.popleft()[1]
+        self._queued_bytes -= _size(event)
         return event
 
     def close(self) -> None:
@@ -226,8 +229,26 @@ class Listener:
         self.close()
 
 
-def _kept_bytes(event: CommandEnded) -> int:
-    return len(event.output.head) + len(event.output.tail)
+def _size(event: ToolEvent) -> int:
+    """Return the bytes of an event that count; live output has a bound of its own."""
+    if type(event) is CommandEnded:
+        return len(event.output.head) + len(event.output.tail)
+    if type(event) is CommandBegan:
+        return len(event.early.head) + len(event.early.tail) + len(event.script)
+    return len(event.stdin) if type(event) is InputSent else 0
+
+
+def _without_output(event: ToolEvent) -> ToolEvent:
+    """Return an event with its output counted as omitted; the same one if it has none."""
+    if type(event) is CommandEnded and event.output.size > event.output.omitted:
+        return msgspec.structs.replace(event, output=_omitted(event.output))
+    if type(event) is CommandBegan and event.early.size > event.early.omitted:
+        return msgspec.structs.replace(event, early=_omitted(event.early))
+    return event
+
+
+def _omitted(output: Captured) -> Captured:
+    return Captured(omitted=output.size, marker=output.marker)
 
 
 class Listeners:
@@ -235,6 +256,7 @@ class Listeners:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self._closed = False
 
     @property
     def any(self) -> bool:
@@ -247,9 +269,11 @@ class Listeners:
         return any(listener.deltas for listener in self._listeners)
 
     def add(self, *, deltas: bool) -> Listener:
-        """Return a new listener."""
+        """Return a new listener; a closed one if there will be no more events."""
         listener = Listener(self._remove, deltas=deltas)
         self._listeners.append(listener)
+        if self._closed:
+            listener.close()
         return listener
 
     def _remove(self, listener: Listener) -> None:
@@ -262,6 +286,7 @@ class Listeners:
                 listener.put(event)
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all of them, and those that are added later."""
+        self._closed = True
         for listener in tuple(self._listeners):
             listener.close()

@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.tasks import OwnedTasks
 from holdfast.unified_exec.hooks import Attempt, Hooks, end_attempt
 from holdfast.unified_exec.options import Background
+from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.output.kept_output import Archive, KeptOutput
 from holdfast.unified_exec.planner import native_path
 from holdfast.unified_exec.sessions.announce import Announcer
@@ -37,6 +38,8 @@ class HeldSession:
     environment: Environment
     attempt: Attempt
     announcer: Announcer
+    output: CallOutput | None = None
+    """Of the call that started it: what that call asks for beyond the original."""
     followed: bool = False
     """True once a task reads it."""
     ended: bool = False

@@ -1,9 +1,9 @@
 """
 Searches a stream for a pattern as it comes, with bounded memory and time.
 
-A match may span pieces: the last 64 KiB are searched again with what follows. Pieces that come
-faster than every 10 ms are searched together, or a stream of single bytes would be searched
-64 KiB at a time for each of them.
+A match may span pieces: the last 64 KiB are searched again with what follows, or less with a
+large pattern. Pieces that come faster than every 10 ms are searched together, or a stream of
+single bytes would be searched 64 KiB at a time for each of them.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from holdfast.unified_exec.output.patterns import Pattern
 __all__ = ["LONGEST_MATCH", "StreamSearch"]
 
 LONGEST_MATCH = 64 << 10
-"""Bytes that a match may have and is certain to be found."""
+"""Bytes that a match may have and is certain to be found; of a large pattern, 4 KiB."""
 
 _PIECE = 64 << 10
 """Bytes that are searched at once, besides those from before."""
@@ -31,14 +31,21 @@ class StreamSearch:
     of what has come so far, so that a prompt can be waited for.
     """
 
-    def __init__(self, pattern: Pattern, found: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        pattern: Pattern,
+        found: Callable[[bytes], None],
+        gave_up: Callable[[], None] = lambda: None,
+    ) -> None:
         """
         Args:
             pattern: The first match of it ends the search.
             found: Called with the bytes that match, once.
+            gave_up: Called if the pattern turns out to be too slow, which ends the search.
         """
         self._pattern = pattern
         self._found = found
+        self._gave_up = gave_up
         self._loop = asyncio.get_running_loop()
         self._tail = b""
         # Bytes of the tail that are there for `^` and `\b` only, and are not matched.
@@ -65,10 +72,11 @@ class StreamSearch:
             self._timer.cancel()
             self._timer = None
         pending, self._pending = bytes(self._pending), bytearray()
-        for at in range(0, len(pending), _PIECE):
+        piece = min(_PIECE, self._pattern.window)
+        for at in range(0, len(pending), piece):
             if self._done:
                 return
-            self._search(pending[at : at + _PIECE])
+            self._search(pending[at : at + piece])
         self._last_search = self._loop.time()
 
     def close(self) -> None:
@@ -87,7 +95,12 @@ class StreamSearch:
             self.close()
             self._found(text[slice(*match)])
             return
-        if len(text) > LONGEST_MATCH + 1:
-            text = text[-(LONGEST_MATCH + 1) :]
+        if self._pattern.given_up:
+            self.close()
+            self._gave_up()
+            return
+        longest = min(LONGEST_MATCH, self._pattern.window)
+        if len(text) > longest + 1:
+            text = text[-(longest + 1) :]
             self._context = 1
         self._tail = text

@@ -104,6 +104,8 @@ class Watch:
         """Make one with `open`."""
         self.detail: str | None = None
         """More about `met`: the text that matched, the port, the kind of input."""
+        self.pattern_given_up = False
+        """True if the pattern is too slow, and not looked for any more."""
         self._wait_for = wait_for
         self._wake = wake
         self._port = port
@@ -112,7 +114,8 @@ class Watch:
         self._last_output = self._loop.time()
         self._search: StreamSearch | None = None
         if wait_for.pattern is not None:
-            self._search = StreamSearch(compile_pattern(wait_for.pattern), self._matched)
+            pattern = compile_pattern(wait_for.pattern)
+            self._search = StreamSearch(pattern, self._matched, self._give_up_pattern)
 
     @classmethod
     async def open(
@@ -201,6 +204,9 @@ class Watch:
             # A machine with many sockets takes long to list them.
             pause = _PORT_SHARE * (self._loop.time() - begun)
             await asyncio.sleep(max(PORT_INTERVAL, pause))
+
+    def _give_up_pattern(self) -> None:
+        self.pattern_given_up = True
 
     def _matched(self, match: bytes) -> None:
         self._meet("pattern", match[:_DETAIL].decode(errors="replace"))
