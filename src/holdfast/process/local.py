@@ -202,9 +202,9 @@ class LocalProcess:
 
     # -- input
 
-    def write(self, data: bytes, write_id: str) -> WriteStatus | Awaitable[None]:
+    def write(self, data: bytes, write_id: str) -> WriteStatus | asyncio.Future[None]:
         """
-        Write to its input, once per id; an awaitable while its queue is full.
+        Write to its input, once per id; a future while its queue is full.
 
         Raises:
             StdinClosed: It was terminated.
