@@ -7,8 +7,10 @@ cannot do is asserted as such.
 
 import asyncio
 import errno
+import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -571,6 +573,69 @@ async def test_the_input_of_a_terminal_has_no_end(place: Place) -> None:
         check_cause(place, caught.value, -32600)
     await process.terminate()
     await finish(process)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("after_seq", {"after_seq": -1}),
+        ("max_bytes", {"max_bytes": -1}),
+        ("wait", {"wait": -0.5}),
+        ("wait", {"wait": math.nan}),
+    ],
+)
+async def test_what_no_read_can_mean_is_refused(
+    place: Place, name: str, arguments: dict[str, Any]
+) -> None:
+    process = await start(place, program("true"))
+    with pytest.raises(InvalidParams, match=name):
+        await process.read(**arguments)
+    if name == "after_seq":
+        for gaps in (False, True):
+            with pytest.raises(InvalidParams, match=name):
+                process.events(-1, gaps=gaps)
+    assert (await finish(process)).exit_code == 0
+
+
+async def test_a_read_may_wait_for_ever_and_begin_anywhere(place: Place) -> None:
+    process = await start(place, program("cat", pipe_stdin=True))
+    waiting = asyncio.ensure_future(process.read(wait=math.inf))
+    beyond = asyncio.ensure_future(process.read(2**70, max_bytes=2**70))
+    await process.write(b"x")
+    async with asyncio.timeout(LIMIT):
+        assert [chunk.chunk for chunk in (await waiting).chunks] == [b"x"]
+        assert (await beyond).chunks == []
+    await process.terminate()
+    await finish(process)
+
+
+async def test_input_is_bytes_and_an_id_is_not_empty(place: Place) -> None:
+    process = await start(place, program("cat", pipe_stdin=True))
+    for wrong in ("text", None, [1]):
+        with pytest.raises(TypeError, match="expected bytes"):
+            await process.write(wrong)  # type: ignore[arg-type]  # what is refused
+    with pytest.raises(InvalidParams, match="writeId must not be empty"):
+        await process.write(b"x", "")
+    buffer = bytearray(b"one ")
+    writing = asyncio.ensure_future(process.write(buffer))
+    await asyncio.sleep(0)
+    buffer[:] = b"two "
+    await writing
+    await process.write(memoryview(b"three"))
+    output = Output(process)
+    await output.until(b"one three")
+    await process.terminate()
+    assert (await output.finish()).stdout == b"one three"
+
+
+async def test_a_fresh_id_is_none_that_was_given(place: Place) -> None:
+    process = await start(place, program("cat", pipe_stdin=True))
+    output = Output(process)
+    for text, write_id in ((b"a", "1"), (b"b", None), (b"-", "1"), (b"c", "x"), (b"d", None)):
+        assert await process.write(text, write_id) is WriteStatus.ACCEPTED
+    await output.until(b"d")
+    await process.terminate()
+    assert (await output.finish()).stdout == b"abcd"
 
 
 # -- reading later

@@ -32,6 +32,7 @@ from holdfast.events import (
     Verdict,
     WaitingFor,
 )
+from holdfast.process.arguments import check_input, check_read, check_streams
 from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.output import OutputLog
 from holdfast.protocol import codes
@@ -71,6 +72,12 @@ _ACK_BYTES = 256 << 10
 
 _ACK_EVENTS = 1024
 """Events likewise."""
+
+_LARGEST = (1 << 63) - 1
+"""The largest number that every server reads; no event and no size is near it."""
+
+_LONGEST_WAIT = 1e6
+"""Seconds of one read; no caller waits longer for nothing."""
 
 
 class RemoteProcess:
@@ -145,18 +152,20 @@ class RemoteProcess:
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
+        check_read(after_seq, max_bytes, wait)
         if self._log.closed:
             return self._log.read(after_seq, max_bytes)
         params = ReadParams(
             process_id=self.process_id,
-            after_seq=after_seq,
-            max_bytes=max_bytes,
-            wait_ms=int(wait * 1000),
+            after_seq=min(after_seq, _LARGEST),
+            max_bytes=None if max_bytes is None else min(max_bytes, _LARGEST),
+            wait_ms=int(min(wait, _LONGEST_WAIT) * 1000),
         )
         with refusals(process_id=self.process_id):
             return await self._client.call_again(PROCESS_READ, params, patience=wait)
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
+        data = check_input(data, write_id)
         if self._terminated:
             return WriteStatus.STDIN_CLOSED  # a Codex server may still say that it accepts it
         try:
@@ -207,8 +216,7 @@ class RemoteProcess:
     async def terminate(
         self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
     ) -> bool:
-        if streams not in ("close", "keep"):
-            raise InvalidParams(f"streams is `{streams}`, expected `close` or `keep`")
+        check_streams(streams)
         if self._log.closed and (self._nothing_left or not left):
             return False
         self._terminated = True

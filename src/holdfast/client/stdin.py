@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import ConnectionLost
+from holdfast.process.arguments import WriteIds
 from holdfast.protocol.base import Base64, Method
 from holdfast.protocol.methods import PROCESS_CLOSE_STDIN, PROCESS_WRITE
 from holdfast.protocol.process import CloseStdinParams, WriteParams, WriteStatus
@@ -43,7 +44,7 @@ class RemoteStdin:
     def __init__(self, client: "ExecServerClient", process_id: str) -> None:
         self._client = client
         self._process_id = process_id
-        self._last_id = 0
+        self._ids = WriteIds()
         # Turns in the order of the calls; those that are not on the wire now.
         self._last_turn = 0
         self._unsent: list[int] = []
@@ -62,10 +63,9 @@ class RemoteStdin:
             RemoteError: The server refused.
             ConnectionLost: It is lost for good.
         """
-        if write_id is None:
-            self._last_id += 1
-            write_id = str(self._last_id)
-        params = WriteParams(process_id=self._process_id, chunk=Base64(data), write_id=write_id)
+        params = WriteParams(
+            process_id=self._process_id, chunk=Base64(data), write_id=self._ids.give(write_id)
+        )
         turn = self._take_turn()
         try:
             while self._client.is_connected:

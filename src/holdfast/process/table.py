@@ -32,9 +32,10 @@ from holdfast.errors import (
     UnknownProcess,
 )
 from holdfast.events import Reason, Verdict
+from holdfast.process.arguments import check_streams
 from holdfast.process.child import Child
 from holdfast.process.env import child_environment
-from holdfast.process.local import LocalProcess, Outcome, check_streams
+from holdfast.process.local import LocalProcess, Outcome
 from holdfast.process.observers import Observers, ProcessObserver, ProcessStart
 from holdfast.process.output import OutputLog
 from holdfast.process.program import (

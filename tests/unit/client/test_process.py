@@ -164,9 +164,9 @@ async def test_another_refusal_of_a_write_stays_what_it_is(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
     process = await started(client, peer)
-    async with meanwhile(process.write(b"x", "")) as writing:
-        peer.fail(await peer.take("process/write"), -32602, "writeId must not be empty")
-        with pytest.raises(InvalidParams, match="writeId must not be empty") as caught:
+    async with meanwhile(process.write(b"x")) as writing:
+        peer.fail(await peer.take("process/write"), -32602, "no such thing")
+        with pytest.raises(InvalidParams, match="no such thing") as caught:
             await writing
     assert isinstance(caught.value.__cause__, RemoteError)
 
