@@ -186,6 +186,8 @@ class ExecServerClient:
             return
         self._closing = True
         try:
+            # What was begun in this turn still goes out: it may end a start that was given up.
+            await asyncio.sleep(0)
             await self._tasks.aclose()
         finally:  # also if the caller is cancelled: there is no second attempt
             transport = None if self._link is None else self._link.connection.transport

@@ -267,7 +267,7 @@ async def test_an_unknown_word_for_the_streams_is_refused_here(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
     process = await started(client, peer)
-    with pytest.raises(InvalidParams, match="streams is `drop`, expected `close` or `keep`"):
+    with pytest.raises(InvalidParams, match="unknown variant `drop`, expected `close` or `keep`"):
         await process.terminate(streams="drop")  # type: ignore[arg-type]
     assert peer.requests("process/terminate") == []
 
