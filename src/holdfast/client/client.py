@@ -116,6 +116,8 @@ class ExecServerClient:
         self._closing = False
         # Readers of output that cannot keep up, whatever the connection.
         self._slow: set[object] = set()
+        self.last_place = asyncio.Lock()
+        """Held for a call of ours that uses the place which is kept for cleaning up."""
 
     @classmethod
     async def connect(

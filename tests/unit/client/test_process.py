@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.client.client import ExecServerClient
+from holdfast.client.link import MAX_CALLS
 from holdfast.client.stdin import MAX_BACKLOG_BYTES
 from holdfast.errors import (
     ConnectionLost,
@@ -494,6 +495,34 @@ async def test_a_hold_that_is_refused_holds_the_connection_instead(
     for _ in range(1, seq):
         await anext(stream)
     await peer.until(lambda: not peer.sending_paused)
+
+
+@pytest.mark.requirement("extension.hold", "client.pending-limit")
+async def test_holds_share_the_last_place_and_do_not_cost_the_connection(
+    server: ScriptedServer, capable_client: ExecServerClient
+) -> None:
+    peer = server.peers[-1]
+    ids = ("p1", "p2")
+    streams = [(await started(capable_client, peer, name)).events() for name in ids]
+    calls = [asyncio.ensure_future(capable_client.status()) for _ in range(MAX_CALLS)]
+    await settled()
+    for seq in range(1, 19):
+        for name in ids:
+            peer.output(name, seq, bytes(64 << 10))
+    for name in ids:
+        holding = await peer.take("process/hold")
+        assert holding.params == {"processId": name, "held": True}
+        await settled()
+        assert peer.requests("process/hold")[-1] is holding  # the other one waits
+        peer.reply(holding, {})
+    for stream in streams:
+        stream.close()
+    for _ in ids:
+        peer.reply(await peer.take("process/hold"), {})
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert server.peers == [peer]
 
 
 # -- waiting for input
