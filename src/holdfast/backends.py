@@ -254,7 +254,8 @@ class ExecProcess(Protocol):
                 until its end, or until a reader closes it. A Codex server always closes.
 
         Returns:
-            True if there was something to kill.
+            True if there was something to kill. While the line is down: True if the process
+            is not known to have exited.
 
         Raises:
             InvalidParams: `streams` is another word.

@@ -572,12 +572,12 @@ class FakeProcess:
         self.terminations.append(asked)
         if not self.capabilities.process_terminate_left:
             asked = Termination(tree=False, left=False, streams="close")
-        if not self.line.up and not self._here.closed:
+        if not self.line.up and (asked.left or not self._here.closed):
             known_to_run = self.verdict is None
             self._terminated = self._terminated or known_to_run
             self._unsent.append(lambda: self._kill(asked))
             self.line.changes.notify()
-            return known_to_run or asked.left
+            return known_to_run
         killed = self._kill(asked)
         self.line.changes.notify()
         return killed
