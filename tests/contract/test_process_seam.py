@@ -211,6 +211,32 @@ async def test_output_that_is_gone_is_a_gap_for_who_takes_one(place: Place) -> N
     assert (caught.value.first_seq, caught.value.last_seq) == (gap.first_seq, gap.last_seq)
 
 
+async def test_a_reader_that_stops_holds_up_no_other_process(place: Place) -> None:
+    flood = await start(place, shell("head -c 8000000 /dev/zero", process_id="flood"))
+    stopped = flood.events(gaps=place.real)  # else Codex would have to hold the connection
+    other = await start(place, program("cat", pipe_stdin=True))
+    output = Output(other)
+    async with asyncio.timeout(4 * LIMIT):
+        if place.real:
+            await flood.exited()
+        else:
+            last = 0
+            while (news := await flood.read(last, wait=0.1)).chunks:
+                last = news.next_seq - 1
+            assert flood.verdict is None, "nobody reads, and it goes on"
+        for text in (b"one", b"two", b"three"):
+            await other.write(text)
+            await output.until(text)
+        assert await other.terminate()
+        await output.finish()
+        events = [event async for event in stopped]
+    if place.real:
+        assert any(isinstance(event, Gap) for event in events)
+        assert isinstance(events[-1], Closed)
+    else:
+        assert len(check(events).stdout) == 8_000_000
+
+
 async def test_single_bytes_count_too(place: Place) -> None:
     process = await start(place, program(*single_bytes(_SINGLE_BYTES)))
     stream = process.events(gaps=place.real)
