@@ -236,7 +236,7 @@ class ExecServerClient:
             )
         self._refuse_unsupported(params)
         # Its first events may come before the answer.
-        process = self._processes[process_id] = RemoteProcess(self, process_id)
+        process = self._processes[process_id] = RemoteProcess(self, params)
         try:
             with start_refusals(process_id, params.argv[0] if params.argv else ""):
                 await self._start(process, params)

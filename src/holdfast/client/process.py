@@ -16,9 +16,11 @@ from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
     InvalidParams,
+    InvalidRequest,
     Refused,
     RemoteError,
     RemoteProtocolError,
+    UnknownProcess,
     Unsupported,
 )
 from holdfast.events import (
@@ -53,6 +55,7 @@ from holdfast.protocol.process import (
     ReadResponse,
     ResizeParams,
     SignalParams,
+    StartParams,
     StartResponse,
     StreamEndedEvent,
     StreamsAtEnd,
@@ -90,8 +93,8 @@ class RemoteProcess:
 
     remote = True
 
-    def __init__(self, client: "ExecServerClient", process_id: str) -> None:
-        self.process_id = process_id
+    def __init__(self, client: "ExecServerClient", params: StartParams) -> None:
+        self.process_id = process_id = params.process_id
         self.pid: int | None = None
         self.enforcement: Enforcement | None = None
         self.sandbox_type = "none"
@@ -99,6 +102,9 @@ class RemoteProcess:
         """True once the server has said that it has it."""
         loop = asyncio.get_running_loop()
         self._client = client
+        self._tty = params.tty
+        # False without an input, and once that was closed.
+        self._takes_input = params.tty or params.pipe_stdin
         # Restores the order of what comes over the wire; the log has it in order.
         self._reorder = Reorder()
         self._log = OutputLog()
@@ -169,7 +175,11 @@ class RemoteProcess:
         if self._terminated:
             return WriteStatus.STDIN_CLOSED  # a Codex server may still say that it accepts it
         try:
-            return await self._stdin.write(data, write_id)
+            status = await self._stdin.write(data, write_id)
+            if status is WriteStatus.UNKNOWN_PROCESS and self._log.closed:
+                # The server forgets a closed process after a while; what it said until then.
+                return WriteStatus.ACCEPTED if self._takes_input else WriteStatus.STDIN_CLOSED
+            return status
         except RemoteError as error:
             # The one cause of this code here (exec-server spec 10): it was terminated.
             if error.code == codes.INTERNAL_ERROR:
@@ -178,16 +188,28 @@ class RemoteProcess:
                 raise
 
     async def close_stdin(self) -> None:
-        with refusals(process_id=self.process_id):
-            await self._stdin.close()
+        try:
+            with refusals(process_id=self.process_id):
+                await self._stdin.close()
+        except UnknownProcess:
+            if not self._log.closed:
+                raise
+        self._takes_input = False
 
     async def resize(self, rows: int, cols: int) -> None:
         try:
             params = ResizeParams(process_id=self.process_id, rows=rows, cols=cols)
         except ValueError as error:
             raise InvalidParams(str(error)) from None
-        with refusals(process_id=self.process_id):
-            await self._client.call(PROCESS_RESIZE, params)
+        try:
+            with refusals(process_id=self.process_id):
+                await self._client.call(PROCESS_RESIZE, params)
+        except UnknownProcess as error:
+            if not self._log.closed:
+                raise
+            if not self._tty:
+                text = f"process {self.process_id} has no terminal to resize"
+                raise InvalidRequest(text) from error.__cause__
 
     async def waiting_for(self) -> WaitingFor:
         if not self._client.capabilities.process_waiting_for:

@@ -5,13 +5,17 @@ import binascii
 import os
 import select
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidParams
+from holdfast.process.local import LocalProcess
+from holdfast.process.observers import ProcessObserver, ProcessStart
+from holdfast.process.output import OutputLog, Retention
+from holdfast.protocol.process import StartParams
 from holdfast.rpc.base64 import decode_base64
 from holdfast.server.app import Server
 from tests.unit.fakes import LIMIT
@@ -418,3 +422,29 @@ async def test_a_write_that_is_cut_off_before_it_could_wait_does_not_overtake_ot
     read = await second.call("process/read", processId="p")
     output = b"".join(base64.b64decode(chunk["chunk"]) for chunk in read["chunks"])
     assert output == b"ready\none two "
+
+
+# What others make of it.
+
+
+async def test_a_server_takes_observers_and_logs_of_others() -> None:
+    class Starts(ProcessObserver):
+        ids: ClassVar[list[str]] = []
+
+        def started(self, start: ProcessStart, process: LocalProcess) -> None:
+            self.ids.append(process.process_id)
+
+    def small_log(params: StartParams) -> OutputLog:
+        return OutputLog(Retention(max_bytes=4))
+
+    async with Server(observers=[Starts()], make_log=small_log) as server:
+        for process_id in ("a", "b"):  # in two sessions
+            client = Client(server)
+            await client.initialize()
+            script = "echo 1234567; echo 89"
+            await client.start("/bin/sh", "-c", script, process_id=process_id)
+            await client.hears("process/closed")
+            read = await client.call("process/read", processId=process_id)
+            kept = b"".join(base64.b64decode(chunk["chunk"]) for chunk in read["chunks"])
+            assert len(kept) <= 4
+    assert Starts.ids == ["a", "b"]
