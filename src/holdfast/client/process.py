@@ -50,6 +50,7 @@ from holdfast.protocol.process import (
     Enforcement,
     ExitedEvent,
     OutputChunk,
+    OutputStream,
     ProcessSummary,
     ReadParams,
     ReadResponse,
@@ -119,6 +120,7 @@ class RemoteProcess:
         self._stdin = RemoteStdin(client, process_id)
         # Ends of streams that came before the output they follow.
         self._stream_ends: deque[StreamEndedEvent] = deque()
+        self._ended_streams: set[OutputStream] = set()
         # Received since the last acknowledgement.
         self._ack_bytes = 0
         self._ack_events = 0
@@ -319,8 +321,10 @@ class RemoteProcess:
 
     def deliver_stream_end(self, event: StreamEndedEvent) -> None:
         """Take the end of a stream from the wire."""
-        self._stream_ends.append(event)
-        self._publish_stream_ends()
+        if event.stream not in self._ended_streams:  # a stream ends once, whatever a server says
+            self._ended_streams.add(event.stream)
+            self._stream_ends.append(event)
+            self._publish_stream_ends()
 
     def acknowledge(self) -> None:
         """Tell the server what is here, so that it need not keep it, if there is a line."""
