@@ -431,6 +431,28 @@ async def test_a_kill_loses_nothing_that_was_written(place: Place, tmp_path: Pat
         assert len(done.stdout) in (written, written + 4096)
 
 
+async def test_a_process_that_does_not_read_can_be_ended(place: Place) -> None:
+    process = await start(place, program("sleep", "60", pipe_stdin=True))
+    writes = [asyncio.ensure_future(process.write(bytes(65536))) for _ in range(200)]
+    async with asyncio.timeout(2 * LIMIT):
+        await writes[0]
+        assert not writes[-1].done()
+        if place.real and not place.can_reconnect:
+            # Nothing gets past a write that waits, and there is no other connection.
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(process.terminate(), 0.2)
+            for write in writes:
+                write.cancel()
+            return
+        # On Codex the client connects anew.
+        assert await process.terminate() is True
+        assert (await process.exited()).reason is Reason.TERMINATED
+        statuses = set(await asyncio.gather(*writes))
+    assert statuses == {WriteStatus.ACCEPTED, WriteStatus.STDIN_CLOSED}
+    await finish(process)
+    assert (await run(place, program("true", process_id="other"))).exit_code == 0
+
+
 async def test_a_terminated_process_takes_no_input(place: Place) -> None:
     process = await start(place, program("sleep", "60", pipe_stdin=True))
     await process.terminate()
@@ -643,11 +665,11 @@ async def test_input_is_bytes_and_an_id_is_not_empty(place: Place) -> None:
     with pytest.raises(InvalidParams, match="writeId must not be empty"):
         await process.write(b"x", "")
     buffer = bytearray(b"one ")
-    writing = asyncio.ensure_future(process.write(buffer))
+    writing = asyncio.ensure_future(process.write(buffer))  # type: ignore[arg-type]  # taken too
     await asyncio.sleep(0)
     buffer[:] = b"two "
     await writing
-    await process.write(memoryview(b"three"))
+    await process.write(memoryview(b"three"))  # type: ignore[arg-type]  # likewise
     output = Output(process)
     await output.until(b"one three")
     await process.terminate()

@@ -77,6 +77,9 @@ _ACK_BYTES = 256 << 10
 _ACK_EVENTS = 1024
 """Events likewise."""
 
+_STUCK_LIMIT = 2.0
+"""Seconds; a slow line takes less, and whoever ends a command waits for more."""
+
 _LARGEST = (1 << 63) - 1
 """The largest number that every server reads; no event and no size is near it."""
 
@@ -249,7 +252,12 @@ class RemoteProcess:
             link = await self._client.connected()  # at once, or raises the reason
             try:
                 with refusals(process_id=self.process_id):
-                    return (await link.call(PROCESS_TERMINATE, params, cleanup=True)).running
+                    async with asyncio.timeout(self._answer_limit):
+                        return (await link.call(PROCESS_TERMINATE, params, cleanup=True)).running
+            except TimeoutError:
+                # The server waits for the process to read, and looks at nothing behind that.
+                self._stdin.refuse()
+                link.connection.abandon("a termination was not answered")
             except ConnectionLost:
                 if self._client.lost_for_good:
                     raise
@@ -259,6 +267,20 @@ class RemoteProcess:
         # The line is down, and nobody has to wait for it.
         self._client.start_task(self._client.terminate_quietly(params))
         return self._log.verdict is None
+
+    @property
+    def _answer_limit(self) -> float | None:
+        """
+        Seconds that a server may take to answer a termination; None for as long as it takes.
+
+        A Codex server handles one request at a time. A write to a process that does not read
+        is one that never ends, and nothing gets past it but a new connection. Where there can
+        be none, other processes would be lost with it.
+        """
+        client = self._client
+        if client.can_hold or not client.target.can_reconnect or not self._stdin.may_be_stuck:
+            return None
+        return _STUCK_LIMIT
 
     # -- what the client calls
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.client import process as process_module
 from holdfast.client.client import ExecServerClient
 from holdfast.client.link import MAX_CALLS
 from holdfast.client.stdin import MAX_BACKLOG_BYTES
@@ -34,6 +35,7 @@ from holdfast.testing.scripted import SESSION_ID
 from tests.unit.client.script import (
     all_events,
     meanwhile,
+    nothing_missed,
     param,
     read_result,
     settled,
@@ -232,6 +234,47 @@ async def test_a_terminate_does_not_wait_for_a_lost_line_either(
     again.exited("p1", 1, 137)
     again.closed("p1", 2)
     assert (await process.wait()).reason is Reason.TERMINATED
+
+
+@pytest.mark.requirement("client.recovery.terminate")
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_a_termination_gets_past_a_write_that_a_codex_server_waits_for(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    given_up: bool,
+) -> None:
+    monkeypatch.setattr(process_module, "_STUCK_LIMIT", 0.01)
+    server.answers["process/read"] = nothing_missed
+    process = await started(client, peer)
+    async with meanwhile(process.write(b"x")) as writing:
+        await peer.take("process/write")
+        if given_up:
+            writing.cancel()
+        async with meanwhile(process.terminate()) as ending:
+            again = await server.peer(1)
+            assert await ending is True
+            again.reply(await again.take("process/terminate"), {"running": True})
+        if not given_up:
+            assert await writing is WriteStatus.STDIN_CLOSED
+    assert again.requests("process/write") == []
+
+
+async def test_a_termination_may_take_its_time_if_nothing_was_written(
+    client: ExecServerClient, peer: ScriptedPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_STUCK_LIMIT", 0.01)
+    process = await started(client, peer)
+    async with meanwhile(process.write(b"x")) as writing:
+        peer.reply(await peer.take("process/write"), {"status": "accepted"})
+        await writing
+    async with meanwhile(process.terminate()) as ending:
+        request = await peer.take("process/terminate")
+        await asyncio.sleep(0.05)
+        peer.reply(request, {"running": True})
+    assert await ending is True
+    assert peer.lost_reason is None
 
 
 async def test_the_exit_is_known_before_the_close_and_before_any_reader(
