@@ -206,6 +206,7 @@ class ExecProcess(Protocol):
             InvalidParams: There is no such size.
             InvalidRequest: It has no terminal.
             Unsupported: The server does not know how.
+            ConnectionLost: The line broke meanwhile, or the server is lost for good.
         """
 
     async def waiting_for(self) -> WaitingFor:
@@ -235,6 +236,8 @@ class ExecProcess(Protocol):
             InvalidParams: There is no such signal.
             OperationFailed: The system refused; `errno` says why.
             Unsupported: The server knows `interrupt` only.
+            ConnectionLost: The line broke meanwhile, so that nobody knows whether it arrived,
+                or the server is lost for good.
         """
 
     async def terminate(
