@@ -657,6 +657,18 @@ async def test_a_read_may_wait_for_ever_and_begin_anywhere(place: Place) -> None
     await finish(process)
 
 
+async def test_a_read_that_waits_holds_up_nobody(place: Place) -> None:
+    process = await start(place, program("cat", pipe_stdin=True))
+    reading = asyncio.ensure_future(process.read(wait=60.0))
+    await asyncio.sleep(0)
+    assert (await run(place, program("true", process_id="other"))).exit_code == 0
+    assert not reading.done()
+    async with asyncio.timeout(LIMIT):
+        await process.terminate()
+        assert (await reading).exited
+    await finish(process)
+
+
 async def test_input_is_bytes_and_an_id_is_not_empty(place: Place) -> None:
     process = await start(place, program("cat", pipe_stdin=True))
     for wrong in ("text", None, [1]):

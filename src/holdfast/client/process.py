@@ -80,6 +80,14 @@ _ACK_EVENTS = 1024
 _STUCK_LIMIT = 2.0
 """Seconds; a slow line takes less, and whoever ends a command waits for more."""
 
+_SERIAL_WAIT = 0.5
+"""
+Seconds that a Codex server is asked to wait in one read.
+
+It handles one request at a time, so that everything else waits as long. Longer waits are made
+of several reads.
+"""
+
 _LARGEST = (1 << 63) - 1
 """The largest number that every server reads; no event and no size is near it."""
 
@@ -170,10 +178,19 @@ class RemoteProcess:
             process_id=self.process_id,
             after_seq=min(after_seq, _LARGEST),
             max_bytes=None if max_bytes is None else min(max_bytes, _LARGEST),
-            wait_ms=int(min(wait, _LONGEST_WAIT) * 1000),
         )
-        with refusals(process_id=self.process_id):
-            return await self._client.call_again(PROCESS_READ, params, patience=wait)
+        most = _LONGEST_WAIT if self._client.can_hold else _SERIAL_WAIT
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        rest = wait
+        while True:
+            part = min(rest, most)
+            params = msgspec.structs.replace(params, wait_ms=int(part * 1000))
+            with refusals(process_id=self.process_id):
+                answer = await self._client.call_again(PROCESS_READ, params, patience=part)
+            rest = deadline - loop.time()
+            if part < most or rest <= 0 or _has_news(answer, after_seq):
+                return answer
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
         data = check_input(data, write_id)
@@ -464,6 +481,12 @@ class RemoteProcess:
         _settle(self._exited)
         _settle(self._closed)
         self._hold.end()
+
+
+def _has_news(answer: ReadResponse, after_seq: int) -> bool:
+    """Return True if an answer is what a read waits for."""
+    ended = answer.closed or (answer.exited and after_seq < answer.next_seq - 1)
+    return ended or bool(answer.chunks) or answer.failure is not None
 
 
 def _settle(future: asyncio.Future[None]) -> None:
