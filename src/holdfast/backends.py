@@ -145,6 +145,9 @@ class ExecProcess(Protocol):
                 stream raises `OutputLost`, and a remote process whose output was lost while
                 its line was down fails, as in Codex.
             stream_ends: Also report `StreamEnded`, where the server sends it.
+
+        Raises:
+            InvalidParams: `after_seq` is below zero.
         """
 
     async def read(
@@ -162,6 +165,7 @@ class ExecProcess(Protocol):
             wait: Seconds to wait for news if there are none.
 
         Raises:
+            InvalidParams: A number is below zero.
             ConnectionLost: The server is lost, and the process was not closed before.
         """
 
@@ -174,12 +178,14 @@ class ExecProcess(Protocol):
         Args:
             data: May be empty.
             write_id: Bytes with an id that was accepted before are not written
-                again; a fresh one is made if none is given.
+                again. A fresh one is made if none is given: a number, so give a word.
 
         Returns:
             `STDIN_CLOSED` if it has no input, or was terminated.
 
         Raises:
+            TypeError: `data` is no bytes.
+            InvalidParams: `write_id` is empty.
             ConnectionLost: The server is lost for good.
         """
 
@@ -200,6 +206,7 @@ class ExecProcess(Protocol):
             InvalidParams: There is no such size.
             InvalidRequest: It has no terminal.
             Unsupported: The server does not know how.
+            ConnectionLost: The line broke meanwhile, or the server is lost for good.
         """
 
     async def waiting_for(self) -> WaitingFor:
@@ -229,6 +236,8 @@ class ExecProcess(Protocol):
             InvalidParams: There is no such signal.
             OperationFailed: The system refused; `errno` says why.
             Unsupported: The server knows `interrupt` only.
+            ConnectionLost: The line broke meanwhile, so that nobody knows whether it arrived,
+                or the server is lost for good.
         """
 
     async def terminate(
@@ -248,7 +257,8 @@ class ExecProcess(Protocol):
                 until its end, or until a reader closes it. A Codex server always closes.
 
         Returns:
-            True if there was something to kill.
+            True if there was something to kill. While the line is down: True if the process
+            is not known to have exited.
 
         Raises:
             InvalidParams: `streams` is another word.

@@ -165,12 +165,17 @@ class Connection:
 
     @property
     def calls_in_flight(self) -> int:
-        """How many calls wait for their answer."""
-        return len(self._calls)
+        """
+        The number of calls that the peer has not answered.
+
+        One whose caller was cancelled is among them: the peer may still work on it, and has
+        no more places than it has.
+        """
+        return self._peer.pending
 
     def _is_peer_busy(self) -> bool:
         # A Codex server stops reading, pings included, while 128 messages wait for their turn.
-        return len(self._calls) > MANY_CALLS
+        return self._peer.pending > MANY_CALLS
 
     def close(self) -> None:
         """End the conversation after what is still to be sent."""

@@ -115,6 +115,11 @@ class Place:
         """Kill a process that a test left running."""
         os.kill(pid, signal.SIGKILL)
 
+    @property
+    def can_reconnect(self) -> bool:
+        """Whether a lost connection can be made anew."""
+        return not isinstance(self.backend, ExecServerClient) or self.backend.target.can_reconnect
+
     async def lose(self) -> None:
         """Lose the server for good, where there is one."""
         if isinstance(self.backend, ExecServerClient):

@@ -7,8 +7,10 @@ cannot do is asserted as such.
 
 import asyncio
 import errno
+import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -209,6 +211,32 @@ async def test_output_that_is_gone_is_a_gap_for_who_takes_one(place: Place) -> N
     assert (caught.value.first_seq, caught.value.last_seq) == (gap.first_seq, gap.last_seq)
 
 
+async def test_a_reader_that_stops_holds_up_no_other_process(place: Place) -> None:
+    flood = await start(place, shell("head -c 8000000 /dev/zero", process_id="flood"))
+    stopped = flood.events(gaps=place.real)  # else Codex would have to hold the connection
+    other = await start(place, program("cat", pipe_stdin=True))
+    output = Output(other)
+    async with asyncio.timeout(4 * LIMIT):
+        if place.real:
+            await flood.exited()
+        else:
+            last = 0
+            while (news := await flood.read(last, wait=0.1)).chunks:
+                last = news.next_seq - 1
+            assert flood.verdict is None, "nobody reads, and it goes on"
+        for text in (b"one", b"two", b"three"):
+            await other.write(text)
+            await output.until(text)
+        assert await other.terminate()
+        await output.finish()
+        events = [event async for event in stopped]
+    if place.real:
+        assert any(isinstance(event, Gap) for event in events)
+        assert isinstance(events[-1], Closed)
+    else:
+        assert len(check(events).stdout) == 8_000_000
+
+
 async def test_single_bytes_count_too(place: Place) -> None:
     process = await start(place, program(*single_bytes(_SINGLE_BYTES)))
     stream = process.events(gaps=place.real)
@@ -403,6 +431,28 @@ async def test_a_kill_loses_nothing_that_was_written(place: Place, tmp_path: Pat
         assert len(done.stdout) in (written, written + 4096)
 
 
+async def test_a_process_that_does_not_read_can_be_ended(place: Place) -> None:
+    process = await start(place, program("sleep", "60", pipe_stdin=True))
+    writes = [asyncio.ensure_future(process.write(bytes(65536))) for _ in range(200)]
+    async with asyncio.timeout(2 * LIMIT):
+        await writes[0]
+        assert not writes[-1].done()
+        if place.real and not place.can_reconnect:
+            # Nothing gets past a write that waits, and there is no other connection.
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(process.terminate(), 0.2)
+            for write in writes:
+                write.cancel()
+            return
+        # On Codex the client connects anew.
+        assert await process.terminate() is True
+        assert (await process.exited()).reason is Reason.TERMINATED
+        statuses = set(await asyncio.gather(*writes))
+    assert statuses == {WriteStatus.ACCEPTED, WriteStatus.STDIN_CLOSED}
+    await finish(process)
+    assert (await run(place, program("true", process_id="other"))).exit_code == 0
+
+
 async def test_a_terminated_process_takes_no_input(place: Place) -> None:
     process = await start(place, program("sleep", "60", pipe_stdin=True))
     await process.terminate()
@@ -571,6 +621,81 @@ async def test_the_input_of_a_terminal_has_no_end(place: Place) -> None:
         check_cause(place, caught.value, -32600)
     await process.terminate()
     await finish(process)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("after_seq", {"after_seq": -1}),
+        ("max_bytes", {"max_bytes": -1}),
+        ("wait", {"wait": -0.5}),
+        ("wait", {"wait": math.nan}),
+    ],
+)
+async def test_what_no_read_can_mean_is_refused(
+    place: Place, name: str, arguments: dict[str, Any]
+) -> None:
+    process = await start(place, program("true"))
+    with pytest.raises(InvalidParams, match=name):
+        await process.read(**arguments)
+    if name == "after_seq":
+        for gaps in (False, True):
+            with pytest.raises(InvalidParams, match=name):
+                process.events(-1, gaps=gaps)
+    assert (await finish(process)).exit_code == 0
+
+
+async def test_a_read_may_wait_for_ever_and_begin_anywhere(place: Place) -> None:
+    process = await start(place, program("cat", pipe_stdin=True))
+    waiting = asyncio.ensure_future(process.read(wait=math.inf))
+    beyond = asyncio.ensure_future(process.read(2**70, max_bytes=2**70))
+    await process.write(b"x")
+    async with asyncio.timeout(LIMIT):
+        assert [chunk.chunk for chunk in (await waiting).chunks] == [b"x"]
+        assert (await beyond).chunks == []
+    await process.terminate()
+    await finish(process)
+
+
+async def test_a_read_that_waits_holds_up_nobody(place: Place) -> None:
+    process = await start(place, program("cat", pipe_stdin=True))
+    reading = asyncio.ensure_future(process.read(wait=60.0))
+    await asyncio.sleep(0)
+    assert (await run(place, program("true", process_id="other"))).exit_code == 0
+    assert not reading.done()
+    async with asyncio.timeout(LIMIT):
+        await process.terminate()
+        assert (await reading).exited
+    await finish(process)
+
+
+async def test_input_is_bytes_and_an_id_is_not_empty(place: Place) -> None:
+    process = await start(place, program("cat", pipe_stdin=True))
+    for wrong in ("text", None, [1]):
+        with pytest.raises(TypeError, match="expected bytes"):
+            await process.write(wrong)  # type: ignore[arg-type]  # what is refused
+    with pytest.raises(InvalidParams, match="writeId must not be empty"):
+        await process.write(b"x", "")
+    buffer = bytearray(b"one ")
+    writing = asyncio.ensure_future(process.write(buffer))  # type: ignore[arg-type]  # taken too
+    await asyncio.sleep(0)
+    buffer[:] = b"two "
+    await writing
+    await process.write(memoryview(b"three"))  # type: ignore[arg-type]  # likewise
+    output = Output(process)
+    await output.until(b"one three")
+    await process.terminate()
+    assert (await output.finish()).stdout == b"one three"
+
+
+async def test_a_fresh_id_is_none_that_was_given(place: Place) -> None:
+    process = await start(place, program("cat", pipe_stdin=True))
+    output = Output(process)
+    for text, write_id in ((b"a", "1"), (b"b", None), (b"-", "1"), (b"c", "x"), (b"d", None)):
+        assert await process.write(text, write_id) is WriteStatus.ACCEPTED
+    await output.until(b"d")
+    await process.terminate()
+    assert (await output.finish()).stdout == b"abcd"
 
 
 # -- reading later

@@ -142,13 +142,15 @@ async def test_a_peer_that_knows_of_the_end_before_us_ends_the_connection(talk: 
     assert "abort" in talk.transport.calls
 
 
-async def test_a_call_that_is_given_up_is_forgotten_and_its_answer_ignored(talk: Talk) -> None:
+async def test_a_call_that_is_given_up_is_in_flight_until_its_answer_comes(talk: Talk) -> None:
     call = await talk.ask()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await outcome(call)
-    assert talk.connection.calls_in_flight == 0
+    assert talk.connection.calls_in_flight == 1
     talk.say(id=1, result={"running": True})
+    assert talk.connection.calls_in_flight == 0
+    talk.say(id=1, result={"running": True})  # once more, and ignored
     assert talk.transport.calls == []
 
 

@@ -116,6 +116,8 @@ class ExecServerClient:
         self._closing = False
         # Readers of output that cannot keep up, whatever the connection.
         self._slow: set[object] = set()
+        self.last_place = asyncio.Lock()
+        """Held for a call of ours that uses the place which is kept for cleaning up."""
 
     @classmethod
     async def connect(
@@ -186,6 +188,8 @@ class ExecServerClient:
             return
         self._closing = True
         try:
+            # What was begun in this turn still goes out: it may end a start that was given up.
+            await asyncio.sleep(0)
             await self._tasks.aclose()
         finally:  # also if the caller is cancelled: there is no second attempt
             transport = None if self._link is None else self._link.connection.transport
@@ -232,7 +236,7 @@ class ExecServerClient:
             )
         self._refuse_unsupported(params)
         # Its first events may come before the answer.
-        process = self._processes[process_id] = RemoteProcess(self, process_id)
+        process = self._processes[process_id] = RemoteProcess(self, params)
         try:
             with start_refusals(process_id, params.argv[0] if params.argv else ""):
                 await self._start(process, params)

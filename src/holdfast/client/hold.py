@@ -7,6 +7,7 @@ connection is not read until the readers have caught up, and everything on it wa
 
 from typing import TYPE_CHECKING
 
+from holdfast.client.link import TooManyCalls
 from holdfast.errors import ConnectionLost, RemoteError, RemoteProtocolError
 from holdfast.protocol import codes
 from holdfast.protocol.methods import PROCESS_HOLD
@@ -66,7 +67,7 @@ class RemoteHold:
             while bool(self._readers) != self._server_holds and not self._ended:
                 held = bool(self._readers)
                 params = HoldParams(process_id=self._process_id, held=held)
-                await self._client.call_again(PROCESS_HOLD, params, cleanup=True)
+                await self._call(params)
                 self._server_holds = held
         except ConnectionLost:
             self._ended = True  # nothing is left to hold
@@ -80,3 +81,11 @@ class RemoteHold:
                     self._client.hold_receiving(reader)
         finally:
             self._telling = False
+
+    async def _call(self, params: HoldParams) -> None:
+        try:
+            await self._client.call_again(PROCESS_HOLD, params)
+        except TooManyCalls:
+            # One at a time: a second one in the last place would cost the connection.
+            async with self._client.last_place:
+                await self._client.call_again(PROCESS_HOLD, params, cleanup=True)

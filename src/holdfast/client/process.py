@@ -16,9 +16,11 @@ from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
     InvalidParams,
+    InvalidRequest,
     Refused,
     RemoteError,
     RemoteProtocolError,
+    UnknownProcess,
     Unsupported,
 )
 from holdfast.events import (
@@ -32,6 +34,7 @@ from holdfast.events import (
     Verdict,
     WaitingFor,
 )
+from holdfast.process.arguments import check_input, check_read, check_streams
 from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.output import OutputLog
 from holdfast.protocol import codes
@@ -47,11 +50,13 @@ from holdfast.protocol.process import (
     Enforcement,
     ExitedEvent,
     OutputChunk,
+    OutputStream,
     ProcessSummary,
     ReadParams,
     ReadResponse,
     ResizeParams,
     SignalParams,
+    StartParams,
     StartResponse,
     StreamEndedEvent,
     StreamsAtEnd,
@@ -72,6 +77,23 @@ _ACK_BYTES = 256 << 10
 _ACK_EVENTS = 1024
 """Events likewise."""
 
+_STUCK_LIMIT = 2.0
+"""Seconds; a slow line takes less, and whoever ends a command waits for more."""
+
+_SERIAL_WAIT = 0.5
+"""
+Seconds that a Codex server is asked to wait in one read.
+
+It handles one request at a time, so that everything else waits as long. Longer waits are made
+of several reads.
+"""
+
+_LARGEST = (1 << 63) - 1
+"""The largest number that every server reads; no event and no size is near it."""
+
+_LONGEST_WAIT = 1e6
+"""Seconds of one read; no caller waits longer for nothing."""
+
 
 class RemoteProcess:
     """
@@ -83,8 +105,8 @@ class RemoteProcess:
 
     remote = True
 
-    def __init__(self, client: "ExecServerClient", process_id: str) -> None:
-        self.process_id = process_id
+    def __init__(self, client: "ExecServerClient", params: StartParams) -> None:
+        self.process_id = process_id = params.process_id
         self.pid: int | None = None
         self.enforcement: Enforcement | None = None
         self.sandbox_type = "none"
@@ -92,6 +114,9 @@ class RemoteProcess:
         """True once the server has said that it has it."""
         loop = asyncio.get_running_loop()
         self._client = client
+        self._tty = params.tty
+        # False without an input, and once that was closed.
+        self._takes_input = params.tty or params.pipe_stdin
         # Restores the order of what comes over the wire; the log has it in order.
         self._reorder = Reorder()
         self._log = OutputLog()
@@ -106,6 +131,7 @@ class RemoteProcess:
         self._stdin = RemoteStdin(client, process_id)
         # Ends of streams that came before the output they follow.
         self._stream_ends: deque[StreamEndedEvent] = deque()
+        self._ended_streams: set[OutputStream] = set()
         # Received since the last acknowledgement.
         self._ack_bytes = 0
         self._ack_events = 0
@@ -145,22 +171,37 @@ class RemoteProcess:
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
+        check_read(after_seq, max_bytes, wait)
         if self._log.closed:
             return self._log.read(after_seq, max_bytes)
         params = ReadParams(
             process_id=self.process_id,
-            after_seq=after_seq,
-            max_bytes=max_bytes,
-            wait_ms=int(wait * 1000),
+            after_seq=min(after_seq, _LARGEST),
+            max_bytes=None if max_bytes is None else min(max_bytes, _LARGEST),
         )
-        with refusals(process_id=self.process_id):
-            return await self._client.call_again(PROCESS_READ, params, patience=wait)
+        most = _LONGEST_WAIT if self._client.can_hold else _SERIAL_WAIT
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        rest = wait
+        while True:
+            part = min(rest, most)
+            params = msgspec.structs.replace(params, wait_ms=int(part * 1000))
+            with refusals(process_id=self.process_id):
+                answer = await self._client.call_again(PROCESS_READ, params, patience=part)
+            rest = deadline - loop.time()
+            if part < most or rest <= 0 or _has_news(answer, after_seq):
+                return answer
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
+        data = check_input(data, write_id)
         if self._terminated:
             return WriteStatus.STDIN_CLOSED  # a Codex server may still say that it accepts it
         try:
-            return await self._stdin.write(data, write_id)
+            status = await self._stdin.write(data, write_id)
+            if status is WriteStatus.UNKNOWN_PROCESS and self._log.closed:
+                # The server forgets a closed process after a while; what it said until then.
+                return WriteStatus.ACCEPTED if self._takes_input else WriteStatus.STDIN_CLOSED
+            return status
         except RemoteError as error:
             # The one cause of this code here (exec-server spec 10): it was terminated.
             if error.code == codes.INTERNAL_ERROR:
@@ -169,16 +210,28 @@ class RemoteProcess:
                 raise
 
     async def close_stdin(self) -> None:
-        with refusals(process_id=self.process_id):
-            await self._stdin.close()
+        try:
+            with refusals(process_id=self.process_id):
+                await self._stdin.close()
+        except UnknownProcess:
+            if not self._log.closed:
+                raise
+        self._takes_input = False
 
     async def resize(self, rows: int, cols: int) -> None:
         try:
             params = ResizeParams(process_id=self.process_id, rows=rows, cols=cols)
         except ValueError as error:
             raise InvalidParams(str(error)) from None
-        with refusals(process_id=self.process_id):
-            await self._client.call(PROCESS_RESIZE, params)
+        try:
+            with refusals(process_id=self.process_id):
+                await self._client.call(PROCESS_RESIZE, params)
+        except UnknownProcess as error:
+            if not self._log.closed:
+                raise
+            if not self._tty:
+                text = f"process {self.process_id} has no terminal to resize"
+                raise InvalidRequest(text) from error.__cause__
 
     async def waiting_for(self) -> WaitingFor:
         if not self._client.capabilities.process_waiting_for:
@@ -207,8 +260,7 @@ class RemoteProcess:
     async def terminate(
         self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
     ) -> bool:
-        if streams not in ("close", "keep"):
-            raise InvalidParams(f"streams is `{streams}`, expected `close` or `keep`")
+        check_streams(streams)
         if self._log.closed and (self._nothing_left or not left):
             return False
         self._terminated = True
@@ -217,7 +269,12 @@ class RemoteProcess:
             link = await self._client.connected()  # at once, or raises the reason
             try:
                 with refusals(process_id=self.process_id):
-                    return (await link.call(PROCESS_TERMINATE, params, cleanup=True)).running
+                    async with asyncio.timeout(self._answer_limit):
+                        return (await link.call(PROCESS_TERMINATE, params, cleanup=True)).running
+            except TimeoutError:
+                # The server waits for the process to read, and looks at nothing behind that.
+                self._stdin.refuse()
+                link.connection.abandon("a termination was not answered")
             except ConnectionLost:
                 if self._client.lost_for_good:
                     raise
@@ -227,6 +284,20 @@ class RemoteProcess:
         # The line is down, and nobody has to wait for it.
         self._client.start_task(self._client.terminate_quietly(params))
         return self._log.verdict is None
+
+    @property
+    def _answer_limit(self) -> float | None:
+        """
+        Seconds that a server may take to answer a termination; None for as long as it takes.
+
+        A Codex server handles one request at a time. A write to a process that does not read
+        is one that never ends, and nothing gets past it but a new connection. Where there can
+        be none, other processes would be lost with it.
+        """
+        client = self._client
+        if client.can_hold or not client.target.can_reconnect or not self._stdin.may_be_stuck:
+            return None
+        return _STUCK_LIMIT
 
     # -- what the client calls
 
@@ -289,8 +360,10 @@ class RemoteProcess:
 
     def deliver_stream_end(self, event: StreamEndedEvent) -> None:
         """Take the end of a stream from the wire."""
-        self._stream_ends.append(event)
-        self._publish_stream_ends()
+        if event.stream not in self._ended_streams:  # a stream ends once, whatever a server says
+            self._ended_streams.add(event.stream)
+            self._stream_ends.append(event)
+            self._publish_stream_ends()
 
     def acknowledge(self) -> None:
         """Tell the server what is here, so that it need not keep it, if there is a line."""
@@ -408,6 +481,12 @@ class RemoteProcess:
         _settle(self._exited)
         _settle(self._closed)
         self._hold.end()
+
+
+def _has_news(answer: ReadResponse, after_seq: int) -> bool:
+    """Return True if an answer is what a read waits for."""
+    ended = answer.closed or (answer.exited and after_seq < answer.next_seq - 1)
+    return ended or bool(answer.chunks) or answer.failure is not None
 
 
 def _settle(future: asyncio.Future[None]) -> None:

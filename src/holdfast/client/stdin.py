@@ -10,13 +10,15 @@ from bisect import insort
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.errors import ConnectionLost
+from holdfast.errors import ConnectionLost, StdinClosed
+from holdfast.process.arguments import WriteIds
 from holdfast.protocol.base import Base64, Method
 from holdfast.protocol.methods import PROCESS_CLOSE_STDIN, PROCESS_WRITE
 from holdfast.protocol.process import CloseStdinParams, WriteParams, WriteStatus
 
 if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient
+    from holdfast.client.link import Link
 
 __all__ = ["MAX_BACKLOG_BYTES", "MAX_BACKLOG_WRITES", "RemoteStdin"]
 
@@ -43,7 +45,7 @@ class RemoteStdin:
     def __init__(self, client: "ExecServerClient", process_id: str) -> None:
         self._client = client
         self._process_id = process_id
-        self._last_id = 0
+        self._ids = WriteIds()
         # Turns in the order of the calls; those that are not on the wire now.
         self._last_turn = 0
         self._unsent: list[int] = []
@@ -53,6 +55,9 @@ class RemoteStdin:
         self._backlog_writes = 0
         self._room = asyncio.Event()
         self._late_writes = asyncio.Semaphore(_LATE_AT_ONCE)
+        # Calls on this connection whose answer has not come, also of callers that gave up.
+        self._unanswered: set[object] = set()
+        self._refused = False
 
     async def write(self, data: bytes, write_id: str | None) -> WriteStatus:
         """
@@ -62,24 +67,26 @@ class RemoteStdin:
             RemoteError: The server refused.
             ConnectionLost: It is lost for good.
         """
-        if write_id is None:
-            self._last_id += 1
-            write_id = str(self._last_id)
-        params = WriteParams(process_id=self._process_id, chunk=Base64(data), write_id=write_id)
+        params = WriteParams(
+            process_id=self._process_id, chunk=Base64(data), write_id=self._ids.give(write_id)
+        )
         turn = self._take_turn()
         try:
-            while self._client.is_connected:
+            while self._client.is_connected and not self._refused:
                 if self._unsent[0] != turn:
                     await self._wait_for_change()
                     continue
                 link = await self._client.connected()  # at once: it is connected
                 self._give_turn(turn)
                 try:
-                    return (await link.call(PROCESS_WRITE, params)).status
+                    return (await self._call(link, PROCESS_WRITE, params)).status
                 except ConnectionLost:
                     if self._client.lost_for_good:
                         raise
                     insort(self._unsent, turn)
+            if self._refused:
+                self._give_turn(turn)
+                return WriteStatus.STDIN_CLOSED
             # The line is down. Nobody has to wait for it: the order and the id are settled.
             await self._wait_for_room(len(data))
             if self._client.lost_for_good:
@@ -107,8 +114,19 @@ class RemoteStdin:
         finally:
             self._give_turn(turn)
 
+    @property
+    def may_be_stuck(self) -> bool:
+        """True if a write is unanswered: the server may wait for the process to read."""
+        return bool(self._unanswered)
+
+    def refuse(self) -> None:
+        """Send no write any more, and none again: the process is about to be killed."""
+        self._refused = True
+        self._turn_changed.set()
+
     def line_changed(self) -> None:
         """Look again: the connection was lost, or is back."""
+        self._unanswered.clear()
         self._turn_changed.set()
 
     # -- turns
@@ -127,6 +145,17 @@ class RemoteStdin:
         self._turn_changed.clear()
         await self._turn_changed.wait()
 
+    async def _call(self, link: "Link", method: Method[P, R], params: P) -> R:
+        mark = object()
+        self._unanswered.add(mark)
+        try:
+            return await link.call(method, params)
+        except asyncio.CancelledError:
+            mark = None  # the server may still wait for the process
+            raise
+        finally:
+            self._unanswered.discard(mark)
+
     async def _call_in_turn(
         self,
         method: Method[P, R],
@@ -137,6 +166,8 @@ class RemoteStdin:
         """Call once those before are on the wire, and again after each lost connection."""
         while True:
             await self._client.connected()
+            if self._refused and method is PROCESS_WRITE:
+                raise StdinClosed("the process was terminated")
             if self._unsent[0] != turn:
                 await self._wait_for_change()
                 continue
@@ -147,7 +178,7 @@ class RemoteStdin:
                     continue
                 self._give_turn(turn)
                 try:
-                    return await link.call(method, params)
+                    return await self._call(link, method, params)
                 except ConnectionLost:
                     if self._client.lost_for_good:
                         raise

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 
 from holdfast.errors import InvalidParams, StdinClosed
 from holdfast.events import Reason, Verdict, WaitingFor
+from holdfast.process.arguments import WriteIds, check_input, check_read
 from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.local import LocalProcess
 from holdfast.process.table import LocalProcesses
@@ -67,7 +68,7 @@ class LocalExecProcess:
     def __init__(self, process: LocalProcess) -> None:
         self._process = process
         self._readers = EventReaders(process.log, process.hold_output, process.release_output)
-        self._write_id = 0
+        self._write_ids = WriteIds()
 
     @property
     def process_id(self) -> str:
@@ -92,15 +93,14 @@ class LocalExecProcess:
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
+        check_read(after_seq, max_bytes, wait)
         found = self._process.read(after_seq, max_bytes, wait)
         return await found if isinstance(found, Awaitable) else found
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
-        if write_id is None:
-            self._write_id += 1
-            write_id = str(self._write_id)
+        data = check_input(data, write_id)
         try:
-            status = self._process.write(data, write_id)
+            status = self._process.write(data, self._write_ids.give(write_id))
             if isinstance(status, WriteStatus):
                 return status
             await status

@@ -13,6 +13,7 @@ from typing import Self
 
 from holdfast.errors import HoldfastError, OutputLost
 from holdfast.events import Closed, Exited, Gap, ProcessEvent, StreamEnded, Verdict
+from holdfast.process.arguments import check_after_seq
 from holdfast.process.output import LogListener, OutputLog
 from holdfast.protocol.process import OutputChunk
 
@@ -104,7 +105,13 @@ class EventReaders:
     def stream(
         self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
     ) -> "LogEventStream":
-        """Return a stream of the events after a number."""
+        """
+        Return a stream of the events after a number.
+
+        Raises:
+            InvalidParams: The number is below zero.
+        """
+        check_after_seq(after_seq)
         queue, self._unclaimed = self._unclaimed, None
         self._stop_claim_timer()
         if queue is None:

@@ -13,12 +13,12 @@ import signal
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
-from typing import get_args
 
 from msgspec import UNSET
 
-from holdfast.errors import InvalidParams, InvalidRequest, OperationFailed
+from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.events import Reason, Verdict, WaitingFor
+from holdfast.process.arguments import check_streams
 from holdfast.process.child import Child
 from holdfast.process.input_wanted import SECOND_LOOK, Polling, look
 from holdfast.process.limits import Watchdog
@@ -37,28 +37,15 @@ from holdfast.protocol.process import (
 )
 from holdfast.system_text import system_text
 
-__all__ = ["LocalProcess", "Outcome", "check_streams"]
+__all__ = ["LocalProcess", "Outcome"]
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 1e6
 """Seconds; clients may ask for 2**64 milliseconds, which no timer takes."""
 
-_STREAMS_AT_END = get_args(StreamsAtEnd)
-
 Outcome = Callable[[Verdict, OutputLog], Verdict]
 """Says more of how a process ended, by what it wrote."""
-
-
-def check_streams(streams: str) -> None:
-    """
-    Refuse what is no value for `streams` of a termination.
-
-    Raises:
-        InvalidParams: It names the word.
-    """
-    if streams not in _STREAMS_AT_END:
-        raise InvalidParams(f"unknown variant `{streams}`, expected `close` or `keep`")
 
 
 class LocalProcess:
@@ -202,9 +189,9 @@ class LocalProcess:
 
     # -- input
 
-    def write(self, data: bytes, write_id: str) -> WriteStatus | Awaitable[None]:
+    def write(self, data: bytes, write_id: str) -> WriteStatus | asyncio.Future[None]:
         """
-        Write to its input, once per id; an awaitable while its queue is full.
+        Write to its input, once per id; a future while its queue is full.
 
         Raises:
             StdinClosed: It was terminated.

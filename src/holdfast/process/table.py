@@ -32,9 +32,10 @@ from holdfast.errors import (
     UnknownProcess,
 )
 from holdfast.events import Reason, Verdict
+from holdfast.process.arguments import check_streams
 from holdfast.process.child import Child
 from holdfast.process.env import child_environment
-from holdfast.process.local import LocalProcess, Outcome, check_streams
+from holdfast.process.local import LocalProcess, Outcome
 from holdfast.process.observers import Observers, ProcessObserver, ProcessStart
 from holdfast.process.output import OutputLog
 from holdfast.process.program import (
@@ -67,7 +68,7 @@ from holdfast.system_text import system_text
 if TYPE_CHECKING:
     from holdfast.process.sandboxes import Sandbox
 
-__all__ = ["RETENTION", "LocalProcesses", "MakeLog", "SlowStart"]
+__all__ = ["RETENTION", "LocalProcesses", "MakeLog", "SlowStart", "plain_log"]
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,8 @@ MakeLog = Callable[[StartParams], OutputLog]
 """Makes the log of a process that is about to be started."""
 
 
-def _plain_log(params: StartParams) -> OutputLog:
+def plain_log(params: StartParams) -> OutputLog:
+    """Return a log that keeps its output in memory, within the usual limits."""
     return OutputLog()
 
 
@@ -124,7 +126,7 @@ class LocalProcesses:
         inherited: Mapping[str, str] | None = None,
         shell: str = "/bin/sh",
         observers: Iterable[ProcessObserver] = (),
-        make_log: MakeLog = _plain_log,
+        make_log: MakeLog = plain_log,
         retention: float = RETENTION,
     ) -> None:
         """

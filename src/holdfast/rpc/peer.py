@@ -23,11 +23,13 @@ class Peer:
         self._next_id = 1
         # Requests we sent that the peer has not answered yet.
         self._pending: set[RequestId] = set()
+        # Those among them whose answer nobody waits for.
+        self._forgotten: set[RequestId] = set()
 
     @property
     def pending(self) -> int:
-        """How many of our requests are unanswered."""
-        return len(self._pending)
+        """The number of our requests that are unanswered, also of those that were forgotten."""
+        return len(self._pending) + len(self._forgotten)
 
     def request(self, method: str, params: object, trace: Trace | None = None) -> tuple[int, bytes]:
         """Make a request: its id, and the bytes to send."""
@@ -41,6 +43,7 @@ class Peer:
         if request_id not in self._pending:
             raise LocalProtocolError(f"request {request_id} is not waiting for an answer")
         self._pending.discard(request_id)
+        self._forgotten.add(request_id)
 
     def receive(self, data: bytes) -> Message | None:
         """
@@ -63,6 +66,7 @@ class Peer:
             self._pending.discard(request_id)
             return True
         if type(request_id) is int and 0 < request_id < self._next_id:
+            self._forgotten.discard(request_id)
             return False
         if self._ignores_stray_replies:
             return False

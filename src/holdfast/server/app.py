@@ -7,7 +7,7 @@ process of its own.
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
@@ -15,7 +15,7 @@ from holdfast.errors import OperationFailed
 from holdfast.events import Reason
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.process.observers import ProcessObserver
-from holdfast.process.table import LocalProcesses
+from holdfast.process.table import LocalProcesses, MakeLog, plain_log
 from holdfast.protocol.methods import FAMILIES
 from holdfast.rpc.router import Router
 from holdfast.server.auth import Check
@@ -57,7 +57,20 @@ class Server:
         session_expiry: float = 30.0,
         process_retention: float = 30.0,
         sign_interval: float = SIGN_INTERVAL,
+        observers: Iterable[ProcessObserver] = (),
+        make_log: MakeLog = plain_log,
     ) -> None:
+        """
+        Args:
+            concurrent_requests: Requests of one connection that may be waiting at once.
+            telemetry: Told of connections, requests and processes, if there is any.
+            resumable: False if a session ends with its connection.
+            session_expiry: Seconds a session is kept without a connection.
+            process_retention: Seconds a closed process can still be read.
+            sign_interval: Seconds between two signs of life on a connection.
+            observers: Told of the life of every process, whatever its session.
+            make_log: Makes the log of each process, such as one that also records.
+        """
         self._concurrent_requests = concurrent_requests
         self._telemetry = telemetry
         self._resumable = resumable
@@ -71,7 +84,8 @@ class Server:
         add_http_methods(self._router)
         add_discovery_methods(self._router)
         self._record: ServerRecord | None = None
-        self._observers: list[ProcessObserver] = []
+        self._observers = list(observers)
+        self._make_log = make_log
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup
         self.state: ServerState
@@ -170,5 +184,8 @@ class Server:
 
     def _make_processes(self) -> LocalProcesses:
         return LocalProcesses(
-            shell=self._shell, observers=self._observers, retention=self._process_retention
+            shell=self._shell,
+            observers=self._observers,
+            make_log=self._make_log,
+            retention=self._process_retention,
         )

@@ -8,7 +8,7 @@ limit of one request at a time the order is strict, as in the real server.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast.connection import Connection
@@ -19,12 +19,34 @@ from holdfast.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.rpc.router import Route, Router, error_of
 from holdfast.telemetry import RequestRecord, Telemetry
 
-__all__ = ["MAX_QUEUED", "Dispatcher"]
+__all__ = ["MAX_QUEUED", "AnswerAfter", "Dispatcher"]
 
 C = TypeVar("C")
+R = TypeVar("R")
 
 MAX_QUEUED = 128
 """Messages that wait for their turn; then no more is read from the connection."""
+
+
+class AnswerAfter(Awaitable[R]):
+    """
+    An answer that is due once a future is done.
+
+    For a handler whose future has to know at once that nobody waits any more. A task that
+    has not begun yet tells its future nothing when it is cancelled.
+    """
+
+    def __init__(self, future: asyncio.Future[None], answer: R) -> None:
+        self._future = future
+        self._answer = answer
+
+    def __await__(self) -> Generator[object, None, R]:
+        yield from self._future
+        return self._answer
+
+    def cancel(self) -> None:
+        """Cancel the future; harmless if it is done."""
+        self._future.cancel()
 
 
 class _Wait(NamedTuple):
@@ -102,8 +124,10 @@ class Dispatcher(Generic[C]):
                 record = self._telemetry.request(message.method, message.trace, queued)
                 record.finish("disconnected")
         self._queue.clear()
-        for task in self._running:
+        for task, wait in self._running.items():
             task.cancel()
+            if isinstance(wait.waiting, AnswerAfter):
+                wait.waiting.cancel()
 
     # -- inside
 

@@ -43,6 +43,7 @@ from holdfast.protocol.process import (
 from holdfast.rpc.router import Router
 from holdfast.server.connection import ServerConnection
 from holdfast.server.delivery import exited_event
+from holdfast.server.dispatch import AnswerAfter
 
 __all__ = ["add_process_methods"]
 
@@ -145,12 +146,8 @@ def _write(
         return _ACCEPTED
     if isinstance(status, WriteStatus):
         return WriteResponse(status=status)
-    return _accepted(status)
-
-
-async def _accepted(waiting: Awaitable[None]) -> WriteResponse:
-    await waiting
-    return _ACCEPTED
+    # A write that is cut off must give up its place before those behind it are looked at.
+    return AnswerAfter(status, _ACCEPTED)
 
 
 def _signal(client: ServerConnection, params: SignalParams) -> Empty:

@@ -5,7 +5,7 @@ import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from holdfast.errors import (
     HoldfastError,
@@ -25,6 +25,7 @@ from holdfast.events import (
     Verdict,
     WaitingFor,
 )
+from holdfast.process.arguments import check_input, check_read, check_streams
 from holdfast.process.backend import signal_number
 from holdfast.process.event_stream import HIGH_WATER, EventReaders, LogEventStream
 from holdfast.process.output import OutputLog
@@ -468,6 +469,7 @@ class FakeProcess:
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
+        check_read(after_seq, max_bytes, wait)
         self._record_call("read", after_seq, max_bytes, wait)
         if self._here.closed:
             return self._here.read(after_seq, max_bytes)
@@ -485,6 +487,7 @@ class FakeProcess:
         return self._there.read(after_seq, max_bytes)
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
+        data = check_input(data, write_id)
         self._record_call("write", data, write_id)
         if self.line.failure is not None and not self._here.closed:
             raise self.line.failure
@@ -561,8 +564,7 @@ class FakeProcess:
     async def terminate(
         self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
     ) -> bool:
-        if not _is_known(streams):
-            raise InvalidParams(f"streams is {streams!r}: it must be `close` or `keep`")
+        check_streams(streams)
         self._record_call("terminate", tree, left, streams)
         if self.line.failure is not None and not self._here.closed:
             raise self.line.failure
@@ -570,12 +572,12 @@ class FakeProcess:
         self.terminations.append(asked)
         if not self.capabilities.process_terminate_left:
             asked = Termination(tree=False, left=False, streams="close")
-        if not self.line.up and not self._here.closed:
+        if not self.line.up and (asked.left or not self._here.closed):
             known_to_run = self.verdict is None
             self._terminated = self._terminated or known_to_run
             self._unsent.append(lambda: self._kill(asked))
             self.line.changes.notify()
-            return known_to_run or asked.left
+            return known_to_run
         killed = self._kill(asked)
         self.line.changes.notify()
         return killed
@@ -729,10 +731,6 @@ def _record(log: OutputLog, event: ProcessEvent) -> None:
             log.skip_to(event.last_seq + 1)
         case StreamEnded():
             log.end_stream(event.stream)
-
-
-def _is_known(streams: str) -> bool:
-    return streams in get_args(StreamsAtEnd)
 
 
 def _size(event: ProcessEvent) -> int:

@@ -381,6 +381,21 @@ async def test_a_close_that_is_cancelled_closes_all_the_same(
     await settled()
 
 
+@pytest.mark.requirement("client.start.abandoned")
+async def test_a_start_that_is_given_up_with_its_client_is_terminated_too(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    async def use() -> None:
+        async with client:
+            await client.start(start_params())
+
+    async with meanwhile(use()) as using:
+        await peer.take("process/start")
+        using.cancel()
+        ending = await peer.take("process/terminate")
+    assert ending.params == {"processId": "p1"}
+
+
 @pytest.mark.both_loops
 async def test_a_client_that_is_closed_has_let_go_of_its_connection(tmp_path: Path) -> None:
     """Also if a server does not read: nothing is left for the end of the loop to complain of."""

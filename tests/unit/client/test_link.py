@@ -59,6 +59,28 @@ async def test_the_call_after_the_last_place_is_refused_and_cleaning_up_has_one_
 
 
 @pytest.mark.requirement("client.pending-limit")
+async def test_calls_that_were_given_up_have_their_places_until_they_are_answered(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    """A server that waits for a process which does not read would stop to read itself."""
+    process = await started(client, peer)
+    writes = [asyncio.ensure_future(process.write(b"x")) for _ in range(MAX_CALLS)]
+    await settled()
+    for write in writes:
+        write.cancel()
+    await asyncio.gather(*writes, return_exceptions=True)
+    with pytest.raises(RemoteProtocolError, match="limit of 1024 pending requests"):
+        await client.status()
+    async with meanwhile(process.terminate()) as ending:
+        peer.reply(await peer.take("process/terminate"), {"running": True})
+    assert await ending
+    for _ in writes:
+        request = await peer.take("process/write")
+        peer.fail(request, -32603, "failed to write to process stdin")
+    await is_ready(client, peer)
+
+
+@pytest.mark.requirement("client.pending-limit")
 async def test_with_no_place_left_to_clean_up_the_connection_is_given_up(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:

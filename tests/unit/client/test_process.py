@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.client import process as process_module
 from holdfast.client.client import ExecServerClient
+from holdfast.client.link import MAX_CALLS
 from holdfast.client.stdin import MAX_BACKLOG_BYTES
 from holdfast.errors import (
     ConnectionLost,
@@ -33,6 +35,7 @@ from holdfast.testing.scripted import SESSION_ID
 from tests.unit.client.script import (
     all_events,
     meanwhile,
+    nothing_missed,
     param,
     read_result,
     settled,
@@ -164,9 +167,9 @@ async def test_another_refusal_of_a_write_stays_what_it_is(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
     process = await started(client, peer)
-    async with meanwhile(process.write(b"x", "")) as writing:
-        peer.fail(await peer.take("process/write"), -32602, "writeId must not be empty")
-        with pytest.raises(InvalidParams, match="writeId must not be empty") as caught:
+    async with meanwhile(process.write(b"x")) as writing:
+        peer.fail(await peer.take("process/write"), -32602, "no such thing")
+        with pytest.raises(InvalidParams, match="no such thing") as caught:
             await writing
     assert isinstance(caught.value.__cause__, RemoteError)
 
@@ -233,6 +236,47 @@ async def test_a_terminate_does_not_wait_for_a_lost_line_either(
     assert (await process.wait()).reason is Reason.TERMINATED
 
 
+@pytest.mark.requirement("client.recovery.terminate")
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_a_termination_gets_past_a_write_that_a_codex_server_waits_for(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    given_up: bool,
+) -> None:
+    monkeypatch.setattr(process_module, "_STUCK_LIMIT", 0.01)
+    server.answers["process/read"] = nothing_missed
+    process = await started(client, peer)
+    async with meanwhile(process.write(b"x")) as writing:
+        await peer.take("process/write")
+        if given_up:
+            writing.cancel()
+        async with meanwhile(process.terminate()) as ending:
+            again = await server.peer(1)
+            assert await ending is True
+            again.reply(await again.take("process/terminate"), {"running": True})
+        if not given_up:
+            assert await writing is WriteStatus.STDIN_CLOSED
+    assert again.requests("process/write") == []
+
+
+async def test_a_termination_may_take_its_time_if_nothing_was_written(
+    client: ExecServerClient, peer: ScriptedPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_STUCK_LIMIT", 0.01)
+    process = await started(client, peer)
+    async with meanwhile(process.write(b"x")) as writing:
+        peer.reply(await peer.take("process/write"), {"status": "accepted"})
+        await writing
+    async with meanwhile(process.terminate()) as ending:
+        request = await peer.take("process/terminate")
+        await asyncio.sleep(0.05)
+        peer.reply(request, {"running": True})
+    assert await ending is True
+    assert peer.lost_reason is None
+
+
 async def test_the_exit_is_known_before_the_close_and_before_any_reader(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
@@ -267,7 +311,7 @@ async def test_an_unknown_word_for_the_streams_is_refused_here(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
     process = await started(client, peer)
-    with pytest.raises(InvalidParams, match="streams is `drop`, expected `close` or `keep`"):
+    with pytest.raises(InvalidParams, match="unknown variant `drop`, expected `close` or `keep`"):
         await process.terminate(streams="drop")  # type: ignore[arg-type]
     assert peer.requests("process/terminate") == []
 
@@ -341,7 +385,8 @@ async def test_the_end_of_a_stream_comes_after_what_was_written_to_it(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
     process = await started(client, peer)
-    peer.notify("process/streamEnded", {"processId": "p1", "stream": "stdout", "seq": 1})
+    for _ in range(2):  # once is enough
+        peer.notify("process/streamEnded", {"processId": "p1", "stream": "stdout", "seq": 1})
     peer.output("p1", 1, b"a")
     peer.output("p1", 2, b"b", "stderr")
     peer.exited("p1", 3)
@@ -494,6 +539,34 @@ async def test_a_hold_that_is_refused_holds_the_connection_instead(
     for _ in range(1, seq):
         await anext(stream)
     await peer.until(lambda: not peer.sending_paused)
+
+
+@pytest.mark.requirement("extension.hold", "client.pending-limit")
+async def test_holds_share_the_last_place_and_do_not_cost_the_connection(
+    server: ScriptedServer, capable_client: ExecServerClient
+) -> None:
+    peer = server.peers[-1]
+    ids = ("p1", "p2")
+    streams = [(await started(capable_client, peer, name)).events() for name in ids]
+    calls = [asyncio.ensure_future(capable_client.status()) for _ in range(MAX_CALLS)]
+    await settled()
+    for seq in range(1, 19):
+        for name in ids:
+            peer.output(name, seq, bytes(64 << 10))
+    for name in ids:
+        holding = await peer.take("process/hold")
+        assert holding.params == {"processId": name, "held": True}
+        await settled()
+        assert peer.requests("process/hold")[-1] is holding  # the other one waits
+        peer.reply(holding, {})
+    for stream in streams:
+        stream.close()
+    for _ in ids:
+        peer.reply(await peer.take("process/hold"), {})
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert server.peers == [peer]
 
 
 # -- waiting for input

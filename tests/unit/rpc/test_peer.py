@@ -56,10 +56,12 @@ def test_a_second_answer_and_one_that_is_late_are_ignored() -> None:
     first, _ = peer.request("m", None)
     second, _ = peer.request("m", None)
     peer.forget(second)
-    assert peer.pending == 1
+    assert peer.pending == 2
     assert peer.receive(encode_result(first, None)) == Reply(first, None)
     assert peer.receive(encode_result(first, None)) is None
+    assert peer.pending == 1
     assert peer.receive(encode_result(second, None)) is None
+    assert peer.pending == 0
 
 
 @pytest.mark.requirement("envelope.violation.reply")

@@ -5,13 +5,17 @@ import binascii
 import os
 import select
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidParams
+from holdfast.process.local import LocalProcess
+from holdfast.process.observers import ProcessObserver, ProcessStart
+from holdfast.process.output import OutputLog, Retention
+from holdfast.protocol.process import StartParams
 from holdfast.rpc.base64 import decode_base64
 from holdfast.server.app import Server
 from tests.unit.fakes import LIMIT
@@ -388,3 +392,59 @@ async def test_events_are_sent_again_once_all_that_was_missed_is_read(
     await second.write(b"\n", "2")
     await second.sees(b"three\n")
     assert second.output() == (b"two\nthree\n" if read == "in pages" else b"three\n")
+
+
+@pytest.mark.requirement("client.recovery.write-repeated")
+async def test_a_write_that_is_cut_off_before_it_could_wait_does_not_overtake_others(
+    server: Server, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    first = Client(server)
+    session_id = await first.initialize(acknowledges=True)
+    script = f"read x < go; head -c {129 * 65536} > /dev/null; echo ready; exec cat"
+    await first.start("/bin/sh", "-c", script, pipeStdin=True, cwd=tmp_path.as_uri())
+    full = base64.b64encode(bytes(65536)).decode()
+    for number in range(129):
+        first.ask("process/write", processId="p", chunk=full, writeId=str(number))
+    one, two = (base64.b64encode(text).decode() for text in (b"one ", b"two "))
+    first.ask("process/write", processId="p", chunk=one, writeId="one")
+    await first.settled()
+    first.ask("process/write", processId="p", chunk=two, writeId="two")
+    first.hang_up()  # in the same turn of the event loop: nothing waits for the second one yet
+    second = Client(server)
+    await second.initialize(acknowledges=True, resumeSessionId=session_id)
+    (tmp_path / "go").write_text("\n")
+    await second.call("process/read", processId="p", waitMs=60_000)
+    assert await second.write(b"one ", "one") == {"status": "accepted"}
+    assert await second.write(b"two ", "two") == {"status": "accepted"}
+    await second.call("process/closeStdin", processId="p")
+    await second.hears("process/closed")
+    read = await second.call("process/read", processId="p")
+    output = b"".join(base64.b64decode(chunk["chunk"]) for chunk in read["chunks"])
+    assert output == b"ready\none two "
+
+
+# What others make of it.
+
+
+async def test_a_server_takes_observers_and_logs_of_others() -> None:
+    class Starts(ProcessObserver):
+        ids: ClassVar[list[str]] = []
+
+        def started(self, start: ProcessStart, process: LocalProcess) -> None:
+            self.ids.append(process.process_id)
+
+    def small_log(params: StartParams) -> OutputLog:
+        return OutputLog(Retention(max_bytes=4))
+
+    async with Server(observers=[Starts()], make_log=small_log) as server:
+        for process_id in ("a", "b"):  # in two sessions
+            client = Client(server)
+            await client.initialize()
+            script = "echo 1234567; echo 89"
+            await client.start("/bin/sh", "-c", script, process_id=process_id)
+            await client.hears("process/closed")
+            read = await client.call("process/read", processId=process_id)
+            kept = b"".join(base64.b64decode(chunk["chunk"]) for chunk in read["chunks"])
+            assert len(kept) <= 4
+    assert Starts.ids == ["a", "b"]

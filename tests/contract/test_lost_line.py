@@ -1,0 +1,236 @@
+"""
+What the seam promises while the line to a server is down, and when it is back.
+
+Every line here can be made anew, so nothing but a delay may be noticed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from holdfast.backends import ExecProcess
+from holdfast.client.client import ExecServerClient
+from holdfast.client.target import Target
+from holdfast.errors import ConnectFailed
+from holdfast.events import Reason, Verdict
+from holdfast.protocol.process import StartParams, WriteStatus
+from holdfast.server.app import Server
+from holdfast.testing import CODEX, FakeBackend
+from holdfast.testing import HOLDFAST as ALL
+from holdfast.transports.base import Receiver, Transport
+from tests.contract.conftest import FakePlace, MemoryTarget, Place
+from tests.contract.fake_programs import install
+from tests.contract.running import Output, check, finish, program, shell
+from tests.e2e.wire import LIMIT, Fifo
+
+pytestmark = pytest.mark.requirement("client.recovery.resumes")
+
+
+class GatedTarget(Target):
+    """Another target, which can be made unreachable."""
+
+    def __init__(self, inner: Target) -> None:
+        self._inner = inner
+        self._transport: Transport | None = None
+        self.reachable = True
+
+    async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        if not self.reachable:
+            raise ConnectFailed("the line is down")
+        self._transport = await self._inner.open(accept)
+        return self._transport
+
+    def cut(self) -> None:
+        """End the connection, and make no other."""
+        self.reachable = False
+        assert self._transport is not None  # somebody uses it
+        self._transport.abort()
+
+
+@dataclass(frozen=True)
+class RealLine(Place):
+    """A place behind a connection."""
+
+    target: GatedTarget
+
+    async def cut(self) -> None:
+        """Lose the line, and wait until that is noticed."""
+        assert isinstance(self.backend, ExecServerClient)
+        noticed = asyncio.Event()
+        self.backend.connection_changed = noticed.set
+        self.target.cut()
+        async with asyncio.timeout(LIMIT):
+            await noticed.wait()
+
+    def restore(self) -> None:
+        """Let it be made again."""
+        self.target.reachable = True
+
+
+class FakeLine(FakePlace):
+    """The same of `holdfast.testing`."""
+
+    async def cut(self) -> None:
+        self._fake.lose_line()
+
+    def restore(self) -> None:
+        self._fake.restore_line()
+
+
+Line = RealLine | FakeLine
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "websocket",
+        "unix",
+        pytest.param("real-websocket", marks=pytest.mark.real),
+        "fake-remote",
+        "fake-codex",
+    ]
+)
+async def place(
+    request: pytest.FixtureRequest, websocket_url: str, unix_url: str, codex_url: str | None
+) -> AsyncIterator[Line]:
+    """Each place whose line can be lost and made again."""
+    name: str = request.param
+    async with AsyncExitStack() as stack:
+        if name.startswith("fake"):
+            codex_like = name == "fake-codex"
+            fake = FakeBackend(remote=True, capabilities=CODEX if codex_like else ALL)
+            install(await stack.enter_async_context(fake))
+            yield FakeLine(fake, remote=True, real=codex_like)
+            return
+        if name == "memory":
+            inner: Target = MemoryTarget(await stack.enter_async_context(Server()))
+        else:
+            url = {"websocket": websocket_url, "unix": unix_url}.get(name, codex_url)
+            assert url is not None  # the mark sees to it
+            inner = Target.of(url)
+        target = GatedTarget(inner)
+        client = await stack.enter_async_context(await ExecServerClient.connect(target))
+        yield RealLine(client, remote=True, real=name.startswith("real"), target=target)
+
+
+async def start(place: Line, params: StartParams) -> ExecProcess:
+    async with asyncio.timeout(LIMIT):
+        return await place.backend.start(params)
+
+
+async def turns() -> None:
+    """Let everything happen that needs no line."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_termination_does_not_wait_for_the_line(place: Line) -> None:
+    process = await start(place, program("cat", pipe_stdin=True))
+    await place.cut()
+    async with asyncio.timeout(LIMIT):
+        assert await process.terminate() is True
+        assert await process.write(b"x") is WriteStatus.STDIN_CLOSED
+    assert process.verdict is None
+    place.restore()
+    async with asyncio.timeout(LIMIT):
+        assert (await process.exited()).reason is Reason.TERMINATED
+    assert (await finish(process)).stdout == b""
+
+
+async def test_what_was_left_is_ended_when_the_line_is_back(place: Line) -> None:
+    process = await start(place, shell("sleep 60 >/dev/null 2>&1 & echo $!"))
+    below = int((await finish(process)).stdout)
+    await place.cut()
+    async with asyncio.timeout(LIMIT):
+        assert await process.terminate(left=True) is False  # nobody knows
+    assert place.is_alive(below)
+    place.restore()
+    if place.real:  # it never does that
+        place.kill(below)
+    async with asyncio.timeout(LIMIT):
+        await place.gone(below)
+
+
+async def test_input_does_not_wait_for_the_line_and_arrives_once_and_in_order(place: Line) -> None:
+    process = await start(place, program("cat", pipe_stdin=True))
+    output = Output(process)
+    await process.write(b"0")
+    await output.until(b"0")
+    await place.cut()
+    for text, write_id in ((b"1", None), (b"2", "two"), (b"-", "two"), (b"3", None)):
+        async with asyncio.timeout(LIMIT):
+            assert await process.write(text, write_id) is WriteStatus.ACCEPTED
+    place.restore()
+    await process.write(b"4")
+    await output.until(b"4")
+    await process.terminate()
+    assert (await output.finish()).stdout == b"01234"
+
+
+async def test_a_start_waits_for_the_line(place: Line) -> None:
+    await place.cut()
+    starting = asyncio.ensure_future(place.backend.start(shell("seq 1 20000")))
+    await turns()
+    assert not starting.done()
+    place.restore()
+    async with asyncio.timeout(LIMIT):
+        process = await starting
+    assert (await finish(process)).stdout.endswith(b"\n20000\n")
+
+
+async def test_a_start_that_is_given_up_without_a_line_never_ran(place: Line) -> None:
+    await place.cut()
+    starting = asyncio.ensure_future(place.backend.start(program("cat", pipe_stdin=True)))
+    await turns()
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    place.restore()
+    assert (await finish(await start(place, program("true")))).exit_code == 0  # the id is free
+
+
+async def test_what_happens_without_a_line_is_told_when_it_is_back(
+    place: Line, tmp_path: Path
+) -> None:
+    with Fifo(tmp_path / "go") as go:
+        process = await start(place, shell(f"(read x; echo late) < {go.path} & echo early"))
+        stream = process.events()
+        waiting: list[asyncio.Future[Verdict]] = [
+            asyncio.ensure_future(process.exited()),
+            asyncio.ensure_future(process.wait()),
+        ]
+        async with asyncio.timeout(LIMIT):
+            await waiting[0]
+        reading = asyncio.ensure_future(process.read(99, wait=60.0))
+        await place.cut()
+        go.write()
+        await turns()
+        assert not waiting[1].done()
+        place.restore()
+        async with asyncio.timeout(LIMIT):
+            events = [event async for event in stream]
+            assert (await waiting[1]) == (await waiting[0])
+            assert (await reading).closed
+    assert check(events).stdout == b"early\nlate\n"
+
+
+async def test_a_reader_that_stood_still_goes_on(place: Line) -> None:
+    """What is more than a Codex server keeps, it is not asked for."""
+    size = 900_000 if place.real else 6_000_000
+    process = await start(place, shell(f"head -c {size} /dev/zero"))
+    async with process.events() as stream:
+        async with asyncio.timeout(LIMIT):
+            first = await anext(stream)
+            # Until it is held, and writes no more.
+            last = 0
+            while (news := await process.read(last, wait=0.1)).chunks and not news.closed:
+                last = news.next_seq - 1
+        await place.cut()
+        await turns()
+        place.restore()
+        async with asyncio.timeout(2 * LIMIT):
+            events = [first, *[event async for event in stream]]
+    assert len(check(events).stdout) == size
