@@ -1,0 +1,45 @@
+"""Applies the patches of the cases with the library."""
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.backends import FileSystem
+from holdfast.patching import EmptyPatch, PatchError, Rules, apply_patch, tool_error_text
+from holdfast.patching.report import EMPTY_PATCH
+from tests.real.patching.cases import Case
+from tests.real.patching.folder import WORKSPACE, content, describe, lay_out
+
+Row = dict[str, Any]
+
+
+async def play(case: Case, root: Path, files: FileSystem) -> Row:
+    """Return what the library does with a case under the rules of the program."""
+    workspace = root / "ws"
+    lay_out(case.before, workspace)
+    before = describe(workspace)
+    stdout, stderr = await _applied(case, workspace, files, "program")
+    return {
+        "before": before,
+        "patch": content(case.patch.encode()),
+        "after": describe(workspace),
+        "stdout": stdout.replace(str(workspace), WORKSPACE),
+        "stderr": stderr.replace(str(workspace), WORKSPACE),
+        "exit_code": 1 if stderr else 0,
+    }
+
+
+async def _applied(
+    case: Case, workspace: Path, files: FileSystem, rules: Rules
+) -> tuple[str, str]:
+    try:
+        result = await apply_patch(
+            case.patch.replace(WORKSPACE, str(workspace)),
+            files=files,
+            cwd=str(workspace / case.cwd),
+            rules=rules,
+        )
+    except EmptyPatch as error:
+        return "", f"{error if rules == 'program' else EMPTY_PATCH}\n"
+    except PatchError as error:
+        return "", f"{error if rules == 'program' else tool_error_text(error)}\n"
+    return result.text, ""
