@@ -211,7 +211,7 @@ class Question:
         return {name: member for name, member in members.items() if member is not None}
 
     def _file_change_json(self) -> dict[str, object]:
-        """Return the parameters of `item/fileChange/requestApproval`, with what it is about."""
+        """Return the parameters of `item/fileChange/requestApproval`, and the files."""
         members: dict[str, object] = {
             "threadId": self.thread_id,
             "turnId": self.turn_id,
@@ -220,10 +220,8 @@ class Question:
             "kind": self.kind.value,
             "environmentId": self.environment_id,
             "reason": self.reason,
-            "cwd": self.cwd,
-            "changes": [file.to_json() for file in self.files],
+            "files": [file.to_json() for file in self.files],
             "patch": self.script,
-            "availableDecisions": [one.to_json() for one in self.available_decisions],
         }
         return {name: member for name, member in members.items() if member is not None}
 

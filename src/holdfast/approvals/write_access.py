@@ -69,11 +69,11 @@ def write_access(context: SandboxContext | None, *, tmpdir: str | None = None) -
     entries = file_entries(context)
     if context is None or entries is None:
         return WriteAccess(None)
-    rules = []
-    for entry in entries:
-        access = "deny" if entry.access == "none" else entry.access
-        for path in entry_paths(entry, context, tmpdir=tmpdir):
-            rules.append((posixpath.normpath(path), access))
+    rules = (
+        (posixpath.normpath(path), "deny" if entry.access == "none" else entry.access)
+        for entry in entries
+        for path in entry_paths(entry, context, tmpdir=tmpdir)
+    )
     return WriteAccess(tuple(rules))
 
 

@@ -108,9 +108,7 @@ async def apply_plan(
     Raises:
         PatchFailed: A file could not be changed.
     """
-    writing = asyncio.get_running_loop().create_task(
-        commit(plan, files=files, sandbox=sandbox)
-    )
+    writing = asyncio.get_running_loop().create_task(commit(plan, files=files, sandbox=sandbox))
     _under_way.add(writing)
     writing.add_done_callback(_under_way.discard)
     try:

@@ -31,7 +31,9 @@ class PatchFailed(PatchError):
     or whose state is not known because the line broke. It is empty almost always.
     """
 
-    def __init__(self, message: str, *, path: str | None = None, left: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, message: str, *, path: str | None = None, left: tuple[str, ...] = ()
+    ) -> None:
         if left:
             message = f"{message}\nThese files could not be put back: {', '.join(left)}"
         super().__init__(message, path=path)

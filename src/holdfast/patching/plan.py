@@ -106,8 +106,9 @@ class Plan:
         A path that leads elsewhere by a link is there twice: as it is named, and as it is.
         """
         named = (path for change in self.changes for path in (change.path, change.move_to) if path)
-        real = (one.real for one in (*self.writes, *self.removals))
-        return tuple(dict.fromkeys((*named, *real)))
+        written = (one.real for one in self.writes)
+        removed = (one.real for one in self.removals)
+        return tuple(dict.fromkeys((*named, *written, *removed)))
 
 
 async def make_plan(
@@ -226,9 +227,7 @@ class _PlanMaker:
                 removals.append(Removal(name=name, real=real, before=spot.before))
         for entry, spot in self._links.items():
             removals.append(Removal(name=spot.path.native, real=entry, before=None))
-        return Plan(
-            changes=tuple(self._changes), writes=tuple(writes), removals=tuple(removals)
-        )
+        return Plan(changes=tuple(self._changes), writes=tuple(writes), removals=tuple(removals))
 
     # -- the parts of a patch
 

@@ -47,9 +47,7 @@ def calls(
 ) -> None:
     assert name not in CALLS, name
     taken = tuple(Step(cmd=one) if isinstance(one, str) else one for one in steps)
-    CALLS[name] = CallCase(
-        name=name, steps=taken, sandbox=sandbox, policy=policy, before=before
-    )
+    CALLS[name] = CallCase(name=name, steps=taken, sandbox=sandbox, policy=policy, before=before)
 
 
 def whole(*lines: str) -> str:
@@ -95,7 +93,7 @@ calls("form.argument-single", f"apply_patch '{ADD}'")
 calls("form.argument-double", f'apply_patch "{ADD}"')
 calls("form.argument-ansi", "apply_patch $'*** Begin Patch\\n*** Add File: n\\n+x\\n*** End Patch'")
 calls("form.argument-two", f"apply_patch '{ADD}' more")
-calls("form.argument-command", f'apply_patch "$(cat <<\'EOF\'\n{ADD}\nEOF\n)"')
+calls("form.argument-command", f"apply_patch \"$(cat <<'EOF'\n{ADD}\nEOF\n)\"")
 calls("form.no-argument", "apply_patch")
 calls("form.help", "apply_patch --help")
 calls("form.nested-bash", f"bash -lc \"apply_patch <<'EOF'\n{ADD}\nEOF\n\"")
@@ -229,5 +227,10 @@ calls(
     policy="on-request",
 )
 calls("untrusted.inside", Step(cmd=here(TWICE)), sandbox=WRITE, policy="untrusted")
-calls("untrusted.inside-declined", Step(cmd=here(TWICE), answer="decline"), sandbox=WRITE, policy="untrusted")
+calls(
+    "untrusted.inside-declined",
+    Step(cmd=here(TWICE), answer="decline"),
+    sandbox=WRITE,
+    policy="untrusted",
+)
 calls("untrusted.full", Step(cmd=here(TWICE)), sandbox=FULL, policy="untrusted")

@@ -50,9 +50,7 @@ def case(
     by_stdin: bool = False,
 ) -> None:
     assert name not in CASES, name
-    CASES[name] = Case(
-        name=name, before=before or {}, patch=patch, cwd=cwd, by_stdin=by_stdin
-    )
+    CASES[name] = Case(name=name, before=before or {}, patch=patch, cwd=cwd, by_stdin=by_stdin)
 
 
 def whole(*lines: str) -> str:
@@ -143,26 +141,78 @@ case("update.delete-all", update("@@", "-a", "-b", "-c"), ABC)
 case("update.empty-file", update("@@", "-a", "+b"), {"f": ""})
 case("update.not-found", update("@@", " a", "-x", "+y"), ABC)
 case("update.context-not-found", update("@@ def nothing():", "-a", "+b"), ABC)
-case("update.context", update("@@ class B:", "     def run(self):", "-        return 1", "+        return 2"), CODE)
-case("update.two-contexts", update("@@ class B:", "@@     def run(self):", "-        return 1", "+        return 2"), CODE)
-case("update.context-trimmed", update("@@ def run(self):", "-        return 1", "+        return 3"), CODE)
-case("update.context-blanks", update("@@   class B:  ", "-    def run(self):", "+    def go(self):"), CODE)
-case("update.at-without-blank", update("@@class B:", "-    def run(self):", "+    def go(self):"), CODE)
+case(
+    "update.context",
+    update("@@ class B:", "     def run(self):", "-        return 1", "+        return 2"),
+    CODE,
+)
+case(
+    "update.two-contexts",
+    update("@@ class B:", "@@     def run(self):", "-        return 1", "+        return 2"),
+    CODE,
+)
+case(
+    "update.context-trimmed",
+    update("@@ def run(self):", "-        return 1", "+        return 3"),
+    CODE,
+)
+case(
+    "update.context-blanks",
+    update("@@   class B:  ", "-    def run(self):", "+    def go(self):"),
+    CODE,
+)
+case(
+    "update.at-without-blank",
+    update("@@class B:", "-    def run(self):", "+    def go(self):"),
+    CODE,
+)
 case("update.context-git-style", update("@@ -1,3 +1,3 @@", " a", "-b", "+B"), ABC)
 case("update.context-is-first-old", update("@@ b", "-b", "+B"), ABC)
 case("update.ambiguous", update("@@", "-        return 1", "+        return 2"), CODE)
-case("update.two-chunks", update("@@", "-line 3", "+line three", "@@", "-line 30", "+line thirty"), LONG)
-case("update.out-of-order", update("@@", "-line 30", "+line thirty", "@@", "-line 3", "+line three"), LONG)
-case("update.out-of-order-context", update("@@ line 29", "-line 30", "+XXX", "@@ line 2", "-line 3", "+YYY"), LONG)
-case("update.overlapping", update("@@", " line 3", "-line 4", "+four", " line 5", "@@", " line 5", "-line 6", "+six"), LONG)
-case("update.overlapping-removed", update("@@", "-line 4", "-line 5", "+x", "@@", "-line 5", "+y"), LONG)
+case(
+    "update.two-chunks",
+    update("@@", "-line 3", "+line three", "@@", "-line 30", "+line thirty"),
+    LONG,
+)
+case(
+    "update.out-of-order",
+    update("@@", "-line 30", "+line thirty", "@@", "-line 3", "+line three"),
+    LONG,
+)
+case(
+    "update.out-of-order-context",
+    update("@@ line 29", "-line 30", "+XXX", "@@ line 2", "-line 3", "+YYY"),
+    LONG,
+)
+case(
+    "update.overlapping",
+    update("@@", " line 3", "-line 4", "+four", " line 5", "@@", " line 5", "-line 6", "+six"),
+    LONG,
+)
+case(
+    "update.overlapping-removed",
+    update("@@", "-line 4", "-line 5", "+x", "@@", "-line 5", "+y"),
+    LONG,
+)
 case("update.sees-new-lines", update("@@", "-a", "+b", "@@", "-b", "+x"), ABC)
 case("update.same-chunk-twice", update("@@", "-x", "+y", "@@", "-x", "+z"), {"f": "x\nx\n"})
-case("update.twice-same-file", whole("*** Update File: f", "@@", "-a", "+A", "*** Update File: f", "@@", "-A", "+AA"), ABC)
-case("update.twice-second-fails", whole("*** Update File: f", "@@", "-a", "+A", "*** Update File: f", "@@", "-a", "+AA"), ABC)
+case(
+    "update.twice-same-file",
+    whole("*** Update File: f", "@@", "-a", "+A", "*** Update File: f", "@@", "-A", "+AA"),
+    ABC,
+)
+case(
+    "update.twice-second-fails",
+    whole("*** Update File: f", "@@", "-a", "+A", "*** Update File: f", "@@", "-a", "+AA"),
+    ABC,
+)
 case("update.blank-line-as-context", update("@@", " a", "", "-b", "+B"), {"f": "a\n\nb\n"})
 case("update.blank-lines-at-end", update("@@", "-a", "+A", ""), ABC)
-case("update.blank-before-at", update("@@", "-line 3", "+three", "", "@@", "-line 30", "+thirty"), LONG)
+case(
+    "update.blank-before-at",
+    update("@@", "-line 3", "+three", "", "@@", "-line 30", "+thirty"),
+    LONG,
+)
 case("update.blank-after-at", update("@@", "", "-b", "+B"), ABC)
 case("update.blank-after-header", whole("*** Update File: f", "", "@@", "-b", "+B"), ABC)
 case("update.bad-line", update("@@", " a", "?b", "+B"), ABC)
@@ -171,10 +221,18 @@ case("update.unprefixed-context", update("@@", "a", "-b", "+B"), ABC)
 case("update.markers-as-text", update("@@", " a", "+*** End Patch", " b"), ABC)
 case("update.end-of-file", update("@@", " b", "-c", "+C", "*** End of File"), ABC)
 case("update.end-of-file-not-at-end", update("@@", "-a", "+A", "*** End of File"), ABC)
-case("update.end-of-file-last-of-two", update("@@", "-x", "+LAST", "*** End of File"), {"f": "x\ny\nx\n"})
+case(
+    "update.end-of-file-last-of-two",
+    update("@@", "-x", "+LAST", "*** End of File"),
+    {"f": "x\ny\nx\n"},
+)
 case("update.end-of-file-add", update("@@", "+z", "*** End of File"), ABC)
 case("update.end-of-file-first", update("@@", "*** End of File"), ABC)
-case("update.end-of-file-then-more", update("@@", "-c", "+C", "*** End of File", "@@", "-a", "+A"), ABC)
+case(
+    "update.end-of-file-then-more",
+    update("@@", "-c", "+C", "*** End of File", "@@", "-a", "+A"),
+    ABC,
+)
 case("update.end-of-file-then-line", update("@@", "-c", "+C", "*** End of File", "+x"), ABC)
 case("update.no-newline", update("@@", "-b", "+B"), {"f": "a\nb"})
 case("update.no-newline-keep", update("@@", "-a", "+A"), {"f": "a\nb"})
@@ -183,19 +241,35 @@ case("update.trailing-empty-pattern", update("@@", "-b", "-", "+B"), {"f": "a\nb
 case("update.blank-lines-at-file-end", update("@@", "-c", "+C"), {"f": "a\nc\n\n\n"})
 case("update.fuzzy-trailing", update("@@", " a", "-b", "+B"), {"f": "a  \nb\t\nc\n"})
 case("update.fuzzy-trailing-in-patch", update("@@", " a  ", "-b  ", "+B"), ABC)
-case("update.fuzzy-indent", update("@@", " def f():", "-return 1", "+return 2"), {"f": "def f():\n    return 1\n"})
-case("update.fuzzy-dashes", update("@@", "-a - b", "+x"), {"f": "a – b\n"})
-case("update.fuzzy-minus", update("@@", "-a - b", "+x"), {"f": "a − b\n"})
-case("update.fuzzy-quotes", update("@@", '-say "hi" it\'s', "+x"), {"f": "say “hi” it’s\n"})
-case("update.fuzzy-low-quotes", update("@@", '-"a" \'b\'', "+x"), {"f": "„a‟ ‚b‛\n"})
+case(
+    "update.fuzzy-indent",
+    update("@@", " def f():", "-return 1", "+return 2"),
+    {"f": "def f():\n    return 1\n"},
+)
+case("update.fuzzy-dashes", update("@@", "-a - b", "+x"), {"f": "a \u2013 b\n"})
+case("update.fuzzy-minus", update("@@", "-a - b", "+x"), {"f": "a \u2212 b\n"})
+case(
+    "update.fuzzy-quotes",
+    update("@@", '-say "hi" it\'s', "+x"),
+    {"f": "say \u201chi\u201d it\u2019s\n"},
+)
+case(
+    "update.fuzzy-low-quotes",
+    update("@@", "-\"a\" 'b'", "+x"),
+    {"f": "\u201ea\u201f \u201ab\u201b\n"},
+)
 case("update.fuzzy-spaces", update("@@", "-a b c d", "+x"), {"f": "a\u00a0b\u2003c\u3000d\n"})
 case("update.fuzzy-narrow-space", update("@@", "-a b c", "+x"), {"f": "a\u202fb\u205fc\n"})
 case("update.fuzzy-zero-width", update("@@", "-a b", "+x"), {"f": "a\u200bb\n"})
-case("update.fuzzy-ellipsis", update("@@", "-a...", "+x"), {"f": "a…\n"})
-case("update.fuzzy-in-patch", update("@@", "-a – “b”", "+x"), {"f": 'a - "b"\n'})
+case("update.fuzzy-ellipsis", update("@@", "-a...", "+x"), {"f": "a\u2026\n"})
+case("update.fuzzy-in-patch", update("@@", "-a \u2013 \u201cb\u201d", "+x"), {"f": 'a - "b"\n'})
 case("update.fuzzy-case", update("@@", "-ABC", "+x"), {"f": "abc\n"})
 case("update.fuzzy-inner-blanks", update("@@", "-a b", "+x"), {"f": "a  b\n"})
-case("update.fuzzy-context-line", update("@@ class “B”:", "-    x", "+    y"), {"f": 'class "B":\n    x\n'})
+case(
+    "update.fuzzy-context-line",
+    update("@@ class \u201cB\u201d:", "-    x", "+    y"),
+    {"f": 'class "B":\n    x\n'},
+)
 case("update.exact-beats-fuzzy", update("@@", "-x", "+y"), {"f": "  x\nx \nx\n"})
 case("update.trailing-beats-indent", update("@@", "-x", "+y"), {"f": "  x\nx \n"})
 case("update.context-kept-as-file", update("@@", " a", "-b", "+B", " c"), {"f": "a \nb \nc \n"})
@@ -208,8 +282,16 @@ case("update.crlf-no-newline", update("@@", "-b", "+B"), {"f": "a\r\nb"})
 case("update.crlf-one-line", update("@@", "-a", "+A"), {"f": "a"})
 case("update.crlf-context", update("@@ a", "-b", "+B"), {"f": "a\r\nb\r\nc\r\n"})
 case("update.crlf-patch", update("@@", " a", "-b", "+B").replace("\n", "\r\n"), ABC)
-case("update.crlf-both", update("@@", " a", "-b", "+B").replace("\n", "\r\n"), {"f": "a\r\nb\r\nc\r\n"})
-case("update.crlf-move", whole("*** Update File: f", "*** Move to: g", "@@", "-b", "+B"), {"f": "a\r\nb\r\n"})
+case(
+    "update.crlf-both",
+    update("@@", " a", "-b", "+B").replace("\n", "\r\n"),
+    {"f": "a\r\nb\r\nc\r\n"},
+)
+case(
+    "update.crlf-move",
+    whole("*** Update File: f", "*** Move to: g", "@@", "-b", "+B"),
+    {"f": "a\r\nb\r\n"},
+)
 case("update.lone-returns", update("@@", "-b", "+B"), {"f": "a\rx\nb\n"})
 case("update.form-feed", update("@@", "-b", "+B"), {"f": "a\x0c\x0b\u2028x\x85\nb\n"})
 case("update.byte-order-mark", update("@@", "-a", "+A"), {"f": "\ufeffa\nb\n"})
@@ -224,8 +306,18 @@ case("update.dot-dot", update("@@", "-b", "+B", path="../f"), {**ABC, "d": Direc
 case("update.blanks-in-name", update("@@", "-b", "+B", path="a file"), {"a file": "b\n"})
 case("update.tab-in-name", update("@@", "-b", "+B", path="a\tb"), {"a\tb": "b\n"})
 case("update.long-not-found", update("@@", *(f"-missing {n}" for n in range(5)), "+x"), ABC)
-case("update.huge", update("@@", "-line 90000", "+changed"), {"f": numbered(1, 100_000)}, by_stdin=True)
-case("update.many-chunks", update(*(text for n in range(1, 2001, 2) for text in ("@@", f"-line {n}", f"+new {n}"))), {"f": numbered(1, 2001)}, by_stdin=True)
+case(
+    "update.huge",
+    update("@@", "-line 90000", "+changed"),
+    {"f": numbered(1, 100_000)},
+    by_stdin=True,
+)
+case(
+    "update.many-chunks",
+    update(*(text for n in range(1, 2001, 2) for text in ("@@", f"-line {n}", f"+new {n}"))),
+    {"f": numbered(1, 2001)},
+    by_stdin=True,
+)
 
 # -- moving
 MOVE = ("*** Update File: f", "*** Move to: g", "@@", "-b", "+B")
@@ -233,7 +325,11 @@ case("move", whole(*MOVE), ABC)
 case("move.no-chunk", whole("*** Update File: f", "*** Move to: g"), ABC)
 case("move.onto-existing", whole(*MOVE), {**ABC, "g": "old\n"})
 case("move.onto-itself", whole("*** Update File: f", "*** Move to: f", "@@", "-b", "+B"), ABC)
-case("move.onto-itself-spelled", whole("*** Update File: f", "*** Move to: ./f", "@@", "-b", "+B"), ABC)
+case(
+    "move.onto-itself-spelled",
+    whole("*** Update File: f", "*** Move to: ./f", "@@", "-b", "+B"),
+    ABC,
+)
 case("move.onto-folder", whole(*MOVE), {**ABC, "g": Directory()})
 case("move.new-folders", whole("*** Update File: f", "*** Move to: x/y/g", "@@", "-b", "+B"), ABC)
 case("move.missing", whole(*MOVE))
@@ -241,7 +337,22 @@ case("move.not-found", whole("*** Update File: f", "*** Move to: g", "@@", "-x",
 case("move.link", whole(*MOVE), {"f": Link("real"), "real": "a\nb\n"})
 case("move.onto-link", whole(*MOVE), {**ABC, "g": Link("h"), "h": "old\n"})
 case("move.then-update", whole(*MOVE, "*** Update File: g", "@@", "-B", "+BB"), ABC)
-case("move.swap", whole("*** Update File: f", "*** Move to: g", "@@", "-b", "+B", "*** Update File: g", "*** Move to: f", "@@", "-B", "+BB"), {**ABC, "g": "B\n"})
+case(
+    "move.swap",
+    whole(
+        "*** Update File: f",
+        "*** Move to: g",
+        "@@",
+        "-b",
+        "+B",
+        "*** Update File: g",
+        "*** Move to: f",
+        "@@",
+        "-B",
+        "+BB",
+    ),
+    {**ABC, "g": "B\n"},
+)
 case("move.after-at", whole("*** Update File: f", "@@", "-b", "+B", "*** Move to: g"), ABC)
 case("move.no-name", whole("*** Update File: f", "*** Move to: ", "@@", "-b", "+B"), ABC)
 case("move.in-add", whole("*** Add File: n", "*** Move to: g", "+x"))
@@ -280,12 +391,47 @@ case("frame.unified-diff", "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n", ABC)
 
 # -- several files, and failures in the middle
 MIXED = {"f": "a\nb\nc\n", "g": "x\n", "h": "y\n"}
-case("several", whole("*** Add File: n", "+1", "*** Update File: f", "@@", "-b", "+B", "*** Delete File: g", "*** Update File: h", "*** Move to: k", "@@", "-y", "+Y"), MIXED)
-case("several.order", whole("*** Delete File: g", "*** Update File: f", "@@", "-b", "+B", "*** Add File: n", "+1"), MIXED)
-case("several.second-missing", whole("*** Add File: n", "+1", "*** Update File: gone", "@@", "-b", "+B"), MIXED)
-case("several.second-not-found", whole("*** Add File: n", "+1", "*** Update File: f", "@@", "-zz", "+B"), MIXED)
-case("several.second-delete-missing", whole("*** Add File: n", "+1", "*** Delete File: gone"), MIXED)
-case("several.second-add-over-folder", whole("*** Update File: f", "@@", "-b", "+B", "*** Add File: d", "+x"), {**MIXED, "d": Directory()})
+case(
+    "several",
+    whole(
+        "*** Add File: n",
+        "+1",
+        "*** Update File: f",
+        "@@",
+        "-b",
+        "+B",
+        "*** Delete File: g",
+        "*** Update File: h",
+        "*** Move to: k",
+        "@@",
+        "-y",
+        "+Y",
+    ),
+    MIXED,
+)
+case(
+    "several.order",
+    whole("*** Delete File: g", "*** Update File: f", "@@", "-b", "+B", "*** Add File: n", "+1"),
+    MIXED,
+)
+case(
+    "several.second-missing",
+    whole("*** Add File: n", "+1", "*** Update File: gone", "@@", "-b", "+B"),
+    MIXED,
+)
+case(
+    "several.second-not-found",
+    whole("*** Add File: n", "+1", "*** Update File: f", "@@", "-zz", "+B"),
+    MIXED,
+)
+case(
+    "several.second-delete-missing", whole("*** Add File: n", "+1", "*** Delete File: gone"), MIXED
+)
+case(
+    "several.second-add-over-folder",
+    whole("*** Update File: f", "@@", "-b", "+B", "*** Add File: d", "+x"),
+    {**MIXED, "d": Directory()},
+)
 case("several.second-malformed", whole("*** Add File: n", "+1", "*** Oops"), MIXED)
 case("several.later-chunk-fails", update("@@", "-a", "+A", "@@", "-zz", "+x"), MIXED)
 
@@ -299,7 +445,11 @@ case("fine.add-context-missing", update("@@ nothing", "+z"), ABC)
 case("fine.same-text-other-blanks", update("@@", "-a", "+a"), {"f": "a \nb\n"})
 case("fine.same-text-among-others", update("@@", "-a", "-b", "+a", "+B"), {"f": "a \nb \nc\n"})
 case("fine.context-between", update("@@", "-a", " b", "+x", " c", "-d"), {"f": "a\nb \nc \nd\ne\n"})
-case("fine.context-indent-kept", update("@@", " if x:", "-y", "+z", " w"), {"f": "  if x:\n    y\n    w\n"})
+case(
+    "fine.context-indent-kept",
+    update("@@", " if x:", "-y", "+z", " w"),
+    {"f": "  if x:\n    y\n    w\n"},
+)
 case("fine.old-trailing-blank-missing", update("@@", "-zz", "-", "+x"), ABC)
 case("fine.drop-blank-new-too", update("@@", " a", " b", "-c", "+C", " "), ABC)
 case("fine.drop-blank-new-only", update("@@", " b", "-c", "-", "+C", "+"), ABC)
@@ -317,11 +467,19 @@ case("fine.crlf-untouched-end", update("@@", "-a", "+A"), {"f": "a\r\nb"})
 case("fine.strip-unit-separator", update("@@", "-a", "+x"), {"f": "a\x1f\nb\n"})
 case("fine.strip-next-line", update("@@", "-a", "+x"), {"f": "a\x85\nb\n"})
 case("fine.strip-nbsp", update("@@", "-a", "+x"), {"f": "a\u00a0\nb\n"})
-case("fine.dash-kinds", update("@@", "-------", "+x"), {"f": "‐‑‒–—―\n"})
-case("fine.guillemets", update("@@", '-"a"', "+x"), {"f": "«a»\n"})
-case("fine.prime", update("@@", "-a'", "+x"), {"f": "a′\n"})
-case("fine.space-kinds", update("@@", "-" + " ".join("abcdefghijk"), "+x"), {"f": "a\u2002b\u2003c\u2004d\u2005e\u2006f\u2007g\u2008h\u2009i\u200aj\u1680k\n"})
-case("fine.context-normalised", update("@@ a - b", "-x", "+y"), {"f": "a – b\nx\n"})
+case(
+    "fine.dash-kinds",
+    update("@@", "-------", "+x"),
+    {"f": "\u2010\u2011\u2012\u2013\u2014\u2015\n"},
+)
+case("fine.guillemets", update("@@", '-"a"', "+x"), {"f": "\u00aba\u00bb\n"})
+case("fine.prime", update("@@", "-a'", "+x"), {"f": "a\u2032\n"})
+case(
+    "fine.space-kinds",
+    update("@@", "-" + " ".join("abcdefghijk"), "+x"),
+    {"f": "a\u2002b\u2003c\u2004d\u2005e\u2006f\u2007g\u2008h\u2009i\u200aj\u1680k\n"},
+)
+case("fine.context-normalised", update("@@ a - b", "-x", "+y"), {"f": "a \u2013 b\nx\n"})
 case("fine.context-empty", update("@@ ", "-b", "+B"), ABC)
 case("fine.context-tab", update("@@\tb", "-c", "+C"), ABC)
 case("fine.at-indented", update("  @@", "-b", "+B"), ABC)
@@ -343,15 +501,26 @@ case("fine.end-only", "*** End Patch")
 case("fine.end-in-add", whole("*** Add File: n", "+x", "  *** End Patch", "+y"))
 case("fine.environment-empty", whole("*** Environment ID: ", "*** Add File: n", "+x"))
 case("fine.environment-later", whole("*** Add File: n", "+x", "*** Environment ID: local"))
-case("fine.environment-twice", whole("*** Environment ID: a", "*** Environment ID: b", "*** Add File: n", "+x"))
+case(
+    "fine.environment-twice",
+    whole("*** Environment ID: a", "*** Environment ID: b", "*** Add File: n", "+x"),
+)
 case("fine.heredoc-line-number", "<<EOF\n" + whole("*** Oops") + "\nEOF")
 case("fine.heredoc-blank-lines", "<<EOF\n\n" + whole("*** Add File: n", "+x") + "\n\nEOF\n\n")
-case("fine.move-twice", whole("*** Update File: f", "*** Move to: g", "*** Move to: h", "@@", "-b", "+B"), ABC)
+case(
+    "fine.move-twice",
+    whole("*** Update File: f", "*** Move to: g", "*** Move to: h", "@@", "-b", "+B"),
+    ABC,
+)
 case("fine.move-indented", whole("*** Update File: f", "  *** Move to: g", "@@", "-b", "+B"), ABC)
 case("fine.move-trailing", whole("*** Update File: f", "*** Move to: g  ", "@@", "-b", "+B"), ABC)
 case("fine.move-no-at", whole("*** Update File: f", "*** Move to: g", "-b", "+B"), ABC)
 case("fine.move-alias", whole(*MOVE), {**ABC, "g": Link("f")})
-case("fine.update-alias", whole("*** Update File: f", "@@", "-a", "+A", "*** Update File: l", "@@", "-b", "+B"), {**ABC, "l": Link("f")})
+case(
+    "fine.update-alias",
+    whole("*** Update File: f", "@@", "-a", "+A", "*** Update File: l", "@@", "-b", "+B"),
+    {**ABC, "l": Link("f")},
+)
 case("fine.delete-no-name", whole("*** Delete File: "), ABC)
 case("fine.update-no-name", whole("*** Update File:   ", "@@", "-a", "+b"), ABC)
 case("fine.blank-before-chunk-no-at", update("", "-b", "+B"), ABC)
@@ -365,10 +534,20 @@ case("fine.one-newline-file", update("@@", "+z"), {"f": "\n"})
 case("fine.blank-context-before-add", update("@@", " a", " ", "+x"), {"f": "a\nb\n"})
 case("fine.blank-removed-before-add", update("@@", " a", "-", "+x"), {"f": "a\nb\n"})
 case("fine.blank-context-before-two", update("@@", " a", " ", "+x", "+"), {"f": "a\nb\n"})
-case("fine.blank-after-header-in-file", whole("*** Update File: f", "", "@@", "-b", "+B"), {"f": "b\n\nc\n"})
-case("fine.indented-end-after-chunk", "*** Begin Patch\n*** Update File: f\n@@\n-b\n+B\n  *** End Patch", ABC)
+case(
+    "fine.blank-after-header-in-file",
+    whole("*** Update File: f", "", "@@", "-b", "+B"),
+    {"f": "b\n\nc\n"},
+)
+case(
+    "fine.indented-end-after-chunk",
+    "*** Begin Patch\n*** Update File: f\n@@\n-b\n+B\n  *** End Patch",
+    ABC,
+)
 case("fine.indented-end-after-at", "*** Begin Patch\n*** Update File: f\n@@\n  *** End Patch", ABC)
-case("fine.blank-then-stars", update("@@", "-b", "+B", "*** End of File", "", "hello"), {"f": "b\n"})
+case(
+    "fine.blank-then-stars", update("@@", "-b", "+B", "*** End of File", "", "hello"), {"f": "b\n"}
+)
 case("fine.blank-first-then-bad", update("", "hello"), ABC)
 case("fine.context-with-blanks-after", update("@@ a  ", "-b", "+B"), ABC)
 case("fine.environment-no-blank", whole("*** Environment ID:local", "*** Add File: n", "+x"))

@@ -5,9 +5,10 @@ from typing import Any
 
 from holdfast.backends import FileSystem
 from holdfast.patching import EmptyPatch, PatchError, Rules, apply_patch, tool_error_text
-from holdfast.patching.report import EMPTY_PATCH
+from holdfast.patching.report import EMPTY_PATCH, result_text
 from tests.real.patching.cases import Case
 from tests.real.patching.folder import WORKSPACE, content, describe, lay_out
+from tests.real.patching.record_calls import hide
 
 Row = dict[str, Any]
 
@@ -28,9 +29,7 @@ async def play(case: Case, root: Path, files: FileSystem) -> Row:
     }
 
 
-async def _applied(
-    case: Case, workspace: Path, files: FileSystem, rules: Rules
-) -> tuple[str, str]:
+async def _applied(case: Case, workspace: Path, files: FileSystem, rules: Rules) -> tuple[str, str]:
     try:
         result = await apply_patch(
             case.patch.replace(WORKSPACE, str(workspace)),
@@ -43,3 +42,15 @@ async def _applied(
     except PatchError as error:
         return "", f"{error if rules == 'program' else tool_error_text(error)}\n"
     return result.text, ""
+
+
+async def play_tool(case: Case, root: Path, files: FileSystem) -> Row:
+    """Return what a model reads about a case, and the files afterwards."""
+    workspace = root / "ws"
+    lay_out(case.before, workspace)
+    stdout, stderr = await _applied(case, workspace, files, "tool")
+    if stderr:
+        text = stderr.removesuffix("\n")
+    else:
+        text = f"Wall time: 0 seconds\nOutput:\n{result_text(stdout, exit_code=0, seconds=0)}"
+    return {"text": hide(text, root), "after": describe(workspace)}

@@ -65,7 +65,7 @@ def main(names: list[str]) -> None:
             rows[case.name] = play(case, Path(root).resolve(), os.environ["CODEX_BIN"])
     kept = {name: rows[name] for name in CASES if name in rows}
     ROWS.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-    print(f"{len(kept)} rows in {ROWS}", file=sys.stderr)
+    sys.stderr.write(f"{len(kept)} rows in {ROWS}\n")
 
 
 if __name__ == "__main__":

@@ -123,9 +123,7 @@ async def play(case: CallCase, root: Path) -> Row:
             app_server(variables, root / "ws", AskedAboutFiles) as app,
             asyncio.timeout(60),
         ):
-            thread = await app.open(
-                root / "ws", approvalPolicy=case.policy, sandbox=case.sandbox
-            )
+            thread = await app.open(root / "ws", approvalPolicy=case.policy, sandbox=case.sandbox)
             answers = [
                 await one_call(app, model, thread, f"c{number}", step, root)
                 for number, step in enumerate(case.steps)
