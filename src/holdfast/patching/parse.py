@@ -21,6 +21,7 @@ from holdfast.patching.whitespace import strip, strip_end
 __all__ = [
     "LARGEST_PATCH",
     "MOST_FILES",
+    "MOST_PATCH_LINES",
     "AddFile",
     "Chunk",
     "ChunkLine",
@@ -33,6 +34,9 @@ __all__ = [
 
 LARGEST_PATCH = 8 << 20
 """Bytes of UTF-8 that a patch may have."""
+
+MOST_PATCH_LINES = 500_000
+"""Lines that a patch may have."""
 
 MOST_FILES = 2_000
 """Files that one patch may name."""
@@ -123,6 +127,9 @@ def parse_patch(text: str) -> Patch:
         size = len(text.encode(errors="surrogatepass"))
         if size > LARGEST_PATCH:
             raise InvalidPatch(f"it has {size} bytes, the most are {LARGEST_PATCH}")
+    count = text.count("\n")
+    if count > MOST_PATCH_LINES:
+        raise InvalidPatch(f"it has {count} lines, the most are {MOST_PATCH_LINES}")
     return _Parser(_framed(_lines(strip(text)))).parse()
 
 
@@ -243,16 +250,16 @@ class _Parser:
         found: list[ChunkLine] = []
         while True:
             line = self._lines[self._at]
-            if strip_end(line) == _END_OF_FILE and found:
+            mark = line[:1]
+            if mark in (" ", "-", "+"):
+                found.append(ChunkLine(mark, line[1:]))  # type: ignore[arg-type]  # one of them
+            elif not mark:
+                found.append(ChunkLine(" ", ""))
+            elif found and strip_end(line) == _END_OF_FILE:
                 self._at += 1
                 return tuple(found), True
-            match line[:1]:
-                case "":
-                    found.append(ChunkLine(" ", ""))
-                case " " | "-" | "+" as mark:
-                    found.append(ChunkLine(mark, line[1:]))
-                case _:
-                    break
+            else:
+                break
             self._at += 1
         if not found:
             self._refuse_empty(line)

@@ -15,7 +15,7 @@ from typing import Literal
 from holdfast.backends import FileSystem
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, RemoteError
 from holdfast.patching.errors import InvalidPatch, PatchFailed, PatchMismatch
-from holdfast.patching.match import MOST_LINES, ChunkNotFound, TooManyLines, updated_text
+from holdfast.patching.match import ChunkNotFound, TooMuchWork, updated_text
 from holdfast.patching.parse import AddFile, Chunk, DeleteFile, Hunk, Patch, UpdateFile
 from holdfast.protocol.fs import FileMetadata
 from holdfast.protocol.paths import PathUri
@@ -290,9 +290,9 @@ class _PlanMaker:
                 wanted = "\n".join(error.lines)
                 text = f"Failed to find expected lines in {path.native}:\n{wanted}"
             raise PatchMismatch(text, path=path.native) from None
-        except TooManyLines:
+        except TooMuchWork as error:
             raise PatchMismatch(
-                f"{path.native} has more than {MOST_LINES} lines", path=path.native
+                f"Failed to update file {path.native}: {error}", path=path.native
             ) from None
 
     def _note(

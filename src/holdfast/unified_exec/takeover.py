@@ -10,10 +10,9 @@ import posixpath
 import time
 
 from holdfast.environments.environment import Environment
-from holdfast.patching.apply import EmptyPatch, PatchResult, apply_plan, plan_patch
+from holdfast.patching.apply import EmptyPatch, PatchResult, apply_plan, plan_patch, read_patch
 from holdfast.patching.command import BARE_PATCH, find_patch
-from holdfast.patching.errors import PatchError
-from holdfast.patching.parse import parse_patch
+from holdfast.patching.errors import InvalidPatch, PatchError
 from holdfast.patching.report import EMPTY_PATCH, result_text, tool_error_text
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.unified_exec.errors import CallRefused, unknown_environment_text
@@ -40,12 +39,16 @@ async def take_patch(
     found = find_patch(command.argv)
     if found is None:
         return None
-    if found.patch is None:
+    if found.bare:
+        try:
+            await read_patch(found.patch)
+        except InvalidPatch:
+            return None  # it is the shell's to refuse
         raise CallRefused(BARE_PATCH)
     began = time.monotonic()
     files = environment.filesystem
     try:
-        patch = parse_patch(found.patch)
+        patch = await read_patch(found.patch)
         if patch.environment_id not in (None, environment.id):
             # Elsewhere it would change other files than the call was about.
             raise CallRefused(unknown_environment_text(str(patch.environment_id)))
