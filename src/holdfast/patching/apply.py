@@ -123,6 +123,7 @@ async def apply_plan(
     Write what a plan says: all of it, or nothing.
 
     Raises:
+        PatchMismatch: A file has changed since the plan was made.
         PatchFailed: A file could not be changed.
     """
     writing = asyncio.get_running_loop().create_task(commit(plan, files=files, sandbox=sandbox))

@@ -8,8 +8,8 @@ are removed go last, for they cannot be put back.
 import logging
 
 from holdfast.backends import FileSystem
-from holdfast.errors import ConnectionLost, HoldfastError, NotFound
-from holdfast.patching.errors import PatchFailed
+from holdfast.errors import ConnectionLost, HoldfastError, NotFound, Refused
+from holdfast.patching.errors import PatchFailed, PatchMismatch
 from holdfast.patching.plan import Plan, Removal, Write
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
@@ -26,13 +26,38 @@ async def commit(plan: Plan, *, files: FileSystem, sandbox: SandboxContext | Non
     It must not be cancelled half-way: whoever may be cancelled runs it as a task and waits.
 
     Raises:
+        PatchMismatch: A file is not what it was when the plan was made. Nothing was written.
         PatchFailed: A file could not be changed. Those before it were put back.
     """
+    # Somebody may have thought about the patch for an hour.
+    for change in (*plan.writes, *plan.removals):
+        if await _has_changed(change, files, sandbox):
+            raise PatchMismatch(
+                f"{change.name} changed while the patch was being decided about", path=change.name
+            )
     done = _Done(files, sandbox)
     for write in plan.writes:
         await done.write(write)
     for removal in plan.removals:
         await done.remove(removal)
+
+
+async def _has_changed(
+    change: Write | Removal, files: FileSystem, sandbox: SandboxContext | None
+) -> bool:
+    """Return True if a file is not what the plan took it for, as far as that can be seen."""
+    try:
+        if change.before is not None:
+            data = await files.read_file(change.real, follow_symlinks=False, sandbox=sandbox)
+            return data != change.before
+        if isinstance(change, Write):
+            await files.get_metadata(change.real, follow_symlinks=False, sandbox=sandbox)
+            return True
+    except NotFound:
+        return change.before is not None
+    except Refused:
+        return False  # the write says why
+    return False
 
 
 class _Done:

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.backends import FileSystem
-from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, RemoteError
+from holdfast.errors import (
+    HoldfastError,
+    InvalidRequest,
+    NotFound,
+    OperationFailed,
+    Refused,
+    RemoteError,
+)
 from holdfast.patching.errors import InvalidPatch, PatchFailed, PatchMismatch
 from holdfast.patching.match import ChunkNotFound, TooMuchWork, updated_text
 from holdfast.patching.parse import AddFile, Chunk, DeleteFile, Hunk, Patch, UpdateFile
@@ -343,6 +350,8 @@ class _PlanMaker:
         failure = f"Failed to write file {path.native}"
         if spot.found is not None and not spot.found.is_file:
             raise PatchFailed(failure, path=path.native)
+        if spot.found is None and await self._is_broken_link(spot):
+            raise PatchFailed(f"{failure}: it is a link that leads nowhere", path=path.native)
         if spot.entry in self._links:
             raise PatchFailed(f"{failure}: the patch removes this link", path=path.native)
         if spot.real in self._contents:
@@ -414,6 +423,15 @@ class _PlanMaker:
             spot = _Spot(path=path, real=real, entry=entry, found=found, new_folders=new_folders)
             self._spots[path] = spot
         return spot
+
+    async def _is_broken_link(self, spot: _Spot) -> bool:
+        if spot.new_folders:
+            return False
+        try:
+            await self._files.get_metadata(spot.entry, follow_symlinks=False, sandbox=self._sandbox)
+        except Refused:
+            return False
+        return True
 
     async def _nearest(self, folder: str) -> tuple[str, list[str]]:
         """Return the nearest directory above that exists, and the names that are missing."""
