@@ -143,3 +143,21 @@ async def test_a_patch_for_another_environment(tmp_path: Path, name: str) -> Non
     )
     assert text == f"unknown turn environment id `{name}`"
     assert not (tmp_path / "n").exists()
+
+
+async def test_as_a_tool_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    async with LocalEnvironment() as environment:
+        environment.cwd = str(tmp_path)
+        options = Options(sandbox="read-only", approvals=Approvals(policy="never"))
+        async with UnifiedExec(environment) as tools:
+            result = await tools.apply_patch(PATCH, workdir="d")
+            assert result.patch is not None
+            assert result.output.endswith("Success. Updated the following files:\nA n\n")
+            with pytest.raises(CallRefused, match="apply_patch verification failed: invalid"):
+                await tools.apply_patch("nothing of the kind")
+        async with UnifiedExec(environment, options=options) as tools:
+            with pytest.raises(CallRefused, match="writing is blocked by read-only sandbox"):
+                await tools.apply_patch(PATCH)
+    assert (tmp_path / "d" / "n").read_text() == "x\n"
+    assert not (tmp_path / "n").exists()
