@@ -7,7 +7,7 @@ from holdfast.backends import FileSystem
 from holdfast.patching.commit import commit
 from holdfast.patching.errors import InvalidPatch, PatchError
 from holdfast.patching.parse import Patch, parse_patch
-from holdfast.patching.plan import FileChange, Plan, Rules, make_plan
+from holdfast.patching.plan import FileChange, PatchPlan, Rules, make_plan
 from holdfast.patching.report import summary_text
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
@@ -97,7 +97,7 @@ async def plan_patch(
     cwd: PathUri | str,
     sandbox: SandboxContext | None = None,
     rules: Rules = "tool",
-) -> Plan:
+) -> PatchPlan:
     """
     Return what a patch would change, for whoever has to agree first; see `apply_patch`.
 
@@ -117,7 +117,7 @@ def _folder(cwd: str) -> PathUri:
 
 
 async def apply_plan(
-    plan: Plan, *, files: FileSystem, sandbox: SandboxContext | None = None
+    plan: PatchPlan, *, files: FileSystem, sandbox: SandboxContext | None = None
 ) -> PatchResult:
     """
     Write what a plan says: all of it, or nothing.

@@ -13,7 +13,7 @@ counted: a patch made to be slow ends with an error.
 import re
 from collections.abc import Callable, Sequence
 
-from holdfast.patching.parse import Chunk, ChunkLine
+from holdfast.patching.parse import ChunkLine, UpdateChunk
 from holdfast.patching.whitespace import strip, strip_end
 
 __all__ = ["MOST_LINES", "ChunkNotFound", "TooMuchWork", "updated_text"]
@@ -62,7 +62,7 @@ def _plain(line: str) -> str:
 _WAYS: tuple[Callable[[str], str], ...] = (_as_is, strip_end, strip, _plain)
 
 
-def updated_text(content: str, chunks: Sequence[Chunk]) -> str:
+def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
     """
     Return the content of a file after an update.
 

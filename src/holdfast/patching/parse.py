@@ -23,11 +23,11 @@ __all__ = [
     "MOST_FILES",
     "MOST_PATCH_LINES",
     "AddFile",
-    "Chunk",
     "ChunkLine",
     "DeleteFile",
     "Hunk",
     "Patch",
+    "UpdateChunk",
     "UpdateFile",
     "parse_patch",
 ]
@@ -65,7 +65,7 @@ class ChunkLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class UpdateChunk:
     """One place of a file that changes."""
 
     context: str | None
@@ -100,7 +100,7 @@ class UpdateFile:
     """A file to change, and the path it gets."""
 
     path: str
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[UpdateChunk, ...]
     move_to: str | None = None
 
 
@@ -216,7 +216,7 @@ class _Parser:
         if line.startswith(_MOVE):
             move_to = line[len(_MOVE) :]
             self._at += 1
-        chunks: list[Chunk] = []
+        chunks: list[UpdateChunk] = []
         while not self._at_header():
             if chunks and not self._lines[self._at]:
                 self._at += 1  # a blank line after the end of a file's last chunk
@@ -230,7 +230,7 @@ class _Parser:
         line = strip_end(self._lines[self._at])
         return line == _END or line.startswith((_ADD, _DELETE, _UPDATE))
 
-    def _chunk(self, *, first: bool) -> Chunk:
+    def _chunk(self, *, first: bool) -> UpdateChunk:
         line = self._lines[self._at]
         context: str | None = None
         if strip_end(line) == _AT:
@@ -244,7 +244,7 @@ class _Parser:
                 line=self._at + 1,
             )
         lines, at_end = self._chunk_lines()
-        return Chunk(context, lines, at_end)
+        return UpdateChunk(context, lines, at_end)
 
     def _chunk_lines(self) -> tuple[tuple[ChunkLine, ...], bool]:
         found: list[ChunkLine] = []

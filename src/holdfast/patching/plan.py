@@ -23,12 +23,20 @@ from holdfast.errors import (
 )
 from holdfast.patching.errors import InvalidPatch, PatchFailed, PatchMismatch
 from holdfast.patching.match import ChunkNotFound, TooMuchWork, updated_text
-from holdfast.patching.parse import AddFile, Chunk, DeleteFile, Hunk, Patch, UpdateFile
+from holdfast.patching.parse import AddFile, DeleteFile, Hunk, Patch, UpdateChunk, UpdateFile
 from holdfast.protocol.fs import FileMetadata
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
-__all__ = ["LARGEST_FILE", "LARGEST_TOTAL", "FileChange", "Plan", "Rules", "make_plan", "reason_of"]
+__all__ = [
+    "LARGEST_FILE",
+    "LARGEST_TOTAL",
+    "FileChange",
+    "PatchPlan",
+    "Rules",
+    "make_plan",
+    "reason_of",
+]
 
 LARGEST_FILE = 32 << 20
 """Bytes that a file may have to be updated or removed."""
@@ -71,7 +79,7 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class PlannedWrite:
     """A file that gets a content."""
 
     name: str
@@ -86,7 +94,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
+class PlannedRemoval:
     """A name that goes away."""
 
     name: str
@@ -97,13 +105,13 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PatchPlan:
     """All that a patch does."""
 
     changes: tuple[FileChange, ...]
     """One for each part of the patch, in its order."""
-    writes: tuple[Write, ...]
-    removals: tuple[Removal, ...]
+    writes: tuple[PlannedWrite, ...]
+    removals: tuple[PlannedRemoval, ...]
 
     @property
     def touched(self) -> tuple[PathUri, ...]:
@@ -125,7 +133,7 @@ async def make_plan(
     cwd: PathUri,
     sandbox: SandboxContext | None,
     rules: Rules,
-) -> Plan:
+) -> PatchPlan:
     """
     Return what a patch does to the files as they are.
 
@@ -213,16 +221,16 @@ class _PlanMaker:
             raise PatchMismatch(f"'{name}' is invalid on 'linux'")
         return PathUri.from_path(posixpath.join(self._cwd.native, name))
 
-    def finish(self) -> Plan:
+    def finish(self) -> PatchPlan:
         """Return everything that was noted, with the least that has to be written."""
-        writes: list[Write] = []
-        removals: list[Removal] = []
+        writes: list[PlannedWrite] = []
+        removals: list[PlannedRemoval] = []
         for real, data in self._contents.items():
             spot = self._owners[real]
             name = spot.path.native
             if data is not None:
                 writes.append(
-                    Write(
+                    PlannedWrite(
                         name=name,
                         real=real,
                         data=data,
@@ -231,10 +239,12 @@ class _PlanMaker:
                     )
                 )
             elif spot.found is not None:
-                removals.append(Removal(name=name, real=real, before=spot.before))
+                removals.append(PlannedRemoval(name=name, real=real, before=spot.before))
         for entry, spot in self._links.items():
-            removals.append(Removal(name=spot.path.native, real=entry, before=None))
-        return Plan(changes=tuple(self._changes), writes=tuple(writes), removals=tuple(removals))
+            removals.append(PlannedRemoval(name=spot.path.native, real=entry, before=None))
+        return PatchPlan(
+            changes=tuple(self._changes), writes=tuple(writes), removals=tuple(removals)
+        )
 
     # -- the parts of a patch
 
@@ -284,7 +294,7 @@ class _PlanMaker:
         await self._write(target, new)
         self._note("update", hunk.move_to, path, move_to=target, old=source, new=new)
 
-    async def _changed(self, old: str, chunks: Sequence[Chunk], path: PathUri) -> str:
+    async def _changed(self, old: str, chunks: Sequence[UpdateChunk], path: PathUri) -> str:
         try:
             if len(old) + _CHUNK_COST * len(chunks) < _LONG:
                 return updated_text(old, chunks)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from holdfast.patching.match import ChunkNotFound, updated_text
-from holdfast.patching.parse import Chunk, ChunkLine
+from holdfast.patching.parse import ChunkLine, UpdateChunk
 
 WAYS = (str, str.rstrip, str.strip)
 
@@ -29,7 +29,7 @@ def test_against_a_plain_search(seed: int) -> None:
     for _ in range(dice.randint(1, 3)):
         wanted = [dice.choice(words) for _ in range(dice.randint(1, 3))]
         chunks.append(
-            Chunk(None, (*(ChunkLine("-", one) for one in wanted), ChunkLine("+", "new")))
+            UpdateChunk(None, (*(ChunkLine("-", one) for one in wanted), ChunkLine("+", "new")))
         )
         place = plainly(lines, wanted, cursor)
         if place is None:
