@@ -21,8 +21,8 @@ __all__ = ["MOST_LINES", "ChunkNotFound", "TooMuchWork", "updated_text"]
 MOST_LINES = 1_000_000
 """Lines that a file may have. There is a character for each of them."""
 
-MOST_STEPS = 1_000_000_000
-"""Lines that all searches in one file may go over, which takes a few seconds."""
+MOST_STEPS = 250_000_000
+"""Lines that all searches in one file may go over, which takes a second or so."""
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 

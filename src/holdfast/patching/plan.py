@@ -15,9 +15,7 @@ from typing import Literal
 from holdfast.backends import FileSystem
 from holdfast.errors import (
     HoldfastError,
-    InvalidRequest,
     NotFound,
-    OperationFailed,
     Refused,
     RemoteError,
 )
@@ -203,6 +201,7 @@ class _PlanMaker:
         self._owners: dict[PathUri, _Spot] = {}
         self._links: dict[PathUri, _Spot] = {}
         """Links that are removed, by their entry."""
+        self._directories: dict[str, tuple[str, list[str]]] = {}
         self._changes: list[FileChange] = []
         self._total = 0
 
@@ -287,11 +286,10 @@ class _PlanMaker:
             self._note("update", hunk.path, path, old=source, new=new)
             return
         target = self.locate(hunk.move_to)
-        await self._look(target)
+        await self._write(target, new)
         spot = self._spots[path]
         if spot.is_link or spot.real != self._spots[target].real:
             self._take_away(spot)
-        await self._write(target, new)
         self._note("update", hunk.move_to, path, move_to=target, old=source, new=new)
 
     async def _changed(self, old: str, chunks: Sequence[UpdateChunk], path: PathUri) -> str:
@@ -356,8 +354,11 @@ class _PlanMaker:
         Raises:
             PatchFailed: There can be no file.
         """
-        spot = await self._look(path)
         failure = f"Failed to write file {path.native}"
+        try:
+            spot = await self._look(path)
+        except Refused as error:  # below a file, too long, or a loop of links
+            raise PatchFailed(failure, path=path.native) from error
         if spot.found is not None and not spot.found.is_file:
             raise PatchFailed(failure, path=path.native)
         if spot.found is None and await self._is_broken_link(spot):
@@ -445,6 +446,12 @@ class _PlanMaker:
 
     async def _nearest(self, folder: str) -> tuple[str, list[str]]:
         """Return the nearest directory above that exists, and the names that are missing."""
+        found = self._directories.get(folder)
+        if found is None:
+            found = self._directories[folder] = await self._find_nearest(folder)
+        return found
+
+    async def _find_nearest(self, folder: str) -> tuple[str, list[str]]:
         missing: list[str] = []
         while True:
             uri = PathUri.from_path(folder)
@@ -459,9 +466,6 @@ class _PlanMaker:
             return await self._files.get_metadata(path, sandbox=self._sandbox)
         except NotFound:
             return None
-        except (InvalidRequest, OperationFailed) as error:
-            # Below a file, too long, or hidden: nothing can be there.
-            raise PatchFailed(f"Failed to write file {path.native}", path=path.native) from error
 
 
 def _decoded(data: bytes) -> str:
