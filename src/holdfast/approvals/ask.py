@@ -44,6 +44,10 @@ REVIEW_LIMIT = 90.0
 _QUEUED = 64
 """Questions that may wait for a user interface; one more is declined."""
 
+_SHOWN_FILES = 20
+_SHOWN_LINES = 60
+"""Files, and lines of a patch, that a person at a terminal is shown."""
+
 _TRIES = 3
 """Answers a person may mistype before the question counts as declined."""
 
@@ -299,7 +303,7 @@ class TerminalApprover:
             "c": Decision(DecisionKind.CANCEL),
         }
         words = ["[y]es"]
-        if question.kind is QuestionKind.COMMAND:
+        if question.kind in (QuestionKind.COMMAND, QuestionKind.FILE_CHANGE):
             choices["s"] = Decision(DecisionKind.ACCEPT_FOR_SESSION)
             words.append("yes for this [s]ession")
             if amendment is not None:
@@ -363,7 +367,9 @@ def _shown(question: Question) -> str:
         lines = ["Send this input to a program outside of the sandbox?"]
     elif question.kind is QuestionKind.PERMISSIONS:
         lines = ["Give the following commands more permissions?"]
-    if question.command:
+    if question.kind is QuestionKind.FILE_CHANGE:
+        lines = [f"Change these files{where}?", *_shown_files(question)]
+    elif question.command:
         lines.append(f"  {_visible(question.command)}")
     if question.permissions:
         lines.append(f"  With: {_visible(str(question.permissions.to_json()))}")
@@ -376,6 +382,22 @@ def _shown(question: Question) -> str:
         lines += [f"  Host: {_visible(host)}" for host in question.denied.network_attempts]
         lines.append(f"  Output: {_visible(question.denied.output[-2_000:])}")
     return "\n".join(lines) + "\n"
+
+
+def _shown_files(question: Question) -> list[str]:
+    """Return a line for each file of a patch, then the patch, both bounded."""
+    lines = []
+    for file in question.files[:_SHOWN_FILES]:
+        goes = "" if file.move_to is None else f" to {file.move_to}"
+        leads = "" if file.leads_to is None else f" (a link to {file.leads_to})"
+        lines.append(f"  {file.kind} {_visible(file.path + goes + leads)}")
+    if len(question.files) > _SHOWN_FILES:
+        lines.append(f"  and {len(question.files) - _SHOWN_FILES} more")
+    patch = (question.script or "").split("\n")
+    lines += [f"  | {_visible(line)}" for line in patch[:_SHOWN_LINES]]
+    if len(patch) > _SHOWN_LINES:
+        lines.append("  | …")
+    return lines
 
 
 def _visible(text: str) -> str:

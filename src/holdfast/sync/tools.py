@@ -88,6 +88,7 @@ class UnifiedExec(Twin[AsyncUnifiedExec]):
     write_stdin = twin(AsyncUnifiedExec.write_stdin)
     read_output = twin(AsyncUnifiedExec.read_output)
     request_permissions = twin(AsyncUnifiedExec.request_permissions)
+    apply_patch = twin(AsyncUnifiedExec.apply_patch)
     schemas = twin_of_plain(AsyncUnifiedExec.schemas)
     sessions = twin_of_plain(AsyncUnifiedExec.sessions)
     terminate = twin_of_plain(AsyncUnifiedExec.terminate)

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from holdfast.environments.environment import Environment
@@ -276,6 +276,10 @@ class SessionManager:
                 request = await self._planner.plan(
                     environment, arguments, call_id=call_id, session_id=session_id
                 )
+                patched = await self._take_patch(environment, request)
+                if patched is not None:
+                    self._owner.store.free(session_id)
+                    return patched
                 request = await self._before_start(environment, request)
                 held = await self._starter.start(environment, request)
         except BaseException:
@@ -314,6 +318,57 @@ class SessionManager:
                 self._owner.store.free(session_id)
                 first.announcer.end()
                 raise
+
+    async def apply_patch(
+        self,
+        text: str,
+        *,
+        workdir: str | None = None,
+        environment_id: str | None = None,
+        call_id: str | None = None,
+    ) -> ExecResult:
+        """
+        Apply a patch under the sandbox, the hooks and the approvals of commands.
+
+        Args:
+            text: The patch, from `*** Begin Patch` to `*** End Patch`.
+            workdir: As for `exec_command`, as are the others.
+            environment_id: Where its files are.
+            call_id: The id of the call; made up unless given.
+
+        Raises:
+            CallRefused: It was not applied; the text is for the model.
+            CallInterrupted: Somebody was asked and cancelled the call.
+        """
+        from holdfast.unified_exec.takeover import take_patch
+
+        environment = self._open_environment(environment_id)
+        arguments = ExecArguments(cmd="apply_patch", workdir=workdir, login=False)
+        async with self._starter.ended_by_close():
+            request = await self._planner.plan(
+                environment, arguments, call_id=call_id or new_call_id(), session_id=0
+            )
+            request = replace(request, argv=("apply_patch", text))
+            result = await take_patch(environment, request, self._hooks, self.options.model_policy)
+        assert result is not None  # the argv is that of a patch
+        return result
+
+    async def _take_patch(
+        self, environment: Environment, request: StartRequest
+    ) -> ExecResult | None:
+        """
+        Apply the patch that a command is, or return None if it is to be started.
+
+        Raises:
+            CallRefused: The patch was not applied; the text is for the model.
+            CallInterrupted: Somebody was asked and cancelled the call.
+        """
+        if not self.options.patches or "patch" not in request.script.lower():
+            return None
+        # Most conversations have no patch in a command: the modules are loaded for the first.
+        from holdfast.unified_exec.takeover import take_patch
+
+        return await take_patch(environment, request, self._hooks, self.options.model_policy)
 
     async def _before_start(self, environment: Environment, request: StartRequest) -> StartRequest:
         """Let the hooks decide about a command; one that somebody declined is told of."""
