@@ -82,7 +82,8 @@ def _is_forced(arguments: Sequence[str]) -> bool:
     for argument in arguments:
         if argument == "--":
             return False
-        if argument == "--force":
+        # Options may be cut short, and no other one of rm begins with an f.
+        if argument.startswith("--f") and "--force".startswith(argument):
             return True
         if argument.startswith("-") and not argument.startswith("--") and "f" in argument:
             return True

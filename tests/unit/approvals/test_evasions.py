@@ -82,7 +82,7 @@ def test_every_evasion_runs_its_command(tmp_path: Path) -> None:
     for number, evasion in enumerate(evasions, 1):
         calls = runs / str(number) / "calls"
         text = calls.read_text() if calls.exists() else ""
-        wanted = r"^rm (.* )?(-\w*f|--force)" if evasion.target == "rm" else r"^hostname\b"
+        wanted = r"^rm (.* )?(-\w*f|--f)" if evasion.target == "rm" else r"^hostname\b"
         if not re.search(wanted, text, re.MULTILINE):
             silent.append((evasion.name, text))
     assert not silent, "\n".join(map(repr, silent))
@@ -111,6 +111,22 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         assert set(split.segments) <= set(split.literals)
     else:
         assert len(split.segments) == 1
+
+
+@pytest.mark.requirement("approvals.split.unseen")
+@pytest.mark.parametrize(
+    ("shell", "script"),
+    [
+        # What dash runs of these is a string, an expression or a document to bash.
+        ("sh", "echo $'\\'; rm -f x #'"),
+        ("sh", "echo $[ ; rm -f x; echo ]"),
+        ("sh", "cat <<E\nE\\\n\n'\nE\nrm -f x\n'"),
+        ("bash", "timeout" + " -v" * 70 + " 5 rm -f x"),
+        ("bash", "env" + " A=1" * 70 + " hostname"),
+    ],
+)
+def test_what_cannot_be_decided_is_asked_about(shell: str, script: str) -> None:
+    assert split_command([shell, "-c", script]).unseen is not None
 
 
 def test_there_are_enough_evasions() -> None:

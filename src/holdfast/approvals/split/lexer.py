@@ -19,6 +19,7 @@ __all__ = ["Document", "Lexer", "ReadCommand"]
 _PLAIN_RUN = re.compile(r"[^ \t\n'\"\\$`<>|&;()]+")
 _ANSI_C_TEXT = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
 _BACKTICK_RUN = re.compile(r"[^`\\]*")
+_SIGN = re.compile(r"[ \t\n<>|&;()]")
 _BLANKS = re.compile(r"(?:[ \t]|\\\n)+")
 _ALL_ARGUMENTS = re.compile(r'"\$(?:@|\{[^}]*@\})"')
 # Lines joined by a backslash, and what comes after them.
@@ -52,10 +53,16 @@ _IN_QUOTES = re.compile(r"[^\"\\$`]+")
 _IN_DOCUMENT = re.compile(r"[^\\$`]+")
 _IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
-# ${name:-word}: the word that stands for a variable that is not set.
-_DEFAULT = re.compile(r"[A-Za-z_0-9@*]+:?[-=+](.*)", re.DOTALL)
+_PARAMETER = r"!?(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(?:\[[^]]*\])?"
+# ${name:-word}: the word that stands for a variable that is not set, or that is.
+_DEFAULT = re.compile(_PARAMETER + r":?[-=+]")
 # ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
-_PATTERN_OPERATOR = re.compile(r"!?(?:[A-Za-z_0-9]+|[@*?$!#-])(?:\[[^]]*\])?[#%/^,]")
+_PATTERN_OPERATOR = re.compile(_PARAMETER + r"[#%/^,]")
+# What makes more than one word of $[…] for a shell that has no such arithmetic.
+_IN_NO_ARITHMETIC = re.compile(r"[;&|<>()#\n]")
+# Variables whose value can be known. IFS is a blank, as it is at the start.
+_KNOWN_VARIABLES = {"IFS": " ", "SHELL": "sh", "BASH": "bash", "0": "sh"}
+_KNOWN_PARAMETER = re.compile(r"(IFS|SHELL|BASH|0)(?![A-Za-z0-9_])")
 
 
 @dataclass(slots=True)
@@ -204,7 +211,7 @@ class Lexer:
                 self._at += 2
                 self._read_nested(")", depth)
                 pieces.append(Piece("", unknown=True))
-            elif run == "(" and pieces and pieces[-1].text.endswith("=") and word.is_assignment:
+            elif run == "(" and word.begins_array:
                 self._read_array(depth)
                 pieces.append(Piece("", unknown=True))
             else:
@@ -230,19 +237,24 @@ class Lexer:
     def _read_double_quoted(self, pieces: list[Piece], depth: int) -> None:
         """Read up to the closing double quote, the opening one being read already."""
         while char := self.char:
-            plain = self.take(_IN_QUOTES)
-            if plain is not None:
-                pieces.append(Piece(plain, quoted=True))
-            elif char == '"':
+            if char == '"':
                 self._at += 1
                 return
-            elif char == "\\":
-                self._read_escape(pieces, '$`"\\')
-            elif char == "$":
-                self._read_dollar(Word(pieces), depth, quoted=True)
-            else:
-                self._read_backticks(pieces, depth, quoted=True)
+            self._read_part_of_quotes(pieces, depth)
         raise UnreadableError("a quote has no end")
+
+    def _read_part_of_quotes(self, pieces: list[Piece], depth: int) -> None:
+        """Read one part of a text in double quotes: plain text, an escape or an expansion."""
+        char = self.char
+        plain = self.take(_IN_QUOTES)
+        if plain is not None:
+            pieces.append(Piece(plain, quoted=True))
+        elif char == "\\":
+            self._read_escape(pieces, '$`"\\')
+        elif char == "$":
+            self._read_dollar(Word(pieces), depth, quoted=True)
+        else:
+            self._read_backticks(pieces, depth, quoted=True)
 
     def _read_escape(self, pieces: list[Piece], special: str) -> None:
         """Read a backslash where it has a meaning only before the characters of `special`."""
@@ -271,7 +283,10 @@ class Lexer:
             pieces.append(Piece(self._read_parameter(depth, quoted=quoted), unknown=True))
         elif char == "[":
             self._at += 1
+            start = self._at
             self._skip_balanced("]", depth)
+            if self._posix and _IN_NO_ARITHMETIC.search(self._text, start, self._at):
+                raise UnreadableError("shells disagree about $[")
             pieces.append(Piece("", unknown=True))
         elif char == "'" and not quoted:
             word.quoted = True
@@ -284,9 +299,7 @@ class Lexer:
         elif (name := self.take(_NAME)) is not None:
             if name[0].isalpha() or name[0] == "_":
                 self._refuse_joined(_JOINED_NAME)
-            # With IFS as it is at the start, $IFS is a blank between two words.
-            blank = " " if name == "IFS" and not quoted else ""
-            pieces.append(Piece(blank, unknown=True))
+            pieces.append(Piece(_known_value(name, quoted=quoted), unknown=True))
         else:
             pieces.append(Piece("$", quoted=True))
 
@@ -305,6 +318,9 @@ class Lexer:
         match = _ANSI_C_TEXT.match(self._text, self._at)
         if match is None:
             raise UnreadableError("a quote has no end")
+        # For a shell without $'…' it is a dollar and ordinary quotes: \' ends those.
+        if self._posix and "'" in match[1]:
+            raise UnreadableError("shells disagree about a quote after a dollar sign")
         self._at = match.end()
         return decode_ansi_c(match[1])
 
@@ -340,14 +356,31 @@ class Lexer:
         start = self._at
         quotes = not quoted or _PATTERN_OPERATOR.match(self._text, start) is not None
         self._skip_balanced("}", depth, single_quotes=quotes)
-        text = self._text[start : self._at - 1]
-        if text == "IFS":
-            return " "
-        default = _DEFAULT.fullmatch(text)
-        if default is None:
-            return ""
-        # Roughly as a shell would: the commands in it were read just now.
-        return re.sub(r"\$\{?\w*\}?|[\"'\\]", "", default[1])
+        end = self._at - 1
+        default = _DEFAULT.match(self._text, start, end)
+        if default is not None:
+            return self._default_text(self._text[default.end() : end], depth, quoted=quoted)
+        known = _KNOWN_PARAMETER.match(self._text, start, end)
+        return "" if known is None else _known_value(known[1], quoted=quoted)
+
+    def _default_text(self, text: str, depth: int, *, quoted: bool) -> str:
+        """Return the text of a default, in which quotes and further defaults may be."""
+        self._budget.check_depth(depth + 1)
+        self._budget.spend_text(len(text))
+        # The commands in it were read just now: what is found here is thrown away.
+        lexer = Lexer(text, self._budget, [], self._read_commands, posix=self._posix)
+        pieces: list[Piece] = []
+        while lexer.char:
+            if lexer.char == '"':
+                lexer.skip(1)
+                lexer._read_double_quoted(pieces, depth + 1)
+            elif quoted:
+                lexer._read_part_of_quotes(pieces, depth + 1)
+            elif (sign := lexer.take(_SIGN)) is not None:
+                pieces.append(Piece(sign))
+            else:
+                pieces += lexer.read_word(depth + 1).pieces
+        return "".join([piece.text for piece in pieces])
 
     def _skip_balanced(self, closer: str, depth: int, *, single_quotes: bool = True) -> None:
         """Skip to `closer`, and read the commands of substitutions on the way."""
@@ -458,9 +491,12 @@ class Lexer:
         self.waiting -= 1
         lines = []
         while self._at < len(self._text):
+            start = self._at
             line = self._take_line(joined=not document.quoted)
             if document.strip_tabs:
                 line = line.lstrip("\t")
+            if self._posix and "\n" in self._text[start : self._at - 1]:
+                self._refuse_joined_delimiter(self._text[start : self._at], line, document)
             if line == document.delimiter:
                 break
             # Some versions of bash end the document here, and some do not.
@@ -472,6 +508,12 @@ class Lexer:
             self._budget.spend_text(len(text))
             text = self._nested(text).read_expanded(depth)
         document.command.input_texts.append(text)
+
+    def _refuse_joined_delimiter(self, text: str, line: str, document: Document) -> None:
+        """Raise if joined lines end a here-document for some shells only."""
+        lines = [line, *(part.rstrip("\\").lstrip("\t") for part in text.split("\n"))]
+        if document.delimiter in lines:
+            raise UnreadableError("shells disagree about the end of a here-document")
 
     def _take_line(self, *, joined: bool) -> str:
         """Read one line; with `joined`, also those that a backslash joins to it."""
@@ -487,6 +529,17 @@ class Lexer:
                 return "".join(parts)
             parts.append(line[:-1])
 
+    def expand_again(self, text: str, depth: int) -> None:
+        """Read the substitutions of a text that was quoted; it may have none."""
+        self._budget.check_depth(depth + 1)
+        self._budget.spend_text(len(text))
+        try:
+            self._nested(text).read_expanded(depth + 1)
+        except TooCostlyError:
+            raise
+        except UnreadableError:
+            pass
+
     def read_expanded(self, depth: int) -> str:
         """Return a whole text as a here-document expands it, and read its substitutions."""
         pieces: list[Piece] = []
@@ -501,3 +554,9 @@ class Lexer:
             else:
                 self._read_backticks(pieces, depth, quoted=True)
         return Word(pieces).text
+
+
+def _known_value(name: str, *, quoted: bool) -> str:
+    """Return what a variable stands for if nothing sets it: nothing, for most."""
+    # A blank in quotes separates no words.
+    return "" if quoted and name == "IFS" else _KNOWN_VARIABLES.get(name, "")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import posixpath
+import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
 
 from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
-from holdfast.approvals.split.reader import ReadCommand, read_script
+from holdfast.approvals.split.reader import ReadCommand, read_expanded, read_script
 from holdfast.approvals.split.words import UNKNOWN, Piece, Word, expand_braces
 from holdfast.approvals.split.wrappers import Inner, inner_commands, reads_input
 
 __all__ = ["Literals"]
+
+_MAX_READINGS = 16
+"""Readings of one wrapper's arguments that are followed to the command that gets the input."""
 
 
 class Literals:
@@ -29,6 +33,7 @@ class Literals:
         self._scripts: set[tuple[str, bool]] = set()
         # What has not been looked into yet, and how many levels down it is.
         self._pending: deque[tuple[Inner, int]] = deque()
+        self._aliases: dict[str, str] = {}
         self.unseen: str | None = None
         """The first reason why something could not be read to its end."""
 
@@ -57,10 +62,12 @@ class Literals:
             while self._pending:
                 inner, depth = self._pending.popleft()
                 self._budget.check_time()
-                if inner.script is not None:
-                    self._read_script(inner.script, depth, posix=inner.posix)
+                if inner.expanded is not None:
+                    self._read_expanded(inner.expanded, depth)
+                elif inner.script is not None:
+                    self._read_inner(inner, depth)
                 elif inner.words:
-                    self._add(inner.words, depth)
+                    self._add(inner.words, depth, inner.aliases)
         except TooCostlyError as error:
             self._unseen(error)
             self._pending.clear()
@@ -68,7 +75,30 @@ class Literals:
     def _unseen(self, error: UnreadableError) -> None:
         self.unseen = self.unseen or str(error)
 
-    def _read_script(self, script: str, depth: int, *, posix: bool) -> tuple[ReadCommand, ...]:
+    def _read_inner(self, inner: Inner, depth: int) -> None:
+        """Read a script that was found in another one."""
+        assert inner.script is not None
+        unseen = self.unseen
+        self._read_script(inner.script, depth, posix=inner.posix, aliases=inner.aliases)
+        if inner.guess:
+            self.unseen = unseen
+
+    def _read_expanded(self, text: str, depth: int) -> None:
+        """Read the substitutions of a text that is expanded like a here-document."""
+        found: list[ReadCommand] = []
+        try:
+            self._budget.check_depth(depth)
+            read_expanded(text.replace(UNKNOWN, "${_}"), self._budget, found)
+        except TooCostlyError:
+            raise
+        except UnreadableError:
+            pass  # most such texts are no names of arrays' members
+        for command in found:
+            self._take(command, depth)
+
+    def _read_script(
+        self, script: str, depth: int, *, posix: bool, aliases: frozenset[str] = frozenset()
+    ) -> tuple[ReadCommand, ...]:
         """Read a script, in which unknown parts become variables again."""
         script = script.replace(UNKNOWN, "${_}")
         if (script, posix) in self._scripts:
@@ -80,13 +110,20 @@ class Literals:
             read_script(script, self._budget, found, posix=posix)
         except UnreadableError as error:
             self._unseen(error)
+        reads = False
         for command in found:
             self._budget.check_time()
-            self._take(command, depth)
+            reads = self._take(command, depth, aliases) or reads
+        if reads:
+            # A shell reads one of the texts, maybe through a pipe or from a group around it.
+            for text in dict.fromkeys(text for one in found for text in one.input_texts):
+                self._pending.append((Inner(script=text, posix=True), depth + 1))
         return tuple(found)
 
-    def _take(self, command: ReadCommand, depth: int) -> None:
-        """Queue the spellings of a command that was read, and the scripts that it is fed."""
+    def _take(
+        self, command: ReadCommand, depth: int, aliases: frozenset[str] = frozenset()
+    ) -> bool:
+        """Queue the spellings of a command that was read; return True if it runs its input."""
         words: list[Word] = []
         for word in command.words:
             parts = expand_braces(word)
@@ -95,17 +132,19 @@ class Literals:
                     self._unseen(UnreadableError("the braces of a name make too many words"))
                 parts = [Word([Piece("", unknown=True)], quoted=True)]
             words += parts
+        reads = False
         for spelling in _spellings(words):
-            self._pending.append((Inner(spelling), depth))
-            if command.input_texts and _may_read_input(spelling):
-                for text in command.input_texts:
-                    self._pending.append((Inner(script=text, posix=True), depth + 1))
+            self._pending.append((Inner(spelling, aliases=aliases), depth))
+            reads = reads or _may_read_input(spelling)
+        return reads
 
-    def _add(self, words: tuple[str, ...], depth: int) -> None:
+    def _add(self, words: tuple[str, ...], depth: int, aliases: frozenset[str]) -> None:
         """Keep one command and queue what it runs."""
         if words in self._found:
             return
         self._budget.spend_command()
+        self._note_alias(words)
+        self._replace_alias(words, depth, aliases)
         for spelling in _paths(words):
             self._found[spelling] = None
         try:
@@ -113,8 +152,33 @@ class Literals:
         except UnreadableError as error:
             self._unseen(error)
             return
-        for inner in inner_commands(words):
-            self._pending.append((inner, depth + 1))
+        try:
+            for inner in inner_commands(words):
+                self._pending.append((inner, depth + 1))
+        except UnreadableError as error:
+            self._unseen(error)
+
+    def _note_alias(self, words: tuple[str, ...]) -> None:
+        """Remember the aliases that a command makes; they count for commands before it, too."""
+        if words[0] != "alias":
+            return
+        for word in words[1:]:
+            name, equals, value = word.partition("=")
+            if not equals or name in self._aliases:
+                continue
+            self._aliases[name] = value
+            for found in tuple(self._found):
+                if found[0] == name:
+                    self._replace_alias(found, 0, frozenset())
+
+    def _replace_alias(self, words: tuple[str, ...], depth: int, aliases: frozenset[str]) -> None:
+        """Queue what a command becomes if its name is an alias."""
+        value = self._aliases.get(words[0])
+        if value is None or words[0] in aliases:
+            return
+        script = " ".join([value, *map(shlex.quote, words[1:])])
+        inner = Inner(script=script, posix=True, guess=True, aliases=aliases | {words[0]})
+        self._pending.append((inner, depth + 1))
 
 
 def _spellings(words: list[Word]) -> Iterator[tuple[str, ...]]:
@@ -155,11 +219,15 @@ def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 def _may_read_input(words: tuple[str, ...]) -> bool:
     """Return True if a command, or the one behind its wrappers, runs what it reads."""
+    level = [words]
     for _ in range(8):
-        if reads_input(words):
+        if any(reads_input(one) for one in level):
             return True
-        inner = next((inner.words for inner in inner_commands(words) if inner.words), None)
-        if inner is None:
+        try:
+            level = [inner.words for one in level for inner in inner_commands(one) if inner.words]
+        except UnreadableError:
+            return True
+        if not level:
             return False
-        words = inner
+        level = level[:_MAX_READINGS]
     return True

@@ -15,8 +15,9 @@ import re
 from holdfast.approvals.split.budget import Budget, UnreadableError
 from holdfast.approvals.split.lexer import Document, Lexer, ReadCommand
 from holdfast.approvals.split.words import Word
+from holdfast.approvals.split.wrappers import MEMBER
 
-__all__ = ["ReadCommand", "read_script"]
+__all__ = ["ReadCommand", "read_expanded", "read_script"]
 
 # What may follow without a separator: the next word is again the first of a command.
 _OPENERS = frozenset(
@@ -57,6 +58,12 @@ def read_script(text: str, budget: Budget, found: list[ReadCommand], *, posix: b
     budget.spend_text(len(text))
     lexer = Lexer(text, budget, found, _read_commands, posix=posix)
     _read_commands(lexer, None, 0)
+
+
+def read_expanded(text: str, budget: Budget, found: list[ReadCommand]) -> None:
+    """Append the commands in the substitutions of a text, such as a here-document, to `found`."""
+    budget.spend_text(len(text))
+    Lexer(text, budget, found, _read_commands, posix=False).read_expanded(0)
 
 
 def _read_commands(lexer: Lexer, closer: str | None, depth: int) -> None:
@@ -330,8 +337,12 @@ class _Commands:
             lexer.skip_blanks()
             char = lexer.char
             before = lexer.place
-            if lexer.read_word(self._level).bare == "]]":
+            word = lexer.read_word(self._level)
+            if word.bare == "]]":
                 return
+            if MEMBER.search(word.text) is not None:
+                # Its index is expanded once more, whatever quotes it is in.
+                lexer.expand_again(word.text, self._level)
             if lexer.place > before:
                 continue
             if not char or char == ";":
