@@ -73,8 +73,11 @@ Only the whole prefix counts: `git` is banned, `git status` is not.
 
 
 def is_banned(prefix: Sequence[str]) -> bool:
-    """Return True if a prefix is too broad to be proposed."""
-    return tuple(prefix) in BANNED_PREFIXES
+    """Return True if a prefix is too broad to be proposed, whatever path its program has."""
+    words = tuple(prefix)
+    if words in BANNED_PREFIXES:
+        return True
+    return bool(words) and (words[0].rpartition("/")[2], *words[1:]) in BANNED_PREFIXES
 
 
 def propose_prefix(

@@ -6,6 +6,7 @@ that can be seen anywhere in the script counts.
 """
 
 import enum
+import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -209,7 +210,20 @@ class _Judge:
 
     def segment(self, words: tuple[str, ...]) -> SegmentRuling:
         """Return the decision about a command that rules may allow."""
-        return self._ruled(words, self.rules.match(words))
+        return self._ruled(words, self._matches(words, None))
+
+    def _matches(self, words: tuple[str, ...], cwd: str | None) -> tuple[RuleMatch, ...]:
+        """
+        Return the rules about a command.
+
+        A `host_executable` says which paths may be allowed by a name. It opens no way around
+        a prohibition: `/bin/git` may be the same file as the `/usr/bin/git` that it lists.
+        """
+        found = self.rules.match(words, cwd=cwd)
+        if found or not self.rules.host_executables:
+            return found
+        other = self.rules.match(words, cwd=cwd, any_path=True)
+        return tuple(match for match in other if match.ruling is not Ruling.ALLOW)
 
     def _ruled(self, words: tuple[str, ...], matches: tuple[RuleMatch, ...]) -> SegmentRuling:
         if not matches:
@@ -239,7 +253,7 @@ class _Judge:
         for words in dict.fromkeys(split.literals):
             if words in decided:
                 continue
-            matches = self.rules.match(words, cwd=self.cwd)
+            matches = self._matches(words, self.cwd)
             strict = tuple(match for match in matches if match.ruling is not Ruling.ALLOW)
             if strict:
                 ruling = max(match.ruling for match in strict)
@@ -255,9 +269,19 @@ class _Judge:
     def _any_leaves(self, matches: Sequence[RuleMatch]) -> bool:
         return any(
             match.ruling is Ruling.ALLOW
-            and (self.rules_leave_sandbox or match.rule.outside_sandbox)
+            and (self.rules_leave_sandbox or (match.rule.outside_sandbox and self._names(match)))
             for match in matches
         )
+
+    def _names(self, match: RuleMatch) -> bool:
+        """
+        Return True if a rule means the file that would run.
+
+        A program of that name somewhere, the workspace for one, is not what was let out of the
+        sandbox: its path must be in the rule, or be listed by a `host_executable`.
+        """
+        program = match.resolved_program
+        return program is None or posixpath.basename(program) in self.rules.host_executables
 
     def amendment(
         self,

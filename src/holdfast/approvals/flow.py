@@ -610,10 +610,13 @@ class ApprovalFlow:
                 raise CommandDeclined(decision.rejection or REJECTED)
             case DecisionKind.NETWORK_AMENDMENT:
                 raise CommandRefused("the answer is about the network, the question is not")
+            case DecisionKind.ACCEPT:
+                return
             case DecisionKind.ACCEPT_WITH_AMENDMENT:
                 await self._amend(question, decision, escalated=escalated)
-            case DecisionKind.ACCEPT_FOR_SESSION if clearance is not None:
-                self.cache.add(clearance.key)
+            case DecisionKind.ACCEPT_FOR_SESSION:
+                if clearance is not None:
+                    self.cache.add(clearance.key)
 
     async def _amend(self, question: Question, decision: Decision, *, escalated: bool) -> None:
         """

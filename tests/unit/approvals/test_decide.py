@@ -267,3 +267,33 @@ def test_more_rules_never_make_a_decision_looser() -> None:
                 # A prompt rule never loosens; under `untrusted` nothing is looser than prompt
                 # but for an allow rule.
                 assert after >= before
+
+
+@pytest.mark.requirement("approvals.decide.sandbox")
+def test_a_program_of_the_same_name_does_not_leave_the_sandbox() -> None:
+    rules = RuleSet([rule("cp", outside=True), rule("/opt/mv", outside=True)])
+    assert judged("cp a b", rules=rules).outside_sandbox
+    assert judged("/opt/mv a b", rules=rules).outside_sandbox
+    other = judged("/ws/cp a b", rules=rules)
+    assert (other.ruling, other.outside_sandbox) == (ALLOW, False)
+    up = judged("/ws/cp a b", rules=rules, permissions="require_escalated")
+    assert (up.ruling, up.cause) == (PROMPT, Cause.ESCALATION)
+    assert judged("/ws/cp a b", rules=rules, codex=True).outside_sandbox
+    listed = RuleSet(rules.prefix_rules, host_executables={"cp": ("/usr/bin/cp",)})
+    assert judged("/usr/bin/cp a b", rules=listed).outside_sandbox
+    assert not judged("/ws/cp a b", rules=listed).outside_sandbox
+
+
+@pytest.mark.requirement("approvals.decide.literals")
+@pytest.mark.parametrize(
+    "script", ["/bin/git push", "(/bin/git push)", "/proc/self/root/bin/git push"]
+)
+def test_a_list_of_paths_is_no_way_around_a_prohibition(script: str) -> None:
+    rules = RuleSet(
+        [rule("git", "push", ruling=FORBIDDEN), rule("git")],
+        host_executables={"git": ("/usr/bin/git",)},
+    )
+    assert judged(script, rules=rules).ruling is FORBIDDEN
+    # To allow, only the listed paths count.
+    assert judged("/bin/git log", UNTRUSTED, rules=rules).ruling is PROMPT
+    assert judged("/usr/bin/git log", UNTRUSTED, rules=rules).ruling is ALLOW

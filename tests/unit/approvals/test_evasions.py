@@ -113,7 +113,7 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         assert len(split.segments) == 1
 
 
-@pytest.mark.requirement("approvals.split.unseen")
+@pytest.mark.requirement("approvals.split.bounded")
 @pytest.mark.parametrize(
     ("shell", "script"),
     [

@@ -118,6 +118,21 @@ def test_decisions_there_and_back(value: object) -> None:
     )
 
 
+@pytest.mark.requirement("approvals.question.decisions")
+def test_a_decision_is_checked_when_it_is_made() -> None:
+    # One of an unknown kind would be neither a refusal nor a cancellation.
+    for kind in ("rejected", "Accept", "", None, True):
+        with pytest.raises(InvalidParams, match="unknown decision"):
+            Decision(kind)  # type: ignore[arg-type]  # on purpose
+    assert Decision("decline").kind is DecisionKind.DECLINE  # type: ignore[arg-type]  # as above
+    amend = DecisionKind.ACCEPT_WITH_AMENDMENT
+    for words in ("ls", (), [1], 5):
+        with pytest.raises(InvalidParams):
+            Decision(amend, amendment=words)  # type: ignore[arg-type]  # as above
+    with pytest.raises(InvalidParams, match="granted"):
+        Decision(DecisionKind.ACCEPT, granted=True)  # type: ignore[arg-type]  # as above
+
+
 @pytest.mark.parametrize(
     "value",
     [
