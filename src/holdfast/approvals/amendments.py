@@ -49,8 +49,12 @@ def _banned_prefixes() -> Iterator[tuple[str, ...]]:
     flags: dict[tuple[str, ...], tuple[str, ...]] = {
         (*shells, *(f"/bin/{shell}" for shell in shells)): ("-c", "-lc"),
         ("cmd", "cmd.exe"): ("/c", "/C", "/k", "/K"),
-        ("powershell", "powershell.exe", "pwsh", "pwsh.exe"): ("-Command", "-command", "-c"),
-        ("python", "python3", "py", "pypy"): ("-", "-c"),
+        ("powershell", "powershell.exe", "pwsh", "pwsh.exe"): (
+            *("-Command", "-command", "-c"),
+            *("-EncodedCommand", "-File"),
+        ),
+        ("python", "python3", "pythonw", "pypy", "pypy3"): ("-", "-c"),
+        ("py", "pyw"): ("-", "-c", "-3"),
         ("perl", "ruby", "lua", "julia", "Rscript", "osascript"): ("-e",),
         ("node", "nodejs", "bun"): ("-e", "--eval"),
         ("deno",): ("eval",),

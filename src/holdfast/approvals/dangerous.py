@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.approvals.split import split_command
 from holdfast.approvals.split.wrappers import base_name
 
-__all__ = ["MAX_WRAPPERS", "is_dangerous"]
+__all__ = ["MAX_WRAPPERS", "is_dangerous", "is_dangerous_call"]
 
 MAX_WRAPPERS = 8
 """Wrappers around a command. More serve only to hide it, so they count as dangerous."""
@@ -19,8 +19,8 @@ def is_dangerous(words: Sequence[str]) -> bool:
     """
     Return True if a command deletes by force, itself or behind `sudo`, `env`, `trap` or a shell.
 
-    Call it for every segment and for every literal of a `Split`. The literals include what
-    more wrappers hide, each of them as a command of its own.
+    Call it for every segment of a `Split`. Its literals include what more wrappers hide, each
+    as a command of its own: for them, `is_dangerous_call` is enough.
     """
     inner: Sequence[str] = words
     for _ in range(MAX_WRAPPERS + 1):
@@ -33,7 +33,7 @@ def is_dangerous(words: Sequence[str]) -> bool:
         if script is not None:
             # The literals are what the script runs at any depth, so none is a script again.
             literals = split_command(("bash", "-c", script)).literals
-            return any(_is_dangerous_call(literal) for literal in literals)
+            return any(is_dangerous_call(literal) for literal in literals)
         unwrapped = _unwrapped(name, inner)
         if unwrapped is None:
             return False
@@ -41,8 +41,12 @@ def is_dangerous(words: Sequence[str]) -> bool:
     return True
 
 
-def _is_dangerous_call(words: Sequence[str]) -> bool:
-    """Return True for a forced `rm` behind `sudo` and `env`, without a look into scripts."""
+def is_dangerous_call(words: Sequence[str]) -> bool:
+    """
+    Return True for a forced `rm` behind `sudo` and `env`, without a look into scripts.
+
+    It is for the literals of a `Split`: what their scripts run is among the literals.
+    """
     for _ in range(MAX_WRAPPERS + 1):
         if not words:
             return False

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.approvals.dangerous import is_dangerous
+from holdfast.approvals.dangerous import is_dangerous, is_dangerous_call
 from holdfast.approvals.debug_text import join_words
 from holdfast.approvals.policies import Policy, PolicyKind, PromptKind
 from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
@@ -161,7 +161,7 @@ def decide(
             literals=literals,
             decided_by=_most_specific(every, Ruling.ALLOW),
             outside_sandbox=all(judge.leaves_sandbox(one) for one in segments),
-            retry_amendment=None if matched else split.segments[0],
+            retry_amendment=None if matched else _acceptable(split.segments[0], acceptable),
         )
     from_rules = cause in (Cause.RULE, Cause.BROKEN)
     kind = PromptKind.RULES if from_rules else PromptKind.SANDBOX
@@ -258,7 +258,7 @@ class _Judge:
             if strict:
                 ruling = max(match.ruling for match in strict)
                 yield SegmentRuling(words, ruling, Cause.RULE, strict)
-            elif not matches and is_dangerous(words):
+            elif not matches and is_dangerous_call(words):
                 ruling = Ruling.FORBIDDEN if never else Ruling.PROMPT
                 yield SegmentRuling(words, ruling, Cause.DANGEROUS)
 
@@ -297,9 +297,14 @@ class _Judge:
             rule = PrefixRule(pattern=tuple((word,) for word in prefix))
             if allowed and all(rule.prefix_of(one.words) is not None for one in asked):
                 return prefix
-        if not asked or (acceptable is not None and not acceptable(asked[0].words)):
-            return None
-        return asked[0].words
+        return _acceptable(asked[0].words, acceptable) if asked else None
+
+
+def _acceptable(
+    prefix: tuple[str, ...], acceptable: Callable[[Sequence[str]], bool] | None
+) -> tuple[str, ...] | None:
+    """Return a prefix, or None if it must not be stored."""
+    return prefix if acceptable is None or acceptable(prefix) else None
 
 
 def shown_command(argv: Sequence[str]) -> str:

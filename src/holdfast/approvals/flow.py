@@ -88,7 +88,7 @@ _PERMISSIONS_MISSING = (
 )
 _REQUEST_REFUSED = "permission requests are not allowed by the approval policy"
 
-_LONG_COMMAND = 16_384
+_LONG_COMMAND = 4_096
 """Characters of a command above which it is looked through in a thread."""
 
 ASK_LIMIT = 3_600.0

@@ -134,6 +134,8 @@ _NOTICED = {
     "old arithmetic": "echo $[1 + $(rm -f x; echo 1)]",
     "arithmetic command": "((a = $(rm -f x; echo 1)))",
     "default of a variable": 'echo "${A:-$(rm -f x)}"',
+    "process in a default": ": ${A:-<(rm -f x)}; wait $!",
+    "process in a pattern": "A=b; : ${A#<(rm -f x)}; wait $!",
     "pattern of a variable": "A=b; echo ${A#$(rm -f x)}",
     "name in a redirection": "echo a > $(rm -f x; echo f)",
     "member of an array in a test": "[[ -v 'a[$(rm -f x)]' ]]",

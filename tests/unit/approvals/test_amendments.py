@@ -83,6 +83,7 @@ def test_the_prefix_of_the_model_is_dropped_where_a_rule_matched_already() -> No
         *("python3 -c", "node -e", "osascript -e", "Rscript"),
         *("env", "git", "rm", "sudo", "npm run", "bun run"),
         *("/usr/bin/bash -c", "/usr/local/bin/python3 -c", "./git", "/usr/bin/env"),
+        *("pypy3", "pythonw", "pyw", "py -3", "pwsh -File", "pwsh -EncodedCommand"),
     ],
 )
 def test_a_banned_prefix_is_dropped(prefix: str) -> None:

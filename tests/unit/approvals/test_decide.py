@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from holdfast.approvals.amendments import is_banned
 from holdfast.approvals.decide import Cause, Judgement, SandboxPermissions, decide
 from holdfast.approvals.policies import NEVER, ON_REQUEST, UNTRUSTED, Granular, Policy, as_policy
 from holdfast.approvals.rules import BrokenFile, PrefixRule, RuleSet, Ruling
@@ -61,6 +62,7 @@ def judged(
         prefix_rule=prefix,
         rules_leave_sandbox=codex,
         cwd="/ws",
+        acceptable=lambda prefix: not is_banned(prefix),
     )
 
 
@@ -252,6 +254,8 @@ def test_what_the_question_after_a_denial_proposes() -> None:
     assert judged("make x").retry_amendment == ("make", "x")
     assert judged("touch x && true").retry_amendment is None
     assert judged("make > x").retry_amendment == ("/bin/bash", "-c", "make > x")
+    # `env` for good and without a sandbox would be everything.
+    assert judged("env | mkdir /x").retry_amendment is None
 
 
 @pytest.mark.requirement("approvals.decide.strictest")

@@ -19,7 +19,6 @@ __all__ = ["Document", "Lexer", "ReadCommand"]
 _PLAIN_RUN = re.compile(r"[^ \t\n'\"\\$`<>|&;()]+")
 _ANSI_C_TEXT = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
 _BACKTICK_RUN = re.compile(r"[^`\\]*")
-_SIGN = re.compile(r"[ \t\n<>|&;()]")
 _BLANKS = re.compile(r"(?:[ \t]|\\\n)+")
 _ALL_ARGUMENTS = re.compile(r'"\$(?:@|\{[^}]*@\})"')
 # Lines joined by a backslash, and what comes after them.
@@ -51,7 +50,8 @@ _LONGER_SIGNS = frozenset(
 )
 _IN_QUOTES = re.compile(r"[^\"\\$`]+")
 _IN_DOCUMENT = re.compile(r"[^\\$`]+")
-_IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]]+")
+_IN_DEFAULT = re.compile(r"[^'\"\\$`<>}]+")
+_IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]<>]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 _PARAMETER = r"!?(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(?:\[[^]]*\])?"
 # ${name:-word}: the word that stands for a variable that is not set, or that is.
@@ -207,13 +207,14 @@ class Lexer:
                 self._read_dollar(word, depth, quoted=False)
             elif run == "`":
                 self._read_backticks(pieces, depth, quoted=False)
-            elif run in "<>" and self._text.startswith("(", self._at + 1):
-                self._at += 2
-                self._read_nested(")", depth)
+            elif self._read_process(depth):
                 pieces.append(Piece("", unknown=True))
             elif run == "(" and word.begins_array:
                 self._read_array(depth)
                 pieces.append(Piece("", unknown=True))
+                if self.char and self.char not in " \t\n;&|<>()":
+                    # zsh starts the next word here, without a blank.
+                    raise UnreadableError("shells disagree about what follows an array")
             else:
                 break
         return word
@@ -354,33 +355,56 @@ class Lexer:
     def _read_parameter(self, depth: int, *, quoted: bool) -> str:
         """Read `${…}` after its brace, and return the word for a variable that is not set."""
         start = self._at
+        default = _DEFAULT.match(self._text, start)
+        if default is not None:
+            self._at = default.end()
+            return self._read_default(depth, quoted=quoted)
         quotes = not quoted or _PATTERN_OPERATOR.match(self._text, start) is not None
         self._skip_balanced("}", depth, single_quotes=quotes)
-        end = self._at - 1
-        default = _DEFAULT.match(self._text, start, end)
-        if default is not None:
-            return self._default_text(self._text[default.end() : end], depth, quoted=quoted)
-        known = _KNOWN_PARAMETER.match(self._text, start, end)
+        known = _KNOWN_PARAMETER.match(self._text, start)
         return "" if known is None else _known_value(known[1], quoted=quoted)
 
-    def _default_text(self, text: str, depth: int, *, quoted: bool) -> str:
-        """Return the text of a default, in which quotes and further defaults may be."""
+    def _read_default(self, depth: int, *, quoted: bool) -> str:
+        """Read the word of `${name:-word}` and its brace, and return the word."""
         self._budget.check_depth(depth + 1)
-        self._budget.spend_text(len(text))
-        # The commands in it were read just now: what is found here is thrown away.
-        lexer = Lexer(text, self._budget, [], self._read_commands, posix=self._posix)
         pieces: list[Piece] = []
-        while lexer.char:
-            if lexer.char == '"':
-                lexer.skip(1)
-                lexer._read_double_quoted(pieces, depth + 1)
-            elif quoted:
-                lexer._read_part_of_quotes(pieces, depth + 1)
-            elif (sign := lexer.take(_SIGN)) is not None:
-                pieces.append(Piece(sign))
-            else:
-                pieces += lexer.read_word(depth + 1).pieces
-        return "".join([piece.text for piece in pieces])
+        while char := self.char:
+            plain = self.take(_IN_DEFAULT)
+            if plain is not None:
+                pieces.append(Piece(plain))
+            elif char == "}":
+                self._at += 1
+                return "".join([piece.text for piece in pieces])
+            elif char == '"':
+                self._at += 1
+                self._read_double_quoted(pieces, depth + 1)
+            elif char == "'":
+                text = self._until_quote()
+                self._refuse_doubtful_quote(text, single_quotes=not quoted)
+                pieces.append(Piece(f"'{text}'" if quoted else text))
+            elif char == "\\":
+                self._read_escape(pieces, '$`"\\}' if quoted else self._text[self._at + 1])
+            elif char == "$":
+                self._read_dollar(Word(pieces), depth + 1, quoted=quoted)
+            elif char == "`":
+                self._read_backticks(pieces, depth + 1, quoted=quoted)
+            elif not self._read_process(depth):
+                pieces.append(Piece(char))
+                self._at += 1
+        raise UnreadableError("a bracket has no end")
+
+    def _read_process(self, depth: int) -> bool:
+        """Read a process substitution, if one begins here."""
+        if self.char not in "<>" or not self._text.startswith("(", self._at + 1):
+            return False
+        self._at += 2
+        self._read_nested(")", depth)
+        return True
+
+    def _refuse_doubtful_quote(self, text: str, *, single_quotes: bool) -> None:
+        """Raise if what a single quote means matters: a letter for some shells, in quotes."""
+        if not single_quotes and set('}"$`\\') & set(text):
+            raise UnreadableError("shells disagree about a quote in an expansion")
 
     def _skip_balanced(self, closer: str, depth: int, *, single_quotes: bool = True) -> None:
         """Skip to `closer`, and read the commands of substitutions on the way."""
@@ -404,10 +428,7 @@ class Lexer:
             elif char == "\\":
                 self._at += 2
             elif char == "'":
-                quoted = self._until_quote()
-                # In double quotes this is a quote for bash and a letter for other shells.
-                if not single_quotes and set('}"$`\\') & set(quoted):
-                    raise UnreadableError("shells disagree about a quote in an expansion")
+                self._refuse_doubtful_quote(self._until_quote(), single_quotes=single_quotes)
             elif char == '"':
                 self._at += 1
                 self._read_double_quoted(scratch, depth + 1)
@@ -415,7 +436,7 @@ class Lexer:
                 self._read_dollar(Word(scratch), depth + 1, quoted=False)
             elif char == "`":
                 self._read_backticks(scratch, depth + 1, quoted=False)
-            else:
+            elif closer != "}" or not self._read_process(depth + 1):
                 self._at += 1
             scratch.clear()
 

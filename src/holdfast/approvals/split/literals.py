@@ -126,6 +126,7 @@ class Literals:
         """Queue the spellings of a command that was read; return True if it runs its input."""
         words: list[Word] = []
         for word in command.words:
+            self._budget.check_time()
             parts = expand_braces(word)
             if parts is None:
                 if not words:
