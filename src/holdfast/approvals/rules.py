@@ -19,7 +19,6 @@ __all__ = [
     "RuleMatch",
     "RuleSet",
     "Ruling",
-    "leaves_sandbox",
     "strictest",
 ]
 
@@ -128,26 +127,6 @@ class RuleMatch:
 def strictest(matches: Iterable[RuleMatch]) -> Ruling | None:
     """Return the strictest decision of some matches, or `None` if there are none."""
     return max((match.ruling for match in matches), default=None)
-
-
-def leaves_sandbox(
-    segments: Sequence[Sequence[RuleMatch]], *, allow_leaves_sandbox: bool = False
-) -> bool:
-    """
-    Return True if rules let a command run outside the sandbox.
-
-    That needs an allow rule with `sandbox="none"` for every segment, and no stricter rule.
-
-    Args:
-        segments: The matches of each segment of the command.
-        allow_leaves_sandbox: Whether every allow rule counts as `sandbox="none"`, as in the
-            original.
-    """
-    return bool(segments) and all(
-        strictest(matches) is Ruling.ALLOW
-        and (allow_leaves_sandbox or any(match.rule.outside_sandbox for match in matches))
-        for matches in segments
-    )
 
 
 class RuleSet:

@@ -383,7 +383,8 @@ class Lexer:
                 self._refuse_doubtful_quote(text, single_quotes=not quoted)
                 pieces.append(Piece(f"'{text}'" if quoted else text))
             elif char == "\\":
-                self._read_escape(pieces, '$`"\\}' if quoted else self._text[self._at + 1])
+                following = self._text[self._at + 1 : self._at + 2]
+                self._read_escape(pieces, '$`"\\}' if quoted else following)
             elif char == "$":
                 self._read_dollar(Word(pieces), depth + 1, quoted=quoted)
             elif char == "`":
