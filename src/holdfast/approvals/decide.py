@@ -248,7 +248,7 @@ class _Judge:
 
     def literals(self, split: Split) -> Iterator[SegmentRuling]:
         """Return the decisions to ask or refuse about what else was seen in a script."""
-        decided = set(split.segments) if split.plain else set()
+        decided = set(split.segments)
         never = self.policy.kind is PolicyKind.NEVER
         for words in dict.fromkeys(split.literals):
             if words in decided:
