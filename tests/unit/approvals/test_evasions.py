@@ -122,6 +122,7 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         ("sh", "echo $[ ; rm -f x; echo ]"),
         ("sh", "cat <<E\nE\\\n\n'\nE\nrm -f x\n'"),
         ("zsh", "a=(b)rm -f x"),
+        ("bash", "echo ${ rm -f x; }"),
         ("bash", "timeout" + " -v" * 70 + " 5 rm -f x"),
         ("bash", "env" + " A=1" * 70 + " hostname"),
     ],

@@ -355,6 +355,9 @@ class Lexer:
     def _read_parameter(self, depth: int, *, quoted: bool) -> str:
         """Read `${…}` after its brace, and return the word for a variable that is not set."""
         start = self._at
+        if self.char and self.char in " \t\n|":
+            # A substitution for ksh and bash 5.3, a mistake for others.
+            raise UnreadableError("shells disagree about a brace after a dollar sign")
         default = _DEFAULT.match(self._text, start)
         if default is not None:
             self._at = default.end()

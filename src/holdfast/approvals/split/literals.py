@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import posixpath
 import shlex
 from collections import deque
@@ -10,7 +11,13 @@ from collections.abc import Iterator, Sequence
 from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
 from holdfast.approvals.split.reader import ReadCommand, read_expanded, read_script
 from holdfast.approvals.split.words import UNKNOWN, Piece, Word, expand_braces
-from holdfast.approvals.split.wrappers import Inner, inner_commands, reads_input
+from holdfast.approvals.split.wrappers import (
+    Inner,
+    base_name,
+    inner_commands,
+    may_run_text,
+    reads_input,
+)
 
 __all__ = ["Literals"]
 
@@ -45,6 +52,15 @@ class Literals:
     def add_command(self, words: Sequence[str]) -> None:
         """Collect a command and all that it runs."""
         self._pending.append((Inner(tuple(words)), 0))
+        self._drain()
+
+    def add_commands(self, commands: Sequence[tuple[str, ...]]) -> None:
+        """Collect the commands of one script and all that they run."""
+        use = max(map(_text_use, commands), default=_TextUse.NONE)
+        for words in commands:
+            self._pending.append((Inner(words), 0))
+            if use is not _TextUse.NONE and (text := _printed(words)):
+                self._pending.append((Inner(script=text, posix=True, guess=True), 1))
         self._drain()
 
     def add_script(self, script: str, *, posix: bool) -> tuple[ReadCommand, ...]:
@@ -110,20 +126,24 @@ class Literals:
             read_script(script, self._budget, found, posix=posix)
         except UnreadableError as error:
             self._unseen(error)
-        reads = False
+        use = _TextUse.NONE
         for command in found:
             self._budget.check_time()
-            reads = self._take(command, depth, aliases) or reads
-        if reads:
-            # A shell reads one of the texts, maybe through a pipe or from a group around it.
+            use = max(use, self._take(command, depth, aliases))
+        if use is not _TextUse.NONE:
+            # It may get there through a pipe, from a group around it, or as a substitution.
+            guess = use is _TextUse.POSSIBLE
             for text in dict.fromkeys(text for one in found for text in one.input_texts):
-                self._pending.append((Inner(script=text, posix=True), depth + 1))
+                self._pending.append((Inner(script=text, posix=True, guess=guess), depth + 1))
+            printed = [_printed([word.text for word in one.words]) for one in found]
+            for text in dict.fromkeys(filter(None, printed)):
+                self._pending.append((Inner(script=text, posix=True, guess=True), depth + 1))
         return tuple(found)
 
     def _take(
         self, command: ReadCommand, depth: int, aliases: frozenset[str] = frozenset()
-    ) -> bool:
-        """Queue the spellings of a command that was read; return True if it runs its input."""
+    ) -> _TextUse:
+        """Queue the spellings of a command that was read; return whether it runs texts."""
         words: list[Word] = []
         for word in command.words:
             self._budget.check_time()
@@ -133,11 +153,11 @@ class Literals:
                     self._unseen(UnreadableError("the braces of a name make too many words"))
                 parts = [Word([Piece("", unknown=True)], quoted=True)]
             words += parts
-        reads = False
+        use = _TextUse.NONE
         for spelling in _spellings(words):
             self._pending.append((Inner(spelling, aliases=aliases), depth))
-            reads = reads or _may_read_input(spelling)
-        return reads
+            use = max(use, _text_use(spelling))
+        return use
 
     def _add(self, words: tuple[str, ...], depth: int, aliases: frozenset[str]) -> None:
         """Keep one command and queue what it runs."""
@@ -218,17 +238,35 @@ def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield (normal, *words[1:])
 
 
-def _may_read_input(words: tuple[str, ...]) -> bool:
-    """Return True if a command, or the one behind its wrappers, runs what it reads."""
+class _TextUse(enum.IntEnum):
+    """Whether a command runs texts of the script around it: here-documents, printed text."""
+
+    NONE = 0
+    POSSIBLE = 1
+    CERTAIN = 2
+
+
+def _text_use(words: tuple[str, ...]) -> _TextUse:
+    """Return whether a command, or one behind its wrappers, runs texts."""
     level = [words]
+    found = _TextUse.NONE
     for _ in range(8):
         if any(reads_input(one) for one in level):
-            return True
+            return _TextUse.CERTAIN
+        if any(may_run_text(one) for one in level):
+            found = _TextUse.POSSIBLE
         try:
             level = [inner.words for one in level for inner in inner_commands(one) if inner.words]
         except UnreadableError:
-            return True
+            return _TextUse.CERTAIN
         if not level:
-            return False
+            return found
         level = level[:_MAX_READINGS]
-    return True
+    return _TextUse.CERTAIN
+
+
+def _printed(words: Sequence[str]) -> str | None:
+    """Return the text that a command prints as it is given, if it is one that does."""
+    if not words or base_name(words[0]) not in ("echo", "printf"):
+        return None
+    return " ".join(words[1:])

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.approvals.split.budget import UnreadableError
+from holdfast.approvals.split.words import UNKNOWN
 
 __all__ = [
     "MEMBER",
@@ -20,6 +21,7 @@ __all__ = [
     "Inner",
     "base_name",
     "inner_commands",
+    "may_run_text",
     "reads_input",
 ]
 
@@ -237,6 +239,29 @@ def inner_commands(words: Sequence[str]) -> Iterator[Inner]:
             yield Inner(tuple(words[start:]))
 
 
+def may_run_text(words: Sequence[str]) -> bool:
+    """
+    Return True if a command may run a text that is made elsewhere in the script.
+
+    Its script is the output of another command, or it starts a shell for what it reads.
+    """
+    name = base_name(words[0])
+    if name in _INPUT_RUNNERS:
+        return True
+    if name in SHELLS:
+        script, rest = _shell_arguments(words)
+        return UNKNOWN in (rest[0] if script is None and rest else script or "")
+    return name in _TEXT_RUNNERS and any(UNKNOWN in word for word in words[1:])
+
+
+_TEXT_RUNNERS = frozenset([".", "eval", "source", "trap"])
+_INPUT_RUNNERS = _words(
+    "at batch chroot doas fakeroot newgrp nsenter parallel runuser script setarch sg ssh su sudo"
+    " unshare xargs"
+)
+"""Programs that run a shell, or what they read, unless they are given a command."""
+
+
 def reads_input(words: Sequence[str]) -> bool:
     """Return True if a command runs what it reads: a shell without a script, or `source`."""
     name = base_name(words[0])
@@ -326,9 +351,6 @@ def _shell(words: Sequence[str]) -> Iterator[Inner]:
         return
     posix = name in POSIX_SHELLS or name in _FOREIGN_SHELLS
     yield Inner(script=script, posix=posix)
-    if "#" in script and name.startswith(("zsh", "rzsh")):
-        # An interactive zsh has no comments.
-        yield Inner(script=script.replace("#", " "), guess=True)
     # The further words are $0, $1 and so on: a script such as "$@" runs them.
     if rest and "$" in script:
         yield Inner(tuple(rest))
