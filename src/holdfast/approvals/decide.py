@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.approvals.dangerous import is_dangerous, is_dangerous_call
+from holdfast.approvals.dangerous import is_dangerous
 from holdfast.approvals.debug_text import join_words
 from holdfast.approvals.policies import Policy, PolicyKind, PromptKind
 from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
@@ -258,7 +258,7 @@ class _Judge:
             if strict:
                 ruling = max(match.ruling for match in strict)
                 yield SegmentRuling(words, ruling, Cause.RULE, strict)
-            elif not matches and is_dangerous_call(words):
+            elif not matches and is_dangerous(words):
                 ruling = Ruling.FORBIDDEN if never else Ruling.PROMPT
                 yield SegmentRuling(words, ruling, Cause.DANGEROUS)
 
