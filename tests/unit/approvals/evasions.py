@@ -228,6 +228,8 @@ _NOTICED = {
     "shell in a shell in a shell": """sh -c "bash -c 'sh -c \\"rm -f x\\"'" """,
     "shell with an unknown part": 'bash -c "rm -f $HOME/nothing"',
     "shell with the command as arguments": """sh -c '"$@"' name rm -f x""",
+    "shell with the command after a shift": """sh -c 'shift; "$@"' name a rm -f x""",
+    "start file as a text": "bash --rcfile <(echo 'rm -f x') -ic :",
     "shell hostname": "sh -c 'hostname'",
     "eval": "eval 'rm -f x'",
     "eval in pieces": "eval r'm' '-f' x",
@@ -290,6 +292,8 @@ _NOTICED_ELSEWHERE = {
     },
     "zsh": {
         "output of a command as a file": "x==(rm -f x)",
+        "flag that expands": "echo ${(e):-'$(rm -f x)'}",
+        "emulation of a shell": "emulate -R sh -c 'rm -f x'",
         "shell with an emulation": "zsh --emulate sh -c 'rm -f x'",
         "name after an equals sign": "=rm -f x",
         "noglob": "noglob rm -f x",

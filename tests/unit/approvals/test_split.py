@@ -259,12 +259,12 @@ def _run_by_bash(segments: tuple[tuple[str, ...], ...], signs: list[str]) -> lis
     return ran
 
 
-_SIGNS = "$' $( $(( (( [[ ${a:- ${a# ${a $[ <( >( f() a[ ]] )) ;; && |& &> >f <<< {a,b}"
-_WORDS = 'if then fi for do done time case in esac a) a=( echo eval trap ${IFS "${a:- ${'
+_SHELL_SIGNS = "$' $( $(( (( [[ ${a:- ${a# ${a $[ <( >( f() a[ ]] )) ;; && |& &> >f <<< {a,b}"
+_SHELL_WORDS = 'if then fi for do done time case in esac a) a=( echo eval trap ${IFS "${a:- ${'
 _FRAGMENTS = [
     *"'\"`#\\!()[]{}|;&*~=$ \t\r\n",
-    *_SIGNS.split(),
-    *_WORDS.split(),
+    *_SHELL_SIGNS.split(),
+    *_SHELL_WORDS.split(),
     *("<<E\n", "<<'E'\n", "\nE\n", "\\\n", "case a in ", "alias a=b ", "env -S ", "${a:-\\"),
     *("rm -f x", "$[ ", "é"),
 ]  # fmt: skip

@@ -364,6 +364,9 @@ class Lexer:
             return self._read_default(depth, quoted=quoted)
         quotes = not quoted or _PATTERN_OPERATOR.match(self._text, start) is not None
         self._skip_balanced("}", depth, single_quotes=quotes)
+        if self._text.startswith("(", start):
+            # Flags of zsh: one of them expands the value, whatever quotes it is in.
+            self.expand_again(self._text[start : self._at - 1], depth)
         known = _KNOWN_PARAMETER.match(self._text, start)
         return "" if known is None else _known_value(known[1], quoted=quoted)
 

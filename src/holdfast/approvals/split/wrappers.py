@@ -41,6 +41,7 @@ read is asked about.
 """
 
 _MAX_OPTIONS = 64
+_MAX_SHIFTS = 8
 MEMBER = re.compile(r"[A-Za-z0-9_]\[.*[$`]", re.DOTALL)
 """The name of an array's member whose index has to be expanded."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
@@ -248,10 +249,8 @@ def may_run_text(words: Sequence[str]) -> bool:
     name = base_name(words[0])
     if name in _INPUT_RUNNERS:
         return True
-    if name in SHELLS:
-        script, rest = _shell_arguments(words)
-        return UNKNOWN in (rest[0] if script is None and rest else script or "")
-    return name in _TEXT_RUNNERS and any(UNKNOWN in word for word in words[1:])
+    runs = name in SHELLS or name in _TEXT_RUNNERS
+    return runs and any(UNKNOWN in word for word in words[1:])
 
 
 _TEXT_RUNNERS = frozenset([".", "eval", "source", "trap"])
@@ -351,11 +350,11 @@ def _shell(words: Sequence[str]) -> Iterator[Inner]:
         return
     posix = name in POSIX_SHELLS or name in _FOREIGN_SHELLS
     yield Inner(script=script, posix=posix)
-    # The further words are $0, $1 and so on: a script such as "$@" runs them.
-    if rest and "$" in script:
-        yield Inner(tuple(rest))
-        if len(rest) > 1:
-            yield Inner(tuple(rest[1:]))
+    # The further words are $0, $1 and so on: a script such as "$@" runs them, maybe after a
+    # `shift` or two.
+    if "$" in script:
+        for start in range(min(len(rest), _MAX_SHIFTS)):
+            yield Inner(tuple(rest[start:]))
 
 
 _SHELL_VALUES = frozenset(["--rcfile", "--init-file", "--init-command", "--emulate"])
@@ -560,6 +559,7 @@ _SPECIAL = {
     "trap": _trap,
     "alias": _alias,
     "env": _env,
+    "emulate": _script_option,
     "su": _script_option,
     "runuser": _runuser,
     "script": _script_program,
