@@ -395,7 +395,7 @@ def _shown(question: Question) -> str:
         lines.append(f"  Reason: {_visible(question.reason)}")
     if question.denied is not None:
         lines.append(f"  Denied: {_visible(question.denied.what)}")
-        lines += [f"  Host: {_visible(host)}" for host in question.denied.network_attempts]
+        lines += [f"  Network: {_visible(one)}" for one in question.denied.network_attempts]
         lines.append(f"  Output: {_visible(question.denied.output[-2_000:])}")
     return "\n".join(lines) + "\n"
 

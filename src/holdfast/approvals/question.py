@@ -68,7 +68,7 @@ class DeniedRun:
     """What the command wrote, or its exit code."""
     exit_code: int | None
     network_attempts: tuple[str, ...] = ()
-    """Hosts it wanted to reach and could not."""
+    """What it asked the network for and was refused, each in a few words."""
 
     def to_json(self) -> dict[str, object]:
         """Return the form that questions show."""
