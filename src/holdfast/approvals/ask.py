@@ -324,11 +324,14 @@ class TerminalApprover:
         if question.kind is QuestionKind.COMMAND:
             choices["s"] = Decision(DecisionKind.ACCEPT_FOR_SESSION)
             words.append("yes for this [s]ession")
-            if amendment is not None:
+            # Permissions for this command only are nothing that a rule could give later.
+            if amendment is not None and not question.permissions:
                 choices["a"] = Decision(DecisionKind.ACCEPT_WITH_AMENDMENT, amendment=amendment)
                 words.append(f"[a]lways for `{_visible(' '.join(amendment))}`")
         words += ["[n]o", "[c]ancel the call"]
-        target.write(_shown(question) + ", ".join(words) + ": ")
+        # Once more next to the answer: a long command moves the first line out of sight.
+        where = "Outside of its sandbox: " if question.leaves_sandbox else ""
+        target.write(_shown(question) + where + ", ".join(words) + ": ")
         target.flush()
         for _ in range(_TRIES):
             line = source.readline()

@@ -163,6 +163,8 @@ class Approvals:
             raise TypeError(f"rules is {self.rules!r}, it must be a RuleSet; see load_rules")
         if self.approver is not None:
             as_approver(self.approver)
+        if self.home is not None and not isinstance(self.home, Path):
+            raise TypeError(f"home is {self.home!r}, it must be a Path")
         for name in ("retry_window", "ask_limit"):
             value = getattr(self, name)
             if value is not None and not (value >= 0 and math.isfinite(value)):

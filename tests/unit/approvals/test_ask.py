@@ -18,6 +18,7 @@ from holdfast.approvals.ask import (
     as_approver,
     ask_bounded,
 )
+from holdfast.approvals.permissions import AddedPermissions
 from holdfast.approvals.question import (
     Decision,
     DecisionKind,
@@ -262,6 +263,7 @@ async def test_a_person_at_a_terminal(typed: str, kind: str) -> None:
     assert "\\x1b[2K\\rharmless" in text
     for part in ("outside of its sandbox", "because", "host", "out\\x07", "[a]lways for `ls`"):
         assert part in text
+    assert "\nOutside of its sandbox: [y]es" in text
 
 
 async def test_a_terminal_offers_what_fits() -> None:
@@ -270,3 +272,7 @@ async def test_a_terminal_offers_what_fits() -> None:
     asked = replace(question(), kind=QuestionKind.WRITE_STDIN)
     assert (await approver.ask(asked)).kind is DecisionKind.ACCEPT
     assert "session" not in shown.getvalue()
+    more = AddedPermissions(network=True)
+    asked = question(proposed_amendment=("ls",), permissions=more)
+    approver = TerminalApprover(io.StringIO("a\nn\n"), shown)
+    assert (await approver.ask(asked)).kind is DecisionKind.DECLINE
