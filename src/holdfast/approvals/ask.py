@@ -393,7 +393,7 @@ def _shown(question: Question) -> str:
     if question.permissions:
         lines.append(f"  With: {_visible(str(question.permissions.to_json()))}")
     if question.cause == "dangerous":
-        lines.append("  It deletes by force.")
+        lines.append("  It deletes by force, or is hidden by many wrappers.")
     if question.reason:
         lines.append(f"  Reason: {_visible(question.reason)}")
     if question.denied is not None:

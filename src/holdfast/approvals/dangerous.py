@@ -1,35 +1,45 @@
-"""Commands that are asked about whatever the rules say: those that delete by force."""
+"""Commands that are asked about unless a rule is about them: those that delete by force."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
 from holdfast.approvals.split.wrappers import base_name
 
-__all__ = ["MAX_WRAPPERS", "is_dangerous"]
+__all__ = ["MAX_WRAPPERS", "Danger", "danger_of"]
 
 MAX_WRAPPERS = 8
 """Wrappers around a command. More serve only to hide it, so they count as dangerous."""
 
 
-def is_dangerous(words: Sequence[str]) -> bool:
+class Danger(enum.Enum):
+    """The ground on which a command is dangerous."""
+
+    FORCED_REMOVAL = enum.auto()
+    """It deletes by force."""
+    TOO_MANY_WRAPPERS = enum.auto()
+    """It is hidden too well."""
+
+
+def danger_of(words: Sequence[str]) -> Danger | None:
     """
-    Return True if a command deletes by force, itself or behind `sudo` and `env`.
+    Return why a command is dangerous, itself or behind `sudo` and `env`; None if it is not.
 
     Call it for every segment and for every literal of a `Split`. The literals include what
     scripts and other wrappers run, each as a command of its own.
     """
     for _ in range(MAX_WRAPPERS + 1):
         if not words:
-            return False
+            return None
         name = base_name(words[0])
         if name == "rm":
-            return _is_forced(words[1:])
+            return Danger.FORCED_REMOVAL if _is_forced(words[1:]) else None
         unwrapped = _unwrapped(name, words)
         if unwrapped is None:
-            return False
+            return None
         words = unwrapped
-    return True
+    return Danger.TOO_MANY_WRAPPERS
 
 
 def _unwrapped(name: str, words: Sequence[str]) -> Sequence[str] | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.approvals.dangerous import is_dangerous
+from holdfast.approvals.dangerous import Danger, danger_of
 from holdfast.approvals.debug_text import join_words
 from holdfast.approvals.policies import Policy, PolicyKind, PromptKind
 from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
@@ -145,7 +145,7 @@ def decide(
             segments=segments,
             literals=literals,
             decided_by=rule,
-            reason=_forbidden_text(command, rule),
+            reason=_forbidden_text(command, rule, removes=_removes(segments, literals)),
         )
     rule = _most_specific(every, Ruling.PROMPT)
     cause = _weightiest(every, ruling)
@@ -167,7 +167,7 @@ def decide(
     kind = PromptKind.RULES if from_rules else PromptKind.SANDBOX
     refusal = policy_refusal(policy, kind)
     if refusal is not None:
-        if cause is Cause.DANGEROUS:
+        if cause is Cause.DANGEROUS and _removes(segments, literals):
             refusal = DANGEROUS_TEXT
         elif cause in (Cause.UNSEEN, Cause.BROKEN):
             refusal = f"`{command}` rejected: {notes[0]}"
@@ -238,7 +238,7 @@ class _Judge:
     def _unmatched(self, words: Sequence[str]) -> tuple[Ruling, Cause]:
         """Return the decision about a command that no rule is about [2.2]."""
         never = self.policy.kind is PolicyKind.NEVER
-        if is_dangerous(words):
+        if danger_of(words) is not None:
             return (Ruling.FORBIDDEN if never else Ruling.PROMPT), Cause.DANGEROUS
         if self.policy.kind is PolicyKind.UNTRUSTED:
             return Ruling.PROMPT, Cause.UNTRUSTED
@@ -258,7 +258,7 @@ class _Judge:
             if strict:
                 ruling = max(match.ruling for match in strict)
                 yield SegmentRuling(words, ruling, Cause.RULE, strict)
-            elif not matches and is_dangerous(words):
+            elif not matches and danger_of(words) is not None:
                 ruling = Ruling.FORBIDDEN if never else Ruling.PROMPT
                 yield SegmentRuling(words, ruling, Cause.DANGEROUS)
 
@@ -352,9 +352,18 @@ def _notes(split: Split, rules: RuleSet) -> Iterator[str]:
         yield f"a rules file cannot be used: {broken.summary}"
 
 
-def _forbidden_text(command: str, rule: RuleMatch | None) -> str:
+def _removes(segments: Sequence[SegmentRuling], literals: Sequence[SegmentRuling]) -> bool:
+    """Return True if a dangerous command is one that deletes by force."""
+    found = [danger_of(one.words) for one in segments if one.cause is Cause.DANGEROUS]
+    if Danger.TOO_MANY_WRAPPERS in found:
+        return False
+    found += [danger_of(one.words) for one in literals if one.cause is Cause.DANGEROUS]
+    return Danger.FORCED_REMOVAL in found
+
+
+def _forbidden_text(command: str, rule: RuleMatch | None, *, removes: bool) -> str:
     if rule is None:
-        return f"`{command}` rejected: {DANGEROUS_TEXT}"
+        return f"`{command}` rejected: {DANGEROUS_TEXT if removes else 'blocked by policy'}"
     if rule.justification is not None:
         return f"`{command}` rejected: {rule.justification}"
     prefix = shown_command(rule.matched_prefix)

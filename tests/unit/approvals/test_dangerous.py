@@ -2,13 +2,18 @@
 
 import pytest
 
-from holdfast.approvals.dangerous import is_dangerous
+from holdfast.approvals.dangerous import Danger, danger_of
 from holdfast.approvals.split import split_command
 
 
 def deletes_by_force(words: list[str]) -> bool:
     split = split_command(words)
-    return any(is_dangerous(one) for one in (*split.segments, *split.literals))
+    return any(danger_of(one) for one in (*split.segments, *split.literals))
+
+
+def test_what_is_hidden_too_well_is_another_danger() -> None:
+    assert danger_of(["sudo"] * 8 + ["rm", "-f", "x"]) is Danger.FORCED_REMOVAL
+    assert danger_of(["sudo"] * 9 + ["rm", "-f", "x"]) is Danger.TOO_MANY_WRAPPERS
 
 
 @pytest.mark.requirement("approvals.dangerous")

@@ -105,6 +105,22 @@ def test_a_command_that_no_rule_is_about(
             " safer approach",
         ),
         (
+            "env " * 9 + "true",
+            NEVER,
+            f"`/bin/bash -c '{'env ' * 9}true'` rejected: blocked by policy",
+        ),
+        (
+            "env " * 9 + "rm -f x",
+            NO_SANDBOX_QUESTIONS,
+            "approval required by policy, but AskForApproval::Granular.sandbox_approval is false",
+        ),
+        (
+            "(rm -f x)",
+            NEVER,
+            "`/bin/bash -c '(rm -f x)'` rejected: rm -f style commands are not permitted. Use a"
+            " safer approach",
+        ),
+        (
             "rm -rf x",
             NO_SANDBOX_QUESTIONS,
             "rm -f style commands are not permitted. Use a safer approach",

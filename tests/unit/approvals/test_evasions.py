@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.approvals.dangerous import is_dangerous
+from holdfast.approvals.dangerous import danger_of
 from holdfast.approvals.rules import PrefixRule, RuleSet, Ruling
 from holdfast.approvals.split import Split, split_command
 from tests.unit.approvals.evasions import EVASIONS, NOTICED, UNNOTICED, Evasion
@@ -55,7 +55,7 @@ def _split(evasion: Evasion, programs: Path) -> Split:
 
 def _is_noticed(split: Split, target: str) -> bool:
     if target == "rm":
-        return any(is_dangerous(words) for words in split.literals)
+        return any(danger_of(words) for words in split.literals)
     return any(_RULES.match(words) for words in split.literals)
 
 
