@@ -185,7 +185,9 @@ class Question:
         # The original guesses what a command is about; nothing here depends on that.
         if self.kind is not QuestionKind.COMMAND:
             return None
-        return [{"type": "unknown", "command": self.script or self.command}]
+        # A hook may have put another command in the place of what the model gave.
+        shown = self.script if self.script in self.argv else self.command
+        return [{"type": "unknown", "command": shown}]
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,12 @@ def test_the_form_of_the_app_server() -> None:
     }
 
 
+@pytest.mark.requirement("approvals.question.json")
+def test_a_script_that_was_replaced_is_not_shown() -> None:
+    asked = question(argv=("/bin/rm", "-rf", "x"), command="/bin/rm -rf x")
+    assert asked.to_json()["commandActions"] == [{"type": "unknown", "command": "/bin/rm -rf x"}]
+
+
 @pytest.mark.requirement("approvals.question.offered")
 def test_what_is_offered() -> None:
     def offered(asked: Question) -> list[object]:
