@@ -251,6 +251,7 @@ _NOTICED = {
     "printed hostname": "printf hostname | bash",
     "text for a wrapped shell": "echo 'rm -f x' | nohup sh",
     "alias without the option": "shopt -s expand_aliases\nalias q=rm\nq -f x",
+    "alias of a word after an alias": "shopt -s expand_aliases\nalias q='rm ' o=-f\nq o x",
     "alias of an alias": "shopt -s expand_aliases\nalias q=r r=rm\nq -f x",
     "alias": "shopt -s expand_aliases\nalias q='rm -f'\nq x",
     # Paths
@@ -335,6 +336,7 @@ _UNNOTICED = {
     "start file of a shell": "echo 'rm -f x' > s; BASH_ENV=./s bash -c :",
     "link under another name": "ln -s @BIN@/rm other; ./other -f x",
     "name in the table of the shell": "hash -p @BIN@/rm other; other -f x",
+    "table of aliases": "shopt -s expand_aliases; BASH_ALIASES[q]='rm -f'; eval 'q x'",
     "prompt of the trace": "PS4='$(rm -f x)'; set -x; :",
     "value as a prompt": "X='$(rm -f x)'; : \"${X@P}\"",
     "value as arithmetic": "X='a[$(rm -f x)]'; : $((X))",

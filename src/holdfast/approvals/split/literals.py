@@ -197,7 +197,11 @@ class Literals:
         value = self._aliases.get(words[0])
         if value is None or words[0] in aliases:
             return
-        script = " ".join([value, *map(shlex.quote, words[1:])])
+        rest = [shlex.quote(word) for word in words[1:]]
+        if value.endswith((" ", "\t")):
+            # Then the next word may be an alias, too.
+            rest = [self._aliases.get(word) or shlex.quote(word) for word in words[1:]]
+        script = " ".join([value, *rest])
         inner = Inner(script=script, posix=True, guess=True, aliases=aliases | {words[0]})
         self._pending.append((inner, depth + 1))
 

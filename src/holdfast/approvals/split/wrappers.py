@@ -421,11 +421,18 @@ def _trap(words: Sequence[str]) -> Iterator[Inner]:
         return
 
 
+_CHANGES_READING = re.compile(r"[#<]|\\$")
+
+
 def _alias(words: Sequence[str]) -> Iterator[Inner]:
     for word in words[1:]:
         _, equals, value = word.partition("=")
-        if equals:
-            yield Inner(script=value, posix=True)
+        if not equals:
+            continue
+        if _CHANGES_READING.search(value) is not None:
+            # Its lines would begin with a comment or a here-document, and be read otherwise.
+            raise UnreadableError("an alias changes how lines are read")
+        yield Inner(script=value, posix=True)
 
 
 def _env(words: Sequence[str]) -> Iterator[Inner]:
