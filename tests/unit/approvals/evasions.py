@@ -336,7 +336,6 @@ _UNNOTICED = {
     "start file of a shell": "echo 'rm -f x' > s; BASH_ENV=./s bash -c :",
     "link under another name": "ln -s @BIN@/rm other; ./other -f x",
     "name in the table of the shell": "hash -p @BIN@/rm other; other -f x",
-    "table of aliases": "shopt -s expand_aliases; BASH_ALIASES[q]='rm -f'; eval 'q x'",
     "prompt of the trace": "PS4='$(rm -f x)'; set -x; :",
     "value as a prompt": "X='$(rm -f x)'; : \"${X@P}\"",
     "value as arithmetic": "X='a[$(rm -f x)]'; : $((X))",

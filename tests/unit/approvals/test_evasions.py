@@ -123,6 +123,8 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         ("sh", "cat <<E\nE\\\n\n'\nE\nrm -f x\n'"),
         ("zsh", "a=(b)rm -f x"),
         ("bash", "echo ${ rm -f x; }"),
+        ("bash", "shopt -s expand_aliases; BASH_ALIASES[q]='rm -f'; eval 'q x'"),
+        ("zsh", "typeset histchars='!^@'\necho @ '\nrm -f x\n@ '"),
         ("bash", "shopt -s expand_aliases\nalias c='#'\nc '\nrm -f x\n#'"),
         ("bash", "shopt -s expand_aliases\nalias c='cat <<E'\nc '\nE\nrm -f x\n#'"),
         ("bash", 'shopt -s expand_aliases\nalias q=\'echo "\'\nq ";rm -f x #"'),

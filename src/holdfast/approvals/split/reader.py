@@ -38,6 +38,9 @@ _FUNCTION_SIGN = re.compile(r"[ \t]*\([ \t]*\)")
 _SEPARATOR = re.compile(r";;&|;;|;&|;\||;|&&|\|\||\|&|\||&")
 _DESCRIPTOR = re.compile(r"\d+|\{[A-Za-z_][A-Za-z0-9_]*\}")
 
+# Aliases of bash and zsh, and the sign that begins a comment of zsh.
+_READING_VARIABLE = re.compile(r"(BASH_ALIASES|[gs]?aliases|histchars|HISTCHARS)(\[|\+?=)")
+
 _MAX_FORKS = 8
 """Places in one command where it may have ended already."""
 
@@ -227,9 +230,12 @@ class _Commands:
             return
         words = self._command.words
         text = word.bare
-        if (not words or words[0].text in _ASSIGNING) and word.has_open_index:
-            # bash reads on to the bracket, over blanks and ends of lines; others do not.
-            raise UnreadableError("shells disagree about an index with blanks")
+        if not words or words[0].text in _ASSIGNING:
+            if word.has_open_index:
+                # bash reads on to the bracket, over blanks and ends of lines; others do not.
+                raise UnreadableError("shells disagree about an index with blanks")
+            if _READING_VARIABLE.match(word.text) is not None:
+                raise UnreadableError("a variable changes how lines are read")
         if text is not None and lexer.char in ("<", ">") and _DESCRIPTOR.fullmatch(text):
             return
         leading = all(part.bare in _PREFIXES for part in words) or _is_named_coproc(words)
