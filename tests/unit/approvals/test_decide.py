@@ -317,3 +317,12 @@ def test_a_list_of_paths_is_no_way_around_a_prohibition(script: str) -> None:
     # To allow, only the listed paths count.
     assert judged("/bin/git log", UNTRUSTED, rules=rules).ruling is PROMPT
     assert judged("/usr/bin/git log", UNTRUSTED, rules=rules).ruling is ALLOW
+
+
+@pytest.mark.requirement("approvals.decide.fallback")
+def test_a_rule_about_rm_is_the_answer_for_rm_only() -> None:
+    rules = RuleSet([rule("rm"), rule("env"), rule("bash")])
+    assert judged("rm -f x", rules=rules).ruling is ALLOW
+    # Allowed is `env`, not what it hides.
+    hidden = judged("env -u A sudo rm -f x", rules=rules)
+    assert (hidden.ruling, hidden.cause) == (PROMPT, Cause.DANGEROUS)
