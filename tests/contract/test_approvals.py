@@ -183,6 +183,20 @@ async def test_cancelled_in_the_question_nothing_runs(scene: MakeScene) -> None:
         assert [one.sandbox is not None for one in played.hooks.begun] == [True, True]
 
 
+@pytest.mark.requirement("approvals.flow.network")
+async def test_the_question_tells_what_the_network_was_asked_for(
+    scene: MakeScene, machine: Environment
+) -> None:
+    async with scene() as played:
+        result = await played.run("exec 3<>/dev/tcp/127.0.0.1/9", DECLINE)
+        assert result.exit_code == 1
+        (asked,) = played.person.asked
+        assert asked.denied is not None
+        # A server of Codex does not tell.
+        told = () if machine.id == "codex" else ("bash asked for an IPv4 stream socket",)
+        assert asked.denied.network_attempts == told
+
+
 @pytest.mark.requirement("approvals.flow.late")
 async def test_a_late_denial_is_asked_about_too(scene: MakeScene) -> None:
     async with scene() as played, played.tools.listen(deltas=False) as events:

@@ -35,6 +35,10 @@ ON_PURPOSE: dict[str, frozenset[str]] = {
     "forbidden-subshell": EVERY,
     "forbidden-variable": EVERY,
     "forbidden-redirected": EVERY,
+    "nine-wrappers-removal": ASKS,
+    "option-cut-short": EVERY - {"untrusted"},
+    "host-unlisted": EVERY,
+    "up-ban-path": ASKS,
     "denied-late": RETRIES | {"untrusted"},
     "denied-declined": RETRIES,
 }

@@ -12,11 +12,11 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
-from holdfast.approvals.rules import PrefixRule, RuleSet, Ruling
+from holdfast.approvals.rules import PrefixRule, Ruling
 from holdfast.approvals.starlark import MAX_FILE_BYTES
 from holdfast.errors import InvalidParams, OperationFailed
 
@@ -26,13 +26,9 @@ __all__ = [
     "amendment_rule",
     "answered_prefix",
     "is_banned",
-    "propose_prefix",
     "rule_line",
     "store_rule",
 ]
-
-Allows: TypeAlias = Callable[[Sequence[str], RuleSet], bool]
-"""Says whether a segment would run without a question under some rules."""
 
 DEFAULT_FILE: Final = "default.rules"
 """The file, in the directory `rules` of the home, that amendments are appended to."""
@@ -49,8 +45,12 @@ def _banned_prefixes() -> Iterator[tuple[str, ...]]:
     flags: dict[tuple[str, ...], tuple[str, ...]] = {
         (*shells, *(f"/bin/{shell}" for shell in shells)): ("-c", "-lc"),
         ("cmd", "cmd.exe"): ("/c", "/C", "/k", "/K"),
-        ("powershell", "powershell.exe", "pwsh", "pwsh.exe"): ("-Command", "-command", "-c"),
-        ("python", "python3", "py", "pypy"): ("-", "-c"),
+        ("powershell", "powershell.exe", "pwsh", "pwsh.exe"): (
+            *("-Command", "-command", "-c"),
+            *("-EncodedCommand", "-File"),
+        ),
+        ("python", "python3", "pythonw", "pypy", "pypy3"): ("-", "-c"),
+        ("py", "pyw"): ("-", "-c", "-3"),
         ("perl", "ruby", "lua", "julia", "Rscript", "osascript"): ("-e",),
         ("node", "nodejs", "bun"): ("-e", "--eval"),
         ("deno",): ("eval",),
@@ -73,55 +73,11 @@ Only the whole prefix counts: `git` is banned, `git status` is not.
 
 
 def is_banned(prefix: Sequence[str]) -> bool:
-    """Return True if a prefix is too broad to be proposed."""
-    return tuple(prefix) in BANNED_PREFIXES
-
-
-def propose_prefix(
-    segments: Sequence[Sequence[str]],
-    *,
-    rules: RuleSet,
-    allows: Allows,
-    requested: Sequence[str] | None = None,
-    ban_whole_segments: bool = True,
-) -> tuple[str, ...] | None:
-    """
-    Return the prefix that a question should propose to allow from now on.
-
-    Args:
-        segments: All segments of the command.
-        rules: The rules that the decision was made with.
-        allows: Says whether a segment runs without a question; called with other rules too.
-        requested: The prefix that the model asked for, `prefix_rule`. It is used if it is
-            acceptable: not empty, not banned, no rule matches it yet, and it would make
-            every segment allowed.
-        ban_whole_segments: Whether a segment that is banned as a prefix, such as the bare
-            command `bash`, is not proposed. False gives the behaviour of the original.
-
-    Returns:
-        The prefix, or `None` if a prompt or forbidden rule matched: an allow rule would not
-        change that, since the strictest decides.
-    """
-    matches = [match for words in segments for match in rules.match(words)]
-    if any(match.ruling is not Ruling.ALLOW for match in matches):
-        return None
-    if requested and not matches and _is_acceptable(requested, segments, rules, allows):
-        return tuple(requested)
-    for words in segments:
-        if allows(words, rules):
-            continue
-        banned = ban_whole_segments and is_banned(words)
-        return None if banned or not _is_storable(words) else tuple(words)
-    return None
-
-
-def _is_acceptable(
-    prefix: Sequence[str], segments: Sequence[Sequence[str]], rules: RuleSet, allows: Allows
-) -> bool:
-    if is_banned(prefix) or not _is_storable(prefix):
-        return False
-    amended = rules.with_rule(amendment_rule(prefix))
-    return all(allows(words, amended) for words in segments)
+    """Return True if a prefix is too broad to be proposed, whatever path its program has."""
+    words = tuple(prefix)
+    if words in BANNED_PREFIXES:
+        return True
+    return bool(words) and (words[0].rpartition("/")[2], *words[1:]) in BANNED_PREFIXES
 
 
 def answered_prefix(

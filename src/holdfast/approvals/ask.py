@@ -18,7 +18,7 @@ from functools import partial
 from typing import Protocol, TextIO, TypeAlias, TypeVar, cast, runtime_checkable
 
 from holdfast.approvals.question import Decision, DecisionKind, Question, QuestionKind
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidParams
 
 __all__ = [
     "REVIEW_LIMIT",
@@ -47,6 +47,9 @@ _QUEUED = 64
 _SHOWN_FILES = 20
 _SHOWN_LINES = 60
 """Files, and lines of a patch, that a person at a terminal is shown."""
+
+_WITHDRAWAL = 1.0
+"""Seconds that an approver has to withdraw a question that nobody waits for any more."""
 
 _TRIES = 3
 """Answers a person may mistype before the question counts as declined."""
@@ -94,22 +97,26 @@ async def _try_to_ask(
     approver: Approver | Reviewer, question: Question, limit: float | None
 ) -> tuple[Decision | None, str | None]:
     """Return a decision, or None and what went wrong; neither if it is left to others."""
-    task = asyncio.current_task()
-    before = 0 if task is None else task.cancelling()
+    # A task of its own: an approver that does not let itself be cancelled is left behind.
+    asking = asyncio.get_running_loop().create_task(_ask(approver, question))
     try:
-        async with asyncio.timeout(limit):
-            decision: object = await approver.ask(question)
-    except TimeoutError:
+        done, _ = await asyncio.wait({asking}, timeout=limit)
+    finally:
+        if not asking.done():
+            asking.cancel()
+            await asyncio.wait({asking}, timeout=_WITHDRAWAL)
+            asking.add_done_callback(_ignore_outcome)
+    if not done:
         logger.warning("nobody answered question %s within %s s", question.id, limit)
         return None, "nobody answered in time"
-    except asyncio.CancelledError:
-        if task is None or task.cancelling() > before:
-            raise
+    if asking.cancelled():
         logger.warning("the approver was cancelled at question %s", question.id)
         return None, "the approver was cancelled"
-    except Exception:
-        logger.exception("the approver failed at question %s", question.id)
+    failure = asking.exception()
+    if failure is not None:
+        logger.error("the approver failed at question %s", question.id, exc_info=failure)
         return None, "the approver failed"
+    decision = asking.result()
     if decision is None:
         return None, None
     if not isinstance(decision, Decision):
@@ -119,6 +126,16 @@ async def _try_to_ask(
         logger.warning("the answer to question %s is for another one", question.id)
         return None, "the approver answered another question"
     return replace(decision, question_id=question.id), None
+
+
+async def _ask(approver: Approver | Reviewer, question: Question) -> object:
+    return await approver.ask(question)
+
+
+def _ignore_outcome(asking: asyncio.Task[object]) -> None:
+    """Take notice of how a task ended whose answer nobody waits for any more."""
+    if not asking.cancelled():
+        asking.exception()
 
 
 class CallbackApprover:
@@ -267,7 +284,12 @@ class QuestionQueue:
 
         Raises:
             QuestionAnswered: It is not open: it was answered, withdrawn, or never asked.
+            InvalidParams: The decision is for another question.
         """
+        if decision.question_id not in (None, question_id):
+            raise InvalidParams(
+                f"the decision is for question `{decision.question_id}`, not `{question_id}`"
+            )
         _, answer = self._open.get(question_id, (None, None))
         if answer is None or answer.done():
             raise QuestionAnswered(f"question `{question_id}` is not open")
@@ -306,11 +328,14 @@ class TerminalApprover:
         if question.kind in (QuestionKind.COMMAND, QuestionKind.FILE_CHANGE):
             choices["s"] = Decision(DecisionKind.ACCEPT_FOR_SESSION)
             words.append("yes for this [s]ession")
-            if amendment is not None:
+            # Permissions for this command only are nothing that a rule could give later.
+            if amendment is not None and not question.permissions:
                 choices["a"] = Decision(DecisionKind.ACCEPT_WITH_AMENDMENT, amendment=amendment)
                 words.append(f"[a]lways for `{_visible(' '.join(amendment))}`")
         words += ["[n]o", "[c]ancel the call"]
-        target.write(_shown(question) + ", ".join(words) + ": ")
+        # Once more next to the answer: a long command moves the first line out of sight.
+        where = "Outside of its sandbox: " if question.leaves_sandbox else ""
+        target.write(_shown(question) + where + ", ".join(words) + ": ")
         target.flush()
         for _ in range(_TRIES):
             line = source.readline()
@@ -374,12 +399,12 @@ def _shown(question: Question) -> str:
     if question.permissions:
         lines.append(f"  With: {_visible(str(question.permissions.to_json()))}")
     if question.cause == "dangerous":
-        lines.append("  It deletes by force.")
+        lines.append("  It deletes by force, or is hidden by many wrappers.")
     if question.reason:
         lines.append(f"  Reason: {_visible(question.reason)}")
     if question.denied is not None:
         lines.append(f"  Denied: {_visible(question.denied.what)}")
-        lines += [f"  Host: {_visible(host)}" for host in question.denied.network_attempts]
+        lines += [f"  Network: {_visible(one)}" for one in question.denied.network_attempts]
         lines.append(f"  Output: {_visible(question.denied.output[-2_000:])}")
     return "\n".join(lines) + "\n"
 

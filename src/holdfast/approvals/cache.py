@@ -83,24 +83,27 @@ class SessionCache:
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._accepted: OrderedDict[CommandKey, None] = OrderedDict()
+        # By their digests: a command may be a megabyte long.
+        self._accepted: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._accepted)
 
     def add(self, key: CommandKey) -> None:
         """Remember that a command was accepted for the session."""
-        self._accepted[key] = None
-        self._accepted.move_to_end(key)
+        digest = key.digest()
+        self._accepted[digest] = None
+        self._accepted.move_to_end(digest)
         while len(self._accepted) > self._capacity:
             self._accepted.popitem(last=False)
 
     def holds(self, *keys: CommandKey) -> bool:
         """Return True if all of these were accepted; False for none at all."""
-        if not keys or not all(key in self._accepted for key in keys):
+        digests = [key.digest() for key in keys]
+        if not digests or not all(digest in self._accepted for digest in digests):
             return False
-        for key in keys:
-            self._accepted.move_to_end(key)
+        for digest in digests:
+            self._accepted.move_to_end(digest)
         return True
 
     def clear(self) -> None:

@@ -1,59 +1,45 @@
-"""Commands that are asked about whatever the rules say: those that delete by force."""
+"""Commands that are asked about unless a rule is about them: those that delete by force."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
-from holdfast.approvals.split import split_command
 from holdfast.approvals.split.wrappers import base_name
 
-__all__ = ["MAX_WRAPPERS", "is_dangerous"]
+__all__ = ["MAX_WRAPPERS", "Danger", "danger_of"]
 
 MAX_WRAPPERS = 8
 """Wrappers around a command. More serve only to hide it, so they count as dangerous."""
 
-_SHELLS = frozenset(["bash", "zsh", "sh"])
+
+class Danger(enum.Enum):
+    """The ground on which a command is dangerous."""
+
+    FORCED_REMOVAL = enum.auto()
+    """It deletes by force."""
+    TOO_MANY_WRAPPERS = enum.auto()
+    """It is hidden too well."""
 
 
-def is_dangerous(words: Sequence[str]) -> bool:
+def danger_of(words: Sequence[str]) -> Danger | None:
     """
-    Return True if a command deletes by force, itself or behind `sudo`, `env`, `trap` or a shell.
+    Return why a command is dangerous, itself or behind `sudo` and `env`; None if it is not.
 
     Call it for every segment and for every literal of a `Split`. The literals include what
-    more wrappers hide, each of them as a command of its own.
+    scripts and other wrappers run, each as a command of its own.
     """
-    inner: Sequence[str] = words
-    for _ in range(MAX_WRAPPERS + 1):
-        if not inner:
-            return False
-        name = base_name(inner[0])
-        if name == "rm":
-            return _is_forced(inner[1:])
-        script = _script(name, inner)
-        if script is not None:
-            # The literals are what the script runs at any depth, so none is a script again.
-            literals = split_command(("bash", "-c", script)).literals
-            return any(_is_dangerous_call(literal) for literal in literals)
-        unwrapped = _unwrapped(name, inner)
-        if unwrapped is None:
-            return False
-        inner = unwrapped
-    return True
-
-
-def _is_dangerous_call(words: Sequence[str]) -> bool:
-    """Return True for a forced `rm` behind `sudo` and `env`, without a look into scripts."""
     for _ in range(MAX_WRAPPERS + 1):
         if not words:
-            return False
+            return None
         name = base_name(words[0])
         if name == "rm":
-            return _is_forced(words[1:])
+            return Danger.FORCED_REMOVAL if _is_forced(words[1:]) else None
         unwrapped = _unwrapped(name, words)
         if unwrapped is None:
-            return False
+            return None
         words = unwrapped
-    return True
+    return Danger.TOO_MANY_WRAPPERS
 
 
 def _unwrapped(name: str, words: Sequence[str]) -> Sequence[str] | None:
@@ -68,21 +54,12 @@ def _unwrapped(name: str, words: Sequence[str]) -> Sequence[str] | None:
     return words[at:]
 
 
-def _script(name: str, words: Sequence[str]) -> str | None:
-    """Return the script that a shell or a trap gets, or None."""
-    if name in _SHELLS and len(words) == 3 and words[1] in ("-c", "-lc"):
-        return words[2]
-    if name == "trap":
-        operands = words[2:] if len(words) > 1 and words[1] == "--" else words[1:]
-        return operands[0] if operands else None
-    return None
-
-
 def _is_forced(arguments: Sequence[str]) -> bool:
     for argument in arguments:
         if argument == "--":
             return False
-        if argument == "--force":
+        # Options may be cut short, and no other one of rm begins with an f.
+        if argument.startswith("--f") and "--force".startswith(argument):
             return True
         if argument.startswith("-") and not argument.startswith("--") and "f" in argument:
             return True

@@ -6,11 +6,12 @@ that can be seen anywhere in the script counts.
 """
 
 import enum
+import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.approvals.dangerous import is_dangerous
+from holdfast.approvals.dangerous import Danger, danger_of
 from holdfast.approvals.debug_text import join_words
 from holdfast.approvals.policies import Policy, PolicyKind, PromptKind
 from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
@@ -144,7 +145,7 @@ def decide(
             segments=segments,
             literals=literals,
             decided_by=rule,
-            reason=_forbidden_text(command, rule),
+            reason=_forbidden_text(command, rule, removes=_removes(segments, literals)),
         )
     rule = _most_specific(every, Ruling.PROMPT)
     cause = _weightiest(every, ruling)
@@ -160,13 +161,13 @@ def decide(
             literals=literals,
             decided_by=_most_specific(every, Ruling.ALLOW),
             outside_sandbox=all(judge.leaves_sandbox(one) for one in segments),
-            retry_amendment=None if matched else split.segments[0],
+            retry_amendment=None if matched else _acceptable(split.segments[0], acceptable),
         )
     from_rules = cause in (Cause.RULE, Cause.BROKEN)
     kind = PromptKind.RULES if from_rules else PromptKind.SANDBOX
     refusal = policy_refusal(policy, kind)
     if refusal is not None:
-        if cause is Cause.DANGEROUS:
+        if cause is Cause.DANGEROUS and _removes(segments, literals):
             refusal = DANGEROUS_TEXT
         elif cause in (Cause.UNSEEN, Cause.BROKEN):
             refusal = f"`{command}` rejected: {notes[0]}"
@@ -209,7 +210,20 @@ class _Judge:
 
     def segment(self, words: tuple[str, ...]) -> SegmentRuling:
         """Return the decision about a command that rules may allow."""
-        return self._ruled(words, self.rules.match(words))
+        return self._ruled(words, self._matches(words, None))
+
+    def _matches(self, words: tuple[str, ...], cwd: str | None) -> tuple[RuleMatch, ...]:
+        """
+        Return the rules about a command.
+
+        A `host_executable` says which paths may be allowed by a name. It opens no way around
+        a prohibition: `/bin/git` may be the same file as the `/usr/bin/git` that it lists.
+        """
+        found = self.rules.match(words, cwd=cwd)
+        if found or not self.rules.host_executables:
+            return found
+        other = self.rules.match(words, cwd=cwd, any_path=True)
+        return tuple(match for match in other if match.ruling is not Ruling.ALLOW)
 
     def _ruled(self, words: tuple[str, ...], matches: tuple[RuleMatch, ...]) -> SegmentRuling:
         if not matches:
@@ -224,7 +238,7 @@ class _Judge:
     def _unmatched(self, words: Sequence[str]) -> tuple[Ruling, Cause]:
         """Return the decision about a command that no rule is about [2.2]."""
         never = self.policy.kind is PolicyKind.NEVER
-        if is_dangerous(words):
+        if danger_of(words) is not None:
             return (Ruling.FORBIDDEN if never else Ruling.PROMPT), Cause.DANGEROUS
         if self.policy.kind is PolicyKind.UNTRUSTED:
             return Ruling.PROMPT, Cause.UNTRUSTED
@@ -234,17 +248,17 @@ class _Judge:
 
     def literals(self, split: Split) -> Iterator[SegmentRuling]:
         """Return the decisions to ask or refuse about what else was seen in a script."""
-        decided = set(split.segments) if split.plain else set()
+        decided = set(split.segments)
         never = self.policy.kind is PolicyKind.NEVER
         for words in dict.fromkeys(split.literals):
             if words in decided:
                 continue
-            matches = self.rules.match(words, cwd=self.cwd)
+            matches = self._matches(words, self.cwd)
             strict = tuple(match for match in matches if match.ruling is not Ruling.ALLOW)
             if strict:
                 ruling = max(match.ruling for match in strict)
                 yield SegmentRuling(words, ruling, Cause.RULE, strict)
-            elif not matches and is_dangerous(words):
+            elif not matches and danger_of(words) is not None:
                 ruling = Ruling.FORBIDDEN if never else Ruling.PROMPT
                 yield SegmentRuling(words, ruling, Cause.DANGEROUS)
 
@@ -255,9 +269,19 @@ class _Judge:
     def _any_leaves(self, matches: Sequence[RuleMatch]) -> bool:
         return any(
             match.ruling is Ruling.ALLOW
-            and (self.rules_leave_sandbox or match.rule.outside_sandbox)
+            and (self.rules_leave_sandbox or (match.rule.outside_sandbox and self._names(match)))
             for match in matches
         )
+
+    def _names(self, match: RuleMatch) -> bool:
+        """
+        Return True if a rule means the file that would run.
+
+        A program of that name somewhere, the workspace for one, is not what was let out of the
+        sandbox: its path must be in the rule, or be listed by a `host_executable`.
+        """
+        program = match.resolved_program
+        return program is None or posixpath.basename(program) in self.rules.host_executables
 
     def amendment(
         self,
@@ -273,9 +297,14 @@ class _Judge:
             rule = PrefixRule(pattern=tuple((word,) for word in prefix))
             if allowed and all(rule.prefix_of(one.words) is not None for one in asked):
                 return prefix
-        if not asked or (acceptable is not None and not acceptable(asked[0].words)):
-            return None
-        return asked[0].words
+        return _acceptable(asked[0].words, acceptable) if asked else None
+
+
+def _acceptable(
+    prefix: tuple[str, ...], acceptable: Callable[[Sequence[str]], bool] | None
+) -> tuple[str, ...] | None:
+    """Return a prefix, or None if it must not be stored."""
+    return prefix if acceptable is None or acceptable(prefix) else None
 
 
 def shown_command(argv: Sequence[str]) -> str:
@@ -323,9 +352,18 @@ def _notes(split: Split, rules: RuleSet) -> Iterator[str]:
         yield f"a rules file cannot be used: {broken.summary}"
 
 
-def _forbidden_text(command: str, rule: RuleMatch | None) -> str:
+def _removes(segments: Sequence[SegmentRuling], literals: Sequence[SegmentRuling]) -> bool:
+    """Return True if a dangerous command is one that deletes by force."""
+    found = [danger_of(one.words) for one in segments if one.cause is Cause.DANGEROUS]
+    if Danger.TOO_MANY_WRAPPERS in found:
+        return False
+    found += [danger_of(one.words) for one in literals if one.cause is Cause.DANGEROUS]
+    return Danger.FORCED_REMOVAL in found
+
+
+def _forbidden_text(command: str, rule: RuleMatch | None, *, removes: bool) -> str:
     if rule is None:
-        return f"`{command}` rejected: {DANGEROUS_TEXT}"
+        return f"`{command}` rejected: {DANGEROUS_TEXT if removes else 'blocked by policy'}"
     if rule.justification is not None:
         return f"`{command}` rejected: {rule.justification}"
     prefix = shown_command(rule.matched_prefix)

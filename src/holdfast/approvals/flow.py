@@ -88,7 +88,7 @@ _PERMISSIONS_MISSING = (
 )
 _REQUEST_REFUSED = "permission requests are not allowed by the approval policy"
 
-_LONG_COMMAND = 16_384
+_LONG_COMMAND = 4_096
 """Characters of a command above which it is looked through in a thread."""
 
 ASK_LIMIT = 3_600.0
@@ -163,6 +163,8 @@ class Approvals:
             raise TypeError(f"rules is {self.rules!r}, it must be a RuleSet; see load_rules")
         if self.approver is not None:
             as_approver(self.approver)
+        if self.home is not None and not isinstance(self.home, Path):
+            raise TypeError(f"home is {self.home!r}, it must be a Path")
         for name in ("retry_window", "ask_limit"):
             value = getattr(self, name)
             if value is not None and not (value >= 0 and math.isfinite(value)):
@@ -611,10 +613,13 @@ class ApprovalFlow:
                 raise CommandDeclined(decision.rejection or REJECTED)
             case DecisionKind.NETWORK_AMENDMENT:
                 raise CommandRefused("the answer is about the network, the question is not")
+            case DecisionKind.ACCEPT:
+                return
             case DecisionKind.ACCEPT_WITH_AMENDMENT:
                 await self._amend(question, decision, escalated=escalated)
-            case DecisionKind.ACCEPT_FOR_SESSION if clearance is not None:
-                self.cache.add(clearance.key)
+            case DecisionKind.ACCEPT_FOR_SESSION:
+                if clearance is not None:
+                    self.cache.add(clearance.key)
 
     async def _amend(self, question: Question, decision: Decision, *, escalated: bool) -> None:
         """

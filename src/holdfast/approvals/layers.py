@@ -49,15 +49,17 @@ def load_rules(
             rules count, and neither `host_executable` nor allow rules do.
     """
     files, broken = _find(home, project, explicit)
-    rules = built_in or RuleSet()
+    sets = [] if built_in is None else [built_in]
     for file, loaded in zip(files, load_files(files), strict=True):
         if isinstance(loaded, BrokenFile):
             broken.append(loaded)
         elif file.layer is Layer.PROJECT and not trust_project:
-            rules = rules.joined(_restrictions(loaded))
+            sets.append(_restrictions(loaded))
         else:
-            rules = rules.joined(loaded)
-    return rules.joined(RuleSet(broken=broken)) if broken else rules
+            sets.append(loaded)
+    if broken:
+        sets.append(RuleSet(broken=broken))
+    return RuleSet.join(sets)
 
 
 def find_rules_files(

@@ -71,7 +71,7 @@ class DeniedRun:
     """What the command wrote, or its exit code."""
     exit_code: int | None
     network_attempts: tuple[str, ...] = ()
-    """Hosts it wanted to reach and could not."""
+    """What it asked the network for and was refused, each in a few words."""
 
     def to_json(self) -> dict[str, object]:
         """Return the form that questions show."""
@@ -229,7 +229,9 @@ class Question:
         # The original guesses what a command is about; nothing here depends on that.
         if self.kind is not QuestionKind.COMMAND:
             return None
-        return [{"type": "unknown", "command": self.script or self.command}]
+        # A hook may have put another command in the place of what the model gave.
+        shown = self.script if self.script in self.argv else self.command
+        return [{"type": "unknown", "command": shown}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +258,12 @@ class Decision:
     """The question it answers; one for another question counts as no answer."""
 
     def __post_init__(self) -> None:
+        # A name does as well. One that is unknown must not pass for an acceptance later on.
+        object.__setattr__(self, "kind", _kind(self.kind))
+        if self.amendment is not None:
+            object.__setattr__(self, "amendment", _prefix(self.amendment))
+        if self.granted is not None and not isinstance(self.granted, AddedPermissions):
+            raise InvalidParams(f"granted is {self.granted!r}, it must be AddedPermissions")
         if self.kind is DecisionKind.ACCEPT_WITH_AMENDMENT and not self.amendment:
             raise InvalidParams(f"`{self.kind}` needs a prefix that is not empty")
         if self.kind is DecisionKind.NETWORK_AMENDMENT:
@@ -306,12 +314,8 @@ class Decision:
         ((name, body),) = value.items()
         kind = _kind(name)
         if kind is DecisionKind.ACCEPT_WITH_AMENDMENT:
-            prefix = _member(body, kind, "execpolicy_amendment")
-            if not isinstance(prefix, Sequence) or isinstance(prefix, str | bytes):
-                raise InvalidParams("`execpolicy_amendment` must be a list of words")
-            if not all(isinstance(word, str) for word in prefix):
-                raise InvalidParams("`execpolicy_amendment` must be a list of words")
-            return cls(kind, amendment=tuple(prefix), question_id=question_id)
+            prefix = _prefix(_member(body, kind, "execpolicy_amendment"))
+            return cls(kind, amendment=prefix, question_id=question_id)
         if kind is DecisionKind.NETWORK_AMENDMENT:
             amendment = _member(body, kind, "network_policy_amendment")
             host = _member(amendment, kind, "host")
@@ -328,6 +332,14 @@ def _kind(name: object) -> DecisionKind:
     except ValueError:
         known = ", ".join(f"`{kind}`" for kind in DecisionKind)
         raise InvalidParams(f"unknown decision `{name}`, expected one of {known}") from None
+
+
+def _prefix(words: object) -> tuple[str, ...]:
+    if not isinstance(words, Sequence) or isinstance(words, str | bytes):
+        raise InvalidParams("`execpolicy_amendment` must be a list of words")
+    if not all(isinstance(word, str) for word in words):
+        raise InvalidParams("`execpolicy_amendment` must be a list of words")
+    return tuple(words)
 
 
 def _member(body: object, kind: DecisionKind, name: str) -> object:

@@ -19,7 +19,6 @@ __all__ = [
     "RuleMatch",
     "RuleSet",
     "Ruling",
-    "leaves_sandbox",
     "strictest",
 ]
 
@@ -130,26 +129,6 @@ def strictest(matches: Iterable[RuleMatch]) -> Ruling | None:
     return max((match.ruling for match in matches), default=None)
 
 
-def leaves_sandbox(
-    segments: Sequence[Sequence[RuleMatch]], *, allow_leaves_sandbox: bool = False
-) -> bool:
-    """
-    Return True if rules let a command run outside the sandbox.
-
-    That needs an allow rule with `sandbox="none"` for every segment, and no stricter rule.
-
-    Args:
-        segments: The matches of each segment of the command.
-        allow_leaves_sandbox: Whether every allow rule counts as `sandbox="none"`, as in the
-            original.
-    """
-    return bool(segments) and all(
-        strictest(matches) is Ruling.ALLOW
-        and (allow_leaves_sandbox or any(match.rule.outside_sandbox for match in matches))
-        for matches in segments
-    )
-
-
 class RuleSet:
     """
     An immutable set of rules, indexed by their first two words.
@@ -188,6 +167,7 @@ class RuleSet:
         resolve_hosts: bool = True,
         cwd: str | None = None,
         home: str | None = None,
+        any_path: bool = False,
     ) -> tuple[RuleMatch, ...]:
         """
         Return all rules that match a command, in the order of the files.
@@ -200,6 +180,7 @@ class RuleSet:
                 Without it, only absolute paths are looked up by their base name.
             home: The directory that replaces a leading `~`, if it should be replaced. No
                 program is found that way without a shell; the original does it nevertheless.
+            any_path: Whether paths count that a `host_executable` does not list.
         """
         if not words:
             return ()
@@ -211,7 +192,7 @@ class RuleSet:
             return ()
         name = posixpath.basename(path)
         listed = self.host_executables.get(name)
-        if not name or (listed is not None and path not in listed):
+        if not name or (listed is not None and path not in listed and not any_path):
             return ()
         found = self._find((name, *words[1:]))
         return tuple(
@@ -230,17 +211,27 @@ class RuleSet:
         return self._copy(broken=(*self.broken, broken))
 
     def joined(self, higher: "RuleSet") -> "RuleSet":
-        """
-        Return the rules of this set followed by those of a layer with higher precedence.
+        """Return the rules of this set followed by those of a layer with higher precedence."""
+        return RuleSet.join((self, higher))
 
-        All prefix rules count, the strictest decides. A `host_executable` of the higher layer
+    @staticmethod
+    def join(layers: Sequence["RuleSet"]) -> "RuleSet":
+        """
+        Return the rules of several layers, from the lowest to the highest precedence.
+
+        All prefix rules count, the strictest decides. A `host_executable` of a higher layer
         replaces that of the same name, as a later one in the same file does.
         """
+        if len(layers) == 1:
+            return layers[0]
+        hosts: dict[str, tuple[str, ...]] = {}
+        for layer in layers:
+            hosts.update(layer.host_executables)
         return RuleSet(
-            self.prefix_rules + higher.prefix_rules,
-            host_executables={**self.host_executables, **higher.host_executables},
-            network_rules=self.network_rules + higher.network_rules,
-            broken=self.broken + higher.broken,
+            (rule for layer in layers for rule in layer.prefix_rules),
+            host_executables=hosts,
+            network_rules=(rule for layer in layers for rule in layer.network_rules),
+            broken=(file for layer in layers for file in layer.broken),
         )
 
     def _copy(

@@ -17,6 +17,8 @@ prefix_rule(pattern=["ln"], decision="prompt")
 prefix_rule(pattern=["touch", "never"], decision="forbidden", justification="not that one")
 prefix_rule(pattern=["stty"], decision="allow")
 prefix_rule(pattern=["cat"], decision="allow")
+prefix_rule(pattern=["who"], decision="forbidden")
+host_executable(name="who", paths=["/usr/bin/who"])
 """
 
 POLICIES: dict[str, str | dict[str, Any]] = {
@@ -119,6 +121,10 @@ _LIST = [
     case("dangerous-up", up("rm -rf ../outside/x")),
     case("dangerous-hidden", run("command rm -f victim/f"), files=VICTIM),
     case("dangerous-quoted", run("\\rm -f victim/f"), files=VICTIM),
+    case("nine-wrappers", run("env " * 9 + "true")),
+    case("nine-wrappers-removal", run("env " * 9 + "rm -f victim/f", DECLINE), files=VICTIM),
+    case("eight-wrappers", run("env " * 8 + "true")),
+    case("option-cut-short", run("rm --forc victim/f", DECLINE), files=VICTIM),
     case("not-dangerous", run("rm victim/f"), files=VICTIM),
     case("not-dangerous-words", run("echo rm -rf victim"), files=VICTIM),
     case("up", up("echo hi > ../outside/f")),
@@ -129,6 +135,16 @@ _LIST = [
     case("up-full", up("mkdir ../outside/d"), sandbox="danger-full-access"),
     case("up-prefix", up("mkdir ../outside/d", prefix_rule=["mkdir"])),
     case("up-prefix-banned", up("bash -c true", prefix_rule=["bash", "-c"])),
+    *(
+        case(f"up-ban-{name}", up(f"{prefix} x y", DECLINE, prefix_rule=prefix.split()))
+        for name, prefix in {
+            "pypy3": "pypy3",
+            "py-3": "py -3",
+            "encoded": "pwsh -EncodedCommand",
+            "not-module": "python3 -m",
+            "path": "/usr/bin/env",
+        }.items()
+    ),
     case("up-prefix-other", up("mkdir ../outside/d", prefix_rule=["rmdir"])),
     case("up-prefix-empty", up("mkdir ../outside/d", prefix_rule=[])),
     case("up-prefix-part", up("mkdir ../outside/d && true", prefix_rule=["mkdir"])),
@@ -174,6 +190,8 @@ _LIST = [
     case("forbidden-subshell", run("(hostname) | wc -l")),
     case("forbidden-variable", run("hostname $X | wc -l")),
     case("forbidden-redirected", run("hostname > /dev/null")),
+    case("host-listed", run("/usr/bin/who")),
+    case("host-unlisted", run("/bin/who", DECLINE)),
     case("forbidden-absolute", run("/bin/hostname")),
     case("prompt", run("mkdir asked")),
     case("prompt-declined", run("mkdir asked", DECLINE)),

@@ -4,7 +4,6 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,31 +13,34 @@ from holdfast.approvals.amendments import (
     amendment_rule,
     answered_prefix,
     is_banned,
-    propose_prefix,
     rule_line,
     store_rule,
 )
+from holdfast.approvals.decide import decide
 from holdfast.approvals.layers import load_rules
-from holdfast.approvals.rules import PrefixRule, RuleSet, Ruling, strictest
+from holdfast.approvals.policies import ON_REQUEST
+from holdfast.approvals.rules import PrefixRule, RuleSet, Ruling
+from holdfast.approvals.split import split_command
 from holdfast.errors import InvalidParams, OperationFailed
 
-HARMLESS = ("true",)
 
-
-def allows(words: Sequence[str], rules: RuleSet) -> bool:
-    """Ask about everything that no rule allows, as for an escalation; but not about `true`."""
-    ruling = strictest(rules.match(words))
-    return tuple(words) == HARMLESS if ruling is None else ruling is Ruling.ALLOW
-
-
-def propose(*segments: str, requested: str | None = None, rules: RuleSet | None = None) -> str:
-    prefix = propose_prefix(
-        [segment.split() for segment in segments],
+def propose(
+    script: str, requested: str | None = None, rules: RuleSet | None = None, codex: bool = False
+) -> str:
+    """Return what the question about an escalated command proposes."""
+    argv = ("/bin/bash", "-c", script)
+    found = decide(
+        argv,
+        split=split_command(argv),
+        policy=ON_REQUEST,
         rules=rules or RuleSet(),
-        allows=allows,
-        requested=None if requested is None else requested.split(),
+        restricted=True,
+        permissions="require_escalated",
+        prefix_rule=None if requested is None else requested.split(),
+        rules_leave_sandbox=codex,
+        acceptable=lambda prefix: not is_banned(prefix),
     )
-    return "none" if prefix is None else " ".join(prefix)
+    return "none" if found.amendment is None else " ".join(found.amendment)
 
 
 def known(*words: str, ruling: Ruling = Ruling.ALLOW) -> RuleSet:
@@ -48,17 +50,17 @@ def known(*words: str, ruling: Ruling = Ruling.ALLOW) -> RuleSet:
 @pytest.mark.requirement("rules.amendments.proposed")
 def test_the_prefix_of_the_model_is_proposed_if_it_allows_all_segments() -> None:
     assert propose("cargo test -q", requested="cargo test") == "cargo test"
-    assert propose("true", "cargo test", requested="cargo") == "cargo"
-    assert propose("cargo test", "make", requested="cargo") == "cargo test"
+    assert propose("cargo a; cargo b", requested="cargo") == "cargo"
+    assert propose("cargo test && make", requested="cargo") == "cargo test"
     assert propose("cargo test", requested="make") == "cargo test"
     assert propose("cargo test", requested="") == "cargo test"
 
 
 @pytest.mark.requirement("rules.amendments.proposed")
 def test_the_first_segment_that_needs_asking_is_proposed() -> None:
-    assert propose("true", "touch a b", "make") == "touch a b"
-    assert propose("bash -lc x>y") == "bash -lc x>y"
-    assert propose("true") == "none"
+    assert propose("touch a b && make") == "touch a b"
+    assert propose("make > y") == "/bin/bash -c make > y"
+    assert propose("cargo a && make", rules=known("cargo"), codex=True) == "make"
 
 
 @pytest.mark.requirement("rules.amendments.proposed")
@@ -66,13 +68,13 @@ def test_nothing_is_proposed_where_a_stricter_rule_matched() -> None:
     for ruling in (Ruling.PROMPT, Ruling.FORBIDDEN):
         rules = known("cargo", ruling=ruling)
         assert propose("cargo test", rules=rules) == "none"
-        assert propose("make", "cargo test", requested="make", rules=rules) == "none"
+        assert propose("make && cargo test", requested="make", rules=rules) == "none"
 
 
 @pytest.mark.requirement("rules.amendments.proposed")
 def test_the_prefix_of_the_model_is_dropped_where_a_rule_matched_already() -> None:
     rules = known("cargo")
-    assert propose("cargo test", "make x", requested="make", rules=rules) == "make x"
+    assert propose("cargo a && make x", requested="make", rules=rules, codex=True) == "make x"
 
 
 @pytest.mark.requirement("rules.amendments.banned")
@@ -82,15 +84,14 @@ def test_the_prefix_of_the_model_is_dropped_where_a_rule_matched_already() -> No
         *("bash", "bash -lc", "/bin/sh -c", "fish -c", "pwsh -Command", "cmd /c"),
         *("python3 -c", "node -e", "osascript -e", "Rscript"),
         *("env", "git", "rm", "sudo", "npm run", "bun run"),
+        *("/usr/bin/bash -c", "/usr/local/bin/python3 -c", "./git", "/usr/bin/env"),
+        *("pypy3", "pythonw", "pyw", "py -3", "pwsh -File", "pwsh -EncodedCommand"),
     ],
 )
 def test_a_banned_prefix_is_dropped(prefix: str) -> None:
     assert is_banned(prefix.split())
     assert propose(f"{prefix} x y", requested=prefix) == f"{prefix} x y"
     assert propose(prefix) == "none"
-    words = prefix.split()
-    kept = propose_prefix([words], rules=RuleSet(), allows=allows, ban_whole_segments=False)
-    assert kept == tuple(words)
 
 
 @pytest.mark.requirement("rules.amendments.banned")

@@ -3,6 +3,7 @@
 import asyncio
 import io
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from holdfast.approvals.ask import (
     as_approver,
     ask_bounded,
 )
+from holdfast.approvals.permissions import AddedPermissions
 from holdfast.approvals.question import (
     Decision,
     DecisionKind,
@@ -24,6 +26,7 @@ from holdfast.approvals.question import (
     Question,
     QuestionKind,
 )
+from holdfast.errors import InvalidParams
 
 ACCEPT, DECLINE = Decision(DecisionKind.ACCEPT), Decision(DecisionKind.DECLINE)
 
@@ -47,6 +50,14 @@ async def raises(asked: Question) -> Decision:
 
 async def never(asked: Question) -> Decision:
     await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def late(asked: Question) -> Decision:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return ACCEPT
     raise AssertionError
 
 
@@ -77,6 +88,7 @@ def exits(asked: Question) -> str:
 WRONG: list[Callable[[Question], Any]] = [
     raises,
     never,
+    late,
     cancelled,
     other_question,
     nothing,
@@ -92,6 +104,28 @@ async def test_an_approver_that_goes_wrong_declines(approver: Callable[[Question
     found = await ask_bounded(as_approver(approver), question(), limit=0.01)
     assert found.kind is DecisionKind.DECLINE
     assert found.rejection
+
+
+@pytest.mark.requirement("approvals.ask.fails-closed")
+async def test_an_approver_that_cannot_be_stopped_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.approvals.ask._WITHDRAWAL", 0.01)
+    enough = asyncio.Event()
+    stopped = asyncio.Event()
+
+    async def stubborn(asked: Question) -> Decision:
+        while not enough.is_set():
+            with suppress(asyncio.CancelledError):
+                await enough.wait()
+        stopped.set()
+        return ACCEPT
+
+    found = await ask_bounded(as_approver(stubborn), question(), limit=0.01)
+    assert found.kind is DecisionKind.DECLINE
+    assert not stopped.is_set()
+    enough.set()
+    await stopped.wait()
 
 
 @pytest.mark.parametrize("approver", WRONG)
@@ -159,8 +193,10 @@ async def test_a_queue_for_a_user_interface() -> None:
     assert first.command == "0"
     second = await anext(aiter(queue))
     assert len(queue.open) == 2
+    with pytest.raises(InvalidParams, match=f"for question `{first.id}`"):
+        queue.answer(second.id, replace(ACCEPT, question_id=first.id))
     queue.answer(second.id, DECLINE)
-    queue.answer(first.id, ACCEPT)
+    queue.answer(first.id, replace(ACCEPT, question_id=first.id))
     with pytest.raises(QuestionAnswered):
         queue.answer(first.id, ACCEPT)
     with pytest.raises(QuestionAnswered):
@@ -227,6 +263,7 @@ async def test_a_person_at_a_terminal(typed: str, kind: str) -> None:
     assert "\\x1b[2K\\rharmless" in text
     for part in ("outside of its sandbox", "because", "host", "out\\x07", "[a]lways for `ls`"):
         assert part in text
+    assert "\nOutside of its sandbox: [y]es" in text
 
 
 async def test_a_terminal_offers_what_fits() -> None:
@@ -235,3 +272,7 @@ async def test_a_terminal_offers_what_fits() -> None:
     asked = replace(question(), kind=QuestionKind.WRITE_STDIN)
     assert (await approver.ask(asked)).kind is DecisionKind.ACCEPT
     assert "session" not in shown.getvalue()
+    more = AddedPermissions(network=True)
+    asked = question(proposed_amendment=("ls",), permissions=more)
+    approver = TerminalApprover(io.StringIO("a\nn\n"), shown)
+    assert (await approver.ask(asked)).kind is DecisionKind.DECLINE

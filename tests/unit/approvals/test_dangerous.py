@@ -2,7 +2,18 @@
 
 import pytest
 
-from holdfast.approvals.dangerous import is_dangerous
+from holdfast.approvals.dangerous import Danger, danger_of
+from holdfast.approvals.split import split_command
+
+
+def deletes_by_force(words: list[str]) -> bool:
+    split = split_command(words)
+    return any(danger_of(one) for one in (*split.segments, *split.literals))
+
+
+def test_what_is_hidden_too_well_is_another_danger() -> None:
+    assert danger_of(["sudo"] * 8 + ["rm", "-f", "x"]) is Danger.FORCED_REMOVAL
+    assert danger_of(["sudo"] * 9 + ["rm", "-f", "x"]) is Danger.TOO_MANY_WRAPPERS
 
 
 @pytest.mark.requirement("approvals.dangerous")
@@ -29,7 +40,7 @@ from holdfast.approvals.dangerous import is_dangerous
     ],
 )
 def test_dangerous_commands(words: list[str]) -> None:
-    assert is_dangerous(words)
+    assert deletes_by_force(words)
 
 
 @pytest.mark.requirement("approvals.dangerous")
@@ -53,4 +64,4 @@ def test_dangerous_commands(words: list[str]) -> None:
     ],
 )
 def test_other_commands(words: list[str]) -> None:
-    assert not is_dangerous(words)
+    assert not deletes_by_force(words)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from holdfast.approvals.amendments import is_banned
 from holdfast.approvals.decide import Cause, Judgement, SandboxPermissions, decide
 from holdfast.approvals.policies import NEVER, ON_REQUEST, UNTRUSTED, Granular, Policy, as_policy
 from holdfast.approvals.rules import BrokenFile, PrefixRule, RuleSet, Ruling
@@ -61,6 +62,7 @@ def judged(
         prefix_rule=prefix,
         rules_leave_sandbox=codex,
         cwd="/ws",
+        acceptable=lambda prefix: not is_banned(prefix),
     )
 
 
@@ -100,6 +102,22 @@ def test_a_command_that_no_rule_is_about(
             "rm -rf x",
             NEVER,
             "`/bin/bash -c 'rm -rf x'` rejected: rm -f style commands are not permitted. Use a"
+            " safer approach",
+        ),
+        (
+            "env " * 9 + "true",
+            NEVER,
+            f"`/bin/bash -c '{'env ' * 9}true'` rejected: blocked by policy",
+        ),
+        (
+            "env " * 9 + "rm -f x",
+            NO_SANDBOX_QUESTIONS,
+            "approval required by policy, but AskForApproval::Granular.sandbox_approval is false",
+        ),
+        (
+            "(rm -f x)",
+            NEVER,
+            "`/bin/bash -c '(rm -f x)'` rejected: rm -f style commands are not permitted. Use a"
             " safer approach",
         ),
         (
@@ -252,6 +270,8 @@ def test_what_the_question_after_a_denial_proposes() -> None:
     assert judged("make x").retry_amendment == ("make", "x")
     assert judged("touch x && true").retry_amendment is None
     assert judged("make > x").retry_amendment == ("/bin/bash", "-c", "make > x")
+    # `env` for good and without a sandbox would be everything.
+    assert judged("env | mkdir /x").retry_amendment is None
 
 
 @pytest.mark.requirement("approvals.decide.strictest")
@@ -267,3 +287,42 @@ def test_more_rules_never_make_a_decision_looser() -> None:
                 # A prompt rule never loosens; under `untrusted` nothing is looser than prompt
                 # but for an allow rule.
                 assert after >= before
+
+
+@pytest.mark.requirement("approvals.decide.sandbox")
+def test_a_program_of_the_same_name_does_not_leave_the_sandbox() -> None:
+    rules = RuleSet([rule("cp", outside=True), rule("/opt/mv", outside=True)])
+    assert judged("cp a b", rules=rules).outside_sandbox
+    assert judged("/opt/mv a b", rules=rules).outside_sandbox
+    other = judged("/ws/cp a b", rules=rules)
+    assert (other.ruling, other.outside_sandbox) == (ALLOW, False)
+    up = judged("/ws/cp a b", rules=rules, permissions="require_escalated")
+    assert (up.ruling, up.cause) == (PROMPT, Cause.ESCALATION)
+    assert judged("/ws/cp a b", rules=rules, codex=True).outside_sandbox
+    listed = RuleSet(rules.prefix_rules, host_executables={"cp": ("/usr/bin/cp",)})
+    assert judged("/usr/bin/cp a b", rules=listed).outside_sandbox
+    assert not judged("/ws/cp a b", rules=listed).outside_sandbox
+
+
+@pytest.mark.requirement("approvals.decide.literals")
+@pytest.mark.parametrize(
+    "script", ["/bin/git push", "(/bin/git push)", "/proc/self/root/bin/git push"]
+)
+def test_a_list_of_paths_is_no_way_around_a_prohibition(script: str) -> None:
+    rules = RuleSet(
+        [rule("git", "push", ruling=FORBIDDEN), rule("git")],
+        host_executables={"git": ("/usr/bin/git",)},
+    )
+    assert judged(script, rules=rules).ruling is FORBIDDEN
+    # To allow, only the listed paths count.
+    assert judged("/bin/git log", UNTRUSTED, rules=rules).ruling is PROMPT
+    assert judged("/usr/bin/git log", UNTRUSTED, rules=rules).ruling is ALLOW
+
+
+@pytest.mark.requirement("approvals.decide.fallback")
+def test_a_rule_about_rm_is_the_answer_for_rm_only() -> None:
+    rules = RuleSet([rule("rm"), rule("env"), rule("bash")])
+    assert judged("rm -f x", rules=rules).ruling is ALLOW
+    # Allowed is `env`, not what it hides.
+    hidden = judged("env -u A sudo rm -f x", rules=rules)
+    assert (hidden.ruling, hidden.cause) == (PROMPT, Cause.DANGEROUS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.approvals.dangerous import is_dangerous
+from holdfast.approvals.dangerous import danger_of
 from holdfast.approvals.rules import PrefixRule, RuleSet, Ruling
 from holdfast.approvals.split import Split, split_command
 from tests.unit.approvals.evasions import EVASIONS, NOTICED, UNNOTICED, Evasion
@@ -55,7 +55,7 @@ def _split(evasion: Evasion, programs: Path) -> Split:
 
 def _is_noticed(split: Split, target: str) -> bool:
     if target == "rm":
-        return any(is_dangerous(words) for words in split.literals)
+        return any(danger_of(words) for words in split.literals)
     return any(_RULES.match(words) for words in split.literals)
 
 
@@ -82,7 +82,7 @@ def test_every_evasion_runs_its_command(tmp_path: Path) -> None:
     for number, evasion in enumerate(evasions, 1):
         calls = runs / str(number) / "calls"
         text = calls.read_text() if calls.exists() else ""
-        wanted = r"^rm (.* )?(-\w*f|--force)" if evasion.target == "rm" else r"^hostname\b"
+        wanted = r"^rm (.* )?(-\w*f|--f)" if evasion.target == "rm" else r"^hostname\b"
         if not re.search(wanted, text, re.MULTILINE):
             silent.append((evasion.name, text))
     assert not silent, "\n".join(map(repr, silent))
@@ -111,6 +111,29 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         assert set(split.segments) <= set(split.literals)
     else:
         assert len(split.segments) == 1
+
+
+@pytest.mark.requirement("approvals.split.bounded")
+@pytest.mark.parametrize(
+    ("shell", "script"),
+    [
+        # What dash runs of these is a string, an expression or a document to bash.
+        ("sh", "echo $'\\'; rm -f x #'"),
+        ("sh", "echo $[ ; rm -f x; echo ]"),
+        ("sh", "cat <<E\nE\\\n\n'\nE\nrm -f x\n'"),
+        ("zsh", "a=(b)rm -f x"),
+        ("bash", "echo ${ rm -f x; }"),
+        ("bash", "shopt -s expand_aliases; BASH_ALIASES[q]='rm -f'; eval 'q x'"),
+        ("zsh", "typeset histchars='!^@'\necho @ '\nrm -f x\n@ '"),
+        ("bash", "shopt -s expand_aliases\nalias c='#'\nc '\nrm -f x\n#'"),
+        ("bash", "shopt -s expand_aliases\nalias c='cat <<E'\nc '\nE\nrm -f x\n#'"),
+        ("bash", 'shopt -s expand_aliases\nalias q=\'echo "\'\nq ";rm -f x #"'),
+        ("bash", "timeout" + " -v" * 70 + " 5 rm -f x"),
+        ("bash", "env" + " A=1" * 70 + " hostname"),
+    ],
+)
+def test_what_cannot_be_decided_is_asked_about(shell: str, script: str) -> None:
+    assert split_command([shell, "-c", script]).unseen is not None
 
 
 def test_there_are_enough_evasions() -> None:

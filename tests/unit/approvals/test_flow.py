@@ -482,6 +482,7 @@ def replace_path(pattern: str) -> Any:
         ({"approver": 5}, TypeError),
         ({"retry_window": -1}, InvalidParams),
         ({"ask_limit": float("nan")}, InvalidParams),
+        ({"home": "/home/x"}, TypeError),
     ],
 )
 def test_choices_that_make_no_sense(choices: dict[str, Any], error: type[Exception]) -> None:

@@ -59,6 +59,12 @@ def test_the_form_of_the_app_server() -> None:
     }
 
 
+@pytest.mark.requirement("approvals.question.json")
+def test_a_script_that_was_replaced_is_not_shown() -> None:
+    asked = question(argv=("/bin/rm", "-rf", "x"), command="/bin/rm -rf x")
+    assert asked.to_json()["commandActions"] == [{"type": "unknown", "command": "/bin/rm -rf x"}]
+
+
 @pytest.mark.requirement("approvals.question.offered")
 def test_what_is_offered() -> None:
     def offered(asked: Question) -> list[object]:
@@ -116,6 +122,21 @@ def test_decisions_there_and_back(value: object) -> None:
         decision.kind
         not in (DecisionKind.DECLINE, DecisionKind.CANCEL, "applyNetworkPolicyAmendment")
     )
+
+
+@pytest.mark.requirement("approvals.question.decisions")
+def test_a_decision_is_checked_when_it_is_made() -> None:
+    # One of an unknown kind would be neither a refusal nor a cancellation.
+    for kind in ("rejected", "Accept", "", None, True):
+        with pytest.raises(InvalidParams, match="unknown decision"):
+            Decision(kind)  # type: ignore[arg-type]  # on purpose
+    assert Decision("decline").kind is DecisionKind.DECLINE  # type: ignore[arg-type]  # as above
+    amend = DecisionKind.ACCEPT_WITH_AMENDMENT
+    for words in ("ls", (), [1], 5):
+        with pytest.raises(InvalidParams):
+            Decision(amend, amendment=words)  # type: ignore[arg-type]  # as above
+    with pytest.raises(InvalidParams, match="granted"):
+        Decision(DecisionKind.ACCEPT, granted=True)  # type: ignore[arg-type]  # as above
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from holdfast.approvals.rules import (
     PrefixRule,
     RuleSet,
     Ruling,
-    leaves_sandbox,
     strictest,
 )
 
@@ -98,15 +97,3 @@ def test_the_summary_of_a_broken_file_is_the_line_that_says_what_is_wrong() -> N
     assert BrokenFile(path="a.rules", error="no such file").summary == "a.rules: no such file"
     parse = "starlark error: error: Parse error: x\n --> a.rules:1:1"
     assert BrokenFile(path="a.rules", error=parse).summary == "a.rules: Parse error: x"
-
-
-def test_a_command_leaves_the_sandbox_only_if_every_segment_may() -> None:
-    outside = PrefixRule(pattern=(("make",),), outside_sandbox=True)
-    rules = RuleSet([rule("git"), outside, rule("make", "x", ruling=Ruling.PROMPT)])
-    make, git = rules.match(["make"]), rules.match(["git"])
-    assert leaves_sandbox([make, make])
-    assert not leaves_sandbox([make, git])
-    assert leaves_sandbox([make, git], allow_leaves_sandbox=True)
-    for stricter in ([], [make, ()], [rules.match(["make", "x"])]):
-        assert not leaves_sandbox(stricter)
-        assert not leaves_sandbox(stricter, allow_leaves_sandbox=True)

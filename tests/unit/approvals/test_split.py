@@ -259,6 +259,27 @@ def _run_by_bash(segments: tuple[tuple[str, ...], ...], signs: list[str]) -> lis
     return ran
 
 
+_SHELL_SIGNS = "$' $( $(( (( [[ ${a:- ${a# ${a $[ <( >( f() a[ ]] )) ;; && |& &> >f <<< {a,b}"
+_SHELL_WORDS = 'if then fi for do done time case in esac a) a=( echo eval trap ${IFS "${a:- ${'
+_FRAGMENTS = [
+    *"'\"`#\\!()[]{}|;&*~=$ \t\r\n",
+    *_SHELL_SIGNS.split(),
+    *_SHELL_WORDS.split(),
+    *("<<E\n", "<<'E'\n", "\nE\n", "\\\n", "case a in ", "alias a=b ", "env -S ", "${a:-\\"),
+    *("rm -f x", "$[ ", "é"),
+]  # fmt: skip
+
+
+@pytest.mark.requirement("approvals.split.bounded")
+def test_whatever_comes_is_read_or_given_up() -> None:
+    chosen = random.Random(166)
+    for _ in range(1500):
+        script = "".join(chosen.choices(_FRAGMENTS, k=chosen.randint(1, 8)))
+        split = split_command([chosen.choice(["bash", "sh", "zsh"]), "-c", script])
+        assert split.segments, script
+        assert not split.plain or set(split.segments) <= set(split.literals), script
+
+
 @pytest.mark.slow
 @pytest.mark.requirement("approvals.split.bash")
 def test_bash_runs_the_segments_of_a_plain_script(tmp_path: Path) -> None:

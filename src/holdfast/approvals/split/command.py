@@ -65,8 +65,7 @@ def _split_script(whole: tuple[str, ...], script: str, shell: str | None) -> Spl
     literals = Literals(budget)
     commands = simple_commands(script) if len(script) <= MAX_TEXT else None
     if commands is not None:
-        for words in commands:
-            literals.add_command(words)
+        literals.add_commands(commands)
     else:
         read = literals.add_script(script, posix=base_name(whole[0]) in POSIX_SHELLS)
         commands = None if literals.unseen else _agreed(script, read, budget)

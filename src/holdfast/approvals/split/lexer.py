@@ -50,12 +50,19 @@ _LONGER_SIGNS = frozenset(
 )
 _IN_QUOTES = re.compile(r"[^\"\\$`]+")
 _IN_DOCUMENT = re.compile(r"[^\\$`]+")
-_IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]]+")
+_IN_DEFAULT = re.compile(r"[^'\"\\$`<>}]+")
+_IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]<>]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
-# ${name:-word}: the word that stands for a variable that is not set.
-_DEFAULT = re.compile(r"[A-Za-z_0-9@*]+:?[-=+](.*)", re.DOTALL)
+_PARAMETER = r"!?(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(?:\[[^]]*\])?"
+# ${name:-word}: the word that stands for a variable that is not set, or that is.
+_DEFAULT = re.compile(_PARAMETER + r":?[-=+]")
 # ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
-_PATTERN_OPERATOR = re.compile(r"!?(?:[A-Za-z_0-9]+|[@*?$!#-])(?:\[[^]]*\])?[#%/^,]")
+_PATTERN_OPERATOR = re.compile(_PARAMETER + r"[#%/^,]")
+# What makes more than one word of $[…] for a shell that has no such arithmetic.
+_IN_NO_ARITHMETIC = re.compile(r"[;&|<>()#\n]")
+# Variables whose value can be known. IFS is a blank, as it is at the start.
+_KNOWN_VARIABLES = {"IFS": " ", "SHELL": "sh", "BASH": "bash", "0": "sh"}
+_KNOWN_PARAMETER = re.compile(r"(IFS|SHELL|BASH|0)(?![A-Za-z0-9_])")
 
 
 @dataclass(slots=True)
@@ -200,13 +207,14 @@ class Lexer:
                 self._read_dollar(word, depth, quoted=False)
             elif run == "`":
                 self._read_backticks(pieces, depth, quoted=False)
-            elif run in "<>" and self._text.startswith("(", self._at + 1):
-                self._at += 2
-                self._read_nested(")", depth)
+            elif self._read_process(depth):
                 pieces.append(Piece("", unknown=True))
-            elif run == "(" and pieces and pieces[-1].text.endswith("=") and word.is_assignment:
+            elif run == "(" and word.begins_array:
                 self._read_array(depth)
                 pieces.append(Piece("", unknown=True))
+                if self.char and self.char not in " \t\n;&|<>()":
+                    # zsh starts the next word here, without a blank.
+                    raise UnreadableError("shells disagree about what follows an array")
             else:
                 break
         return word
@@ -230,19 +238,24 @@ class Lexer:
     def _read_double_quoted(self, pieces: list[Piece], depth: int) -> None:
         """Read up to the closing double quote, the opening one being read already."""
         while char := self.char:
-            plain = self.take(_IN_QUOTES)
-            if plain is not None:
-                pieces.append(Piece(plain, quoted=True))
-            elif char == '"':
+            if char == '"':
                 self._at += 1
                 return
-            elif char == "\\":
-                self._read_escape(pieces, '$`"\\')
-            elif char == "$":
-                self._read_dollar(Word(pieces), depth, quoted=True)
-            else:
-                self._read_backticks(pieces, depth, quoted=True)
+            self._read_part_of_quotes(pieces, depth)
         raise UnreadableError("a quote has no end")
+
+    def _read_part_of_quotes(self, pieces: list[Piece], depth: int) -> None:
+        """Read one part of a text in double quotes: plain text, an escape or an expansion."""
+        char = self.char
+        plain = self.take(_IN_QUOTES)
+        if plain is not None:
+            pieces.append(Piece(plain, quoted=True))
+        elif char == "\\":
+            self._read_escape(pieces, '$`"\\')
+        elif char == "$":
+            self._read_dollar(Word(pieces), depth, quoted=True)
+        else:
+            self._read_backticks(pieces, depth, quoted=True)
 
     def _read_escape(self, pieces: list[Piece], special: str) -> None:
         """Read a backslash where it has a meaning only before the characters of `special`."""
@@ -271,7 +284,10 @@ class Lexer:
             pieces.append(Piece(self._read_parameter(depth, quoted=quoted), unknown=True))
         elif char == "[":
             self._at += 1
+            start = self._at
             self._skip_balanced("]", depth)
+            if self._posix and _IN_NO_ARITHMETIC.search(self._text, start, self._at):
+                raise UnreadableError("shells disagree about $[")
             pieces.append(Piece("", unknown=True))
         elif char == "'" and not quoted:
             word.quoted = True
@@ -284,9 +300,7 @@ class Lexer:
         elif (name := self.take(_NAME)) is not None:
             if name[0].isalpha() or name[0] == "_":
                 self._refuse_joined(_JOINED_NAME)
-            # With IFS as it is at the start, $IFS is a blank between two words.
-            blank = " " if name == "IFS" and not quoted else ""
-            pieces.append(Piece(blank, unknown=True))
+            pieces.append(Piece(_known_value(name, quoted=quoted), unknown=True))
         else:
             pieces.append(Piece("$", quoted=True))
 
@@ -305,6 +319,9 @@ class Lexer:
         match = _ANSI_C_TEXT.match(self._text, self._at)
         if match is None:
             raise UnreadableError("a quote has no end")
+        # For a shell without $'…' it is a dollar and ordinary quotes: \' ends those.
+        if self._posix and "'" in match[1]:
+            raise UnreadableError("shells disagree about a quote after a dollar sign")
         self._at = match.end()
         return decode_ansi_c(match[1])
 
@@ -338,16 +355,63 @@ class Lexer:
     def _read_parameter(self, depth: int, *, quoted: bool) -> str:
         """Read `${…}` after its brace, and return the word for a variable that is not set."""
         start = self._at
+        if self.char and self.char in " \t\n|":
+            # A substitution for ksh and bash 5.3, a mistake for others.
+            raise UnreadableError("shells disagree about a brace after a dollar sign")
+        default = _DEFAULT.match(self._text, start)
+        if default is not None:
+            self._at = default.end()
+            return self._read_default(depth, quoted=quoted)
         quotes = not quoted or _PATTERN_OPERATOR.match(self._text, start) is not None
         self._skip_balanced("}", depth, single_quotes=quotes)
-        text = self._text[start : self._at - 1]
-        if text == "IFS":
-            return " "
-        default = _DEFAULT.fullmatch(text)
-        if default is None:
-            return ""
-        # Roughly as a shell would: the commands in it were read just now.
-        return re.sub(r"\$\{?\w*\}?|[\"'\\]", "", default[1])
+        if self._text.startswith("(", start):
+            # Flags of zsh: one of them expands the value, whatever quotes it is in.
+            self.expand_again(self._text[start : self._at - 1], depth)
+        known = _KNOWN_PARAMETER.match(self._text, start)
+        return "" if known is None else _known_value(known[1], quoted=quoted)
+
+    def _read_default(self, depth: int, *, quoted: bool) -> str:
+        """Read the word of `${name:-word}` and its brace, and return the word."""
+        self._budget.check_depth(depth + 1)
+        pieces: list[Piece] = []
+        while char := self.char:
+            plain = self.take(_IN_DEFAULT)
+            if plain is not None:
+                pieces.append(Piece(plain))
+            elif char == "}":
+                self._at += 1
+                return "".join([piece.text for piece in pieces])
+            elif char == '"':
+                self._at += 1
+                self._read_double_quoted(pieces, depth + 1)
+            elif char == "'":
+                text = self._until_quote()
+                self._refuse_doubtful_quote(text, single_quotes=not quoted)
+                pieces.append(Piece(f"'{text}'" if quoted else text))
+            elif char == "\\":
+                following = self._text[self._at + 1 : self._at + 2]
+                self._read_escape(pieces, '$`"\\}' if quoted else following)
+            elif char == "$":
+                self._read_dollar(Word(pieces), depth + 1, quoted=quoted)
+            elif char == "`":
+                self._read_backticks(pieces, depth + 1, quoted=quoted)
+            elif not self._read_process(depth):
+                pieces.append(Piece(char))
+                self._at += 1
+        raise UnreadableError("a bracket has no end")
+
+    def _read_process(self, depth: int) -> bool:
+        """Read a process substitution, if one begins here."""
+        if self.char not in "<>" or not self._text.startswith("(", self._at + 1):
+            return False
+        self._at += 2
+        self._read_nested(")", depth)
+        return True
+
+    def _refuse_doubtful_quote(self, text: str, *, single_quotes: bool) -> None:
+        """Raise if what a single quote means matters: a letter for some shells, in quotes."""
+        if not single_quotes and set('}"$`\\') & set(text):
+            raise UnreadableError("shells disagree about a quote in an expansion")
 
     def _skip_balanced(self, closer: str, depth: int, *, single_quotes: bool = True) -> None:
         """Skip to `closer`, and read the commands of substitutions on the way."""
@@ -371,10 +435,7 @@ class Lexer:
             elif char == "\\":
                 self._at += 2
             elif char == "'":
-                quoted = self._until_quote()
-                # In double quotes this is a quote for bash and a letter for other shells.
-                if not single_quotes and set('}"$`\\') & set(quoted):
-                    raise UnreadableError("shells disagree about a quote in an expansion")
+                self._refuse_doubtful_quote(self._until_quote(), single_quotes=single_quotes)
             elif char == '"':
                 self._at += 1
                 self._read_double_quoted(scratch, depth + 1)
@@ -382,7 +443,7 @@ class Lexer:
                 self._read_dollar(Word(scratch), depth + 1, quoted=False)
             elif char == "`":
                 self._read_backticks(scratch, depth + 1, quoted=False)
-            else:
+            elif closer != "}" or not self._read_process(depth + 1):
                 self._at += 1
             scratch.clear()
 
@@ -458,9 +519,12 @@ class Lexer:
         self.waiting -= 1
         lines = []
         while self._at < len(self._text):
+            start = self._at
             line = self._take_line(joined=not document.quoted)
             if document.strip_tabs:
                 line = line.lstrip("\t")
+            if self._posix and "\n" in self._text[start : self._at - 1]:
+                self._refuse_joined_delimiter(self._text[start : self._at], line, document)
             if line == document.delimiter:
                 break
             # Some versions of bash end the document here, and some do not.
@@ -472,6 +536,12 @@ class Lexer:
             self._budget.spend_text(len(text))
             text = self._nested(text).read_expanded(depth)
         document.command.input_texts.append(text)
+
+    def _refuse_joined_delimiter(self, text: str, line: str, document: Document) -> None:
+        """Raise if joined lines end a here-document for some shells only."""
+        lines = [line, *(part.rstrip("\\").lstrip("\t") for part in text.split("\n"))]
+        if document.delimiter in lines:
+            raise UnreadableError("shells disagree about the end of a here-document")
 
     def _take_line(self, *, joined: bool) -> str:
         """Read one line; with `joined`, also those that a backslash joins to it."""
@@ -487,6 +557,17 @@ class Lexer:
                 return "".join(parts)
             parts.append(line[:-1])
 
+    def expand_again(self, text: str, depth: int) -> None:
+        """Read the substitutions of a text that was quoted; it may have none."""
+        self._budget.check_depth(depth + 1)
+        self._budget.spend_text(len(text))
+        try:
+            self._nested(text).read_expanded(depth + 1)
+        except TooCostlyError:
+            raise
+        except UnreadableError:
+            pass
+
     def read_expanded(self, depth: int) -> str:
         """Return a whole text as a here-document expands it, and read its substitutions."""
         pieces: list[Piece] = []
@@ -501,3 +582,9 @@ class Lexer:
             else:
                 self._read_backticks(pieces, depth, quoted=True)
         return Word(pieces).text
+
+
+def _known_value(name: str, *, quoted: bool) -> str:
+    """Return what a variable stands for if nothing sets it: nothing, for most."""
+    # A blank in quotes separates no words.
+    return "" if quoted and name == "IFS" else _KNOWN_VARIABLES.get(name, "")

@@ -15,8 +15,9 @@ import re
 from holdfast.approvals.split.budget import Budget, UnreadableError
 from holdfast.approvals.split.lexer import Document, Lexer, ReadCommand
 from holdfast.approvals.split.words import Word
+from holdfast.approvals.split.wrappers import MEMBER
 
-__all__ = ["ReadCommand", "read_script"]
+__all__ = ["ReadCommand", "read_expanded", "read_script"]
 
 # What may follow without a separator: the next word is again the first of a command.
 _OPENERS = frozenset(
@@ -36,6 +37,9 @@ _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|<|>>|>\||>&|>")
 _FUNCTION_SIGN = re.compile(r"[ \t]*\([ \t]*\)")
 _SEPARATOR = re.compile(r";;&|;;|;&|;\||;|&&|\|\||\|&|\||&")
 _DESCRIPTOR = re.compile(r"\d+|\{[A-Za-z_][A-Za-z0-9_]*\}")
+
+# Aliases of bash and zsh, and the sign that begins a comment of zsh.
+_READING_VARIABLE = re.compile(r"(BASH_ALIASES|[gs]?aliases|histchars|HISTCHARS)(\[|\+?=)")
 
 _MAX_FORKS = 8
 """Places in one command where it may have ended already."""
@@ -57,6 +61,12 @@ def read_script(text: str, budget: Budget, found: list[ReadCommand], *, posix: b
     budget.spend_text(len(text))
     lexer = Lexer(text, budget, found, _read_commands, posix=posix)
     _read_commands(lexer, None, 0)
+
+
+def read_expanded(text: str, budget: Budget, found: list[ReadCommand]) -> None:
+    """Append the commands in the substitutions of a text, such as a here-document, to `found`."""
+    budget.spend_text(len(text))
+    Lexer(text, budget, found, _read_commands, posix=False).read_expanded(0)
 
 
 def _read_commands(lexer: Lexer, closer: str | None, depth: int) -> None:
@@ -220,9 +230,12 @@ class _Commands:
             return
         words = self._command.words
         text = word.bare
-        if (not words or words[0].text in _ASSIGNING) and word.has_open_index:
-            # bash reads on to the bracket, over blanks and ends of lines; others do not.
-            raise UnreadableError("shells disagree about an index with blanks")
+        if not words or words[0].text in _ASSIGNING:
+            if word.has_open_index:
+                # bash reads on to the bracket, over blanks and ends of lines; others do not.
+                raise UnreadableError("shells disagree about an index with blanks")
+            if _READING_VARIABLE.match(word.text) is not None:
+                raise UnreadableError("a variable changes how lines are read")
         if text is not None and lexer.char in ("<", ">") and _DESCRIPTOR.fullmatch(text):
             return
         leading = all(part.bare in _PREFIXES for part in words) or _is_named_coproc(words)
@@ -330,8 +343,12 @@ class _Commands:
             lexer.skip_blanks()
             char = lexer.char
             before = lexer.place
-            if lexer.read_word(self._level).bare == "]]":
+            word = lexer.read_word(self._level)
+            if word.bare == "]]":
                 return
+            if MEMBER.search(word.text) is not None:
+                # Its index is expanded once more, whatever quotes it is in.
+                lexer.expand_again(word.text, self._level)
             if lexer.place > before:
                 continue
             if not char or char == ";":

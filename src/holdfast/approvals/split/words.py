@@ -27,7 +27,7 @@ _SIMPLE_ESCAPES = {
     "a": 7, "b": 8, "e": 27, "E": 27, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11,
 }  # fmt: skip
 _ANSI_C = re.compile(
-    r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))",
+    r"\\(?:x([0-9A-Fa-f]{1,2}|\{[0-9A-Fa-f]*\}?)|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))",
     re.DOTALL,
 )
 
@@ -72,6 +72,13 @@ class Word:
         return _ASSIGNMENT.match(self._head) is not None
 
     @property
+    def begins_array(self) -> bool:
+        """The word is a name and an equals sign: values in parentheses may follow."""
+        if any(piece.quoted for piece in self.pieces):
+            return False
+        return _ASSIGNMENT.fullmatch(self._head) is not None
+
+    @property
     def has_open_index(self) -> bool:
         """The word starts like `a[`, and the bracket is not closed in it."""
         if _INDEX.match(self._head) is None:
@@ -107,7 +114,7 @@ def decode_ansi_c(text: str) -> str:
     def decoded(match: re.Match[str]) -> bytes:
         byte, short, long, octal, control, other = match.groups()
         if byte is not None:
-            return bytes([int(byte, 16)])
+            return bytes([int(byte.strip("{}") or "0", 16) & 0xFF])
         if octal is not None:
             return bytes([int(octal, 8) & 0xFF])
         if short is not None or long is not None:

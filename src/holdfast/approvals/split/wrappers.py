@@ -11,15 +11,39 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["POSIX_SHELLS", "SHELLS", "Inner", "base_name", "inner_commands", "reads_input"]
+from holdfast.approvals.split.budget import UnreadableError
+from holdfast.approvals.split.words import UNKNOWN
+
+__all__ = [
+    "MEMBER",
+    "POSIX_SHELLS",
+    "SHELLS",
+    "Inner",
+    "base_name",
+    "inner_commands",
+    "may_run_text",
+    "reads_input",
+]
 
 POSIX_SHELLS = frozenset(["sh", "dash", "ash", "busybox", "posh", "yash"])
-SHELLS = POSIX_SHELLS | frozenset(
-    ["bash", "rbash", "zsh", "rzsh", "ksh", "ksh93", "mksh", "pdksh", "lksh", "oksh", "fish"]
+_FOREIGN_SHELLS = frozenset(["fish", "csh", "tcsh", "nu", "elvish", "xonsh", "rc", "es"])
+SHELLS = (
+    POSIX_SHELLS
+    | frozenset(["bash", "rbash", "zsh", "rzsh", "zsh5", "ksh", "ksh93", "rksh", "mksh", "pdksh"])
+    | frozenset(["lksh", "oksh", "osh", "ysh"])
+    | _FOREIGN_SHELLS
 )
-"""Shells whose `-c` is looked into. Others (csh, rc, nu) have another grammar."""
+"""
+Shells whose `-c` is looked into.
+
+Some have a grammar of their own. Most of what they run is seen nevertheless; what cannot be
+read is asked about.
+"""
 
 _MAX_OPTIONS = 64
+_MAX_SHIFTS = 8
+MEMBER = re.compile(r"[A-Za-z0-9_]\[.*[$`]", re.DOTALL)
+"""The name of an array's member whose index has to be expanded."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
 
 
@@ -31,6 +55,12 @@ class Inner:
     script: str | None = None
     posix: bool = False
     """The script may be read by a shell that has no `[[` and no `((`."""
+    guess: bool = False
+    """The script may be none: that it cannot be read says nothing."""
+    expanded: str | None = None
+    """Instead of a script, a text that is only expanded: its substitutions are run."""
+    aliases: frozenset[str] = frozenset()
+    """Aliases whose value this is: none of them is replaced a second time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +84,9 @@ class _Wrapper:
 
     prints: str = ""
     """Short options with which nothing is run."""
+
+    optional: int = 0
+    """Words before the command that may be left out."""
 
     keyword: bool = False
     """A reserved word of the shell: what looks like an option may be the command."""
@@ -98,6 +131,8 @@ _WRAPPERS: dict[str, _Wrapper] = {
     "chroot": _Wrapper("", _words("userspec groups"), operands=1),
     "fakeroot": _Wrapper("lsib", _words("lib faked")),
     "setpriv": _PLAIN,
+    "gosu": _Wrapper(operands=1),
+    "su-exec": _Wrapper(operands=1),
     # Environment, time, priority, input and output.
     "env": _Wrapper(
         "uCSa",
@@ -123,9 +158,28 @@ _WRAPPERS: dict[str, _Wrapper] = {
     ),
     "stdbuf": _Wrapper("ioe", _words("input output error")),
     "setsid": _Wrapper("", frozenset(), _words("ctty fork wait")),
-    "setarch": _PLAIN,
+    # The architecture may be left out, so what looks like it is read both ways.
+    "setarch": _Wrapper(optional=1),
     "linux32": _PLAIN,
     "linux64": _PLAIN,
+    "i386": _PLAIN,
+    "x86_64": _PLAIN,
+    "uname26": _PLAIN,
+    "choom": _Wrapper("np", _words("adjust pid")),
+    "numactl": _Wrapper("iNmCp"),
+    "eatmydata": _PLAIN,
+    "faketime": _Wrapper("fp", operands=1),
+    "cpulimit": _Wrapper("lpeP"),
+    "tini": _Wrapper("pe"),
+    "dumb-init": _Wrapper("r"),
+    "catchsegv": _PLAIN,
+    "bwrap": _PLAIN,
+    "proot": _PLAIN,
+    "firejail": _PLAIN,
+    "torsocks": _PLAIN,
+    "proxychains": _Wrapper("f"),
+    "rlwrap": _PLAIN,
+    "coreutils": _PLAIN,
     "prlimit": _Wrapper("p", _words("pid output")),
     "unshare": _Wrapper("SGRw", _words("setuid setgid root wd")),
     "nsenter": _Wrapper("tSGN", _words("target setuid setgid")),
@@ -153,6 +207,17 @@ _WRAPPERS: dict[str, _Wrapper] = {
 }
 
 
+# The dynamic loader runs the program that it is given.
+_LOADER_NAME = re.compile(r"ld(-linux.*|-musl.*|64|\.so.*|-2\.\d+)?\.so(\.\d+)*$|ld\.so$")
+_LOADER = _Wrapper("", _words("library-path inhibit-rpath audit preload argv0 glibc-hwcaps-mask"))
+
+# Builtins that expand the name of an array's member, whatever quotes it is in.
+_EXPANDING = _words(
+    "[ compgen complete declare export let local mapfile printf read readarray readonly test"
+    " typeset unset wait"
+)
+
+
 def base_name(name: str) -> str:
     """Return the file name of a program."""
     return name.rpartition("/")[2]
@@ -167,36 +232,66 @@ def inner_commands(words: Sequence[str]) -> Iterator[Inner]:
     special = _SPECIAL.get(name)
     if special is not None:
         yield from special(words)
-    wrapper = _WRAPPERS.get(name)
+    if name in _EXPANDING:
+        yield from _expanding(words)
+    wrapper = _LOADER if _LOADER_NAME.match(name) else _WRAPPERS.get(name)
     if wrapper is not None:
         for start in _starts(words, wrapper):
             yield Inner(tuple(words[start:]))
+
+
+def may_run_text(words: Sequence[str]) -> bool:
+    """
+    Return True if a command may run a text that is made elsewhere in the script.
+
+    Its script is the output of another command, or it starts a shell for what it reads.
+    """
+    name = base_name(words[0])
+    if name in _INPUT_RUNNERS:
+        return True
+    runs = name in SHELLS or name in _TEXT_RUNNERS
+    return runs and any(UNKNOWN in word for word in words[1:])
+
+
+_TEXT_RUNNERS = frozenset([".", "eval", "source", "trap"])
+_INPUT_RUNNERS = _words(
+    "at batch chroot doas fakeroot newgrp nsenter parallel runuser script setarch sg ssh su sudo"
+    " unshare xargs"
+)
+"""Programs that run a shell, or what they read, unless they are given a command."""
 
 
 def reads_input(words: Sequence[str]) -> bool:
     """Return True if a command runs what it reads: a shell without a script, or `source`."""
     name = base_name(words[0])
     if name in (".", "source"):
-        return len(words) > 1 and words[1] in _STANDARD_INPUT
+        return any(_INPUT_FILE.fullmatch(word) for word in words[1:3])
     if name not in SHELLS:
         return False
     script, rest = _shell_arguments(words)
     if script is not None:
-        return False
-    return not rest or rest[0] in _STANDARD_INPUT or _has_short_option(words, "s")
+        return _INPUT_FILE.fullmatch(script) is not None
+    return not rest or bool(_INPUT_FILE.fullmatch(rest[0])) or _has_short_option(words, "s")
 
 
-_STANDARD_INPUT = frozenset(["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "-"])
+_INPUT_FILE = re.compile(r"-|/+dev/+(stdin|fd/+\d+)|/+proc/+[^/]+/+(task/+[^/]+/+)?fd/+\d+")
 
 
 def _starts(words: Sequence[str], wrapper: _Wrapper) -> Iterator[int]:
-    """Yield where the command of a wrapper begins; several places if that is not clear."""
+    """
+    Yield where the command of a wrapper begins; several places if that is not clear.
+
+    Raises:
+        UnreadableError: There are too many options.
+    """
     pending = [1]
     seen: set[int] = set()
-    while pending and len(seen) < _MAX_OPTIONS:
+    while pending:
         at = pending.pop()
         if at in seen or at >= len(words):
             continue
+        if len(seen) == _MAX_OPTIONS:
+            raise UnreadableError("a command has too many options")
         seen.add(at)
         word = words[at]
         if wrapper.keyword and word.startswith("-"):
@@ -227,11 +322,12 @@ def _starts(words: Sequence[str], wrapper: _Wrapper) -> Iterator[int]:
 
 
 def _operands(words: Sequence[str], at: int, wrapper: _Wrapper) -> Iterator[int]:
-    at += wrapper.operands
-    while wrapper.assignments and at < len(words) and "=" in words[at]:
-        at += 1
-    if at < len(words):
-        yield at
+    first = at + wrapper.operands
+    for at in range(first, first + wrapper.optional + 1):
+        while wrapper.assignments and at < len(words) and "=" in words[at]:
+            at += 1
+        if at < len(words):
+            yield at
 
 
 def _takes_next(word: str, values: str) -> bool:
@@ -246,16 +342,23 @@ def _takes_next(word: str, values: str) -> bool:
 
 
 def _shell(words: Sequence[str]) -> Iterator[Inner]:
+    name = base_name(words[0])
     script, rest = _shell_arguments(words)
+    if name == "fish":
+        yield from _first_scripts(words)
     if script is None:
         return
-    posix = base_name(words[0]) in POSIX_SHELLS
+    posix = name in POSIX_SHELLS or name in _FOREIGN_SHELLS
     yield Inner(script=script, posix=posix)
-    # The further words are $0, $1 and so on: a script such as "$@" runs them.
-    if rest and "$" in script:
-        yield Inner(tuple(rest))
-        if len(rest) > 1:
-            yield Inner(tuple(rest[1:]))
+    # The further words are $0, $1 and so on: a script such as "$@" runs them, maybe after a
+    # `shift` or two.
+    if "$" in script:
+        for start in range(min(len(rest), _MAX_SHIFTS)):
+            yield Inner(tuple(rest[start:]))
+
+
+_SHELL_VALUES = frozenset(["--rcfile", "--init-file", "--init-command", "--emulate"])
+"""Long options of shells that take the next word."""
 
 
 def _shell_arguments(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
@@ -272,7 +375,7 @@ def _shell_arguments(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
             command = command or name == "command"
             if name == "command" and "=" in word:
                 return word.partition("=")[2], words[at + 1 :]
-            at += 2 if word in ("--rcfile", "--init-file", "--init-command") else 1
+            at += 2 if word in _SHELL_VALUES else 1
         elif word[:1] in ("-", "+") and len(word) > 1:
             command = command or (word[0] == "-" and "c" in word)
             # -o NAME, -O NAME: each letter takes a word of its own.
@@ -282,6 +385,17 @@ def _shell_arguments(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
     if command and at < len(words):
         return words[at], words[at + 1 :]
     return None, words[at:]
+
+
+def _first_scripts(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield what `fish -C SCRIPT` runs before anything else."""
+    for number, word in enumerate(words[1:], 1):
+        name, equals, value = word.partition("=")
+        if name == "--init-command" and equals:
+            yield Inner(script=value, posix=True)
+        elif name == "--init-command" or (word[:1] == "-" and word[1:2] != "-" and "C" in word):
+            attached = "" if name == "--init-command" else word.partition("C")[2]
+            yield Inner(script=attached or " ".join(words[number + 1 : number + 2]), posix=True)
 
 
 def _has_short_option(words: Sequence[str], letter: str) -> bool:
@@ -307,33 +421,51 @@ def _trap(words: Sequence[str]) -> Iterator[Inner]:
         return
 
 
+_CHANGES_READING = re.compile(r"[#<]|\\$")
+
+
 def _alias(words: Sequence[str]) -> Iterator[Inner]:
     for word in words[1:]:
         _, equals, value = word.partition("=")
-        if equals:
-            yield Inner(script=value, posix=True)
+        if not equals:
+            continue
+        if _CHANGES_READING.search(value) is not None:
+            # Its lines would begin with a comment or a here-document, and be read otherwise.
+            raise UnreadableError("an alias changes how lines are read")
+        yield Inner(script=value, posix=True)
 
 
 def _env(words: Sequence[str]) -> Iterator[Inner]:
     """Yield what `env -S` splits itself, much like a shell does."""
     for number, word in enumerate(words[1:], 1):
-        if word.startswith("--split-string"):
-            rest = " ".join(words[number + 1 :])
-            value = word.partition("=")[2]
-            yield Inner(script=f"{value} {rest}" if value else rest)
-            return
+        name, equals, value = word.partition("=")
+        if _is_long(name, "split-string"):
+            value = value if equals else ""
         elif word.startswith("-") and not word.startswith("--") and "S" in word:
-            rest = " ".join(words[number + 1 :])
             value = word.partition("S")[2]
-            yield Inner(script=f"{value} {rest}")
-            return
+        else:
+            continue
+        script = " ".join([value, *words[number + 1 :]])
+        yield Inner(script=script)
+        if "\\" in script:
+            # It has escapes of its own, and some of them are blanks.
+            yield Inner(script=_ENV_BLANK.sub(" ", script), guess=True)
+        return
+
+
+_ENV_BLANK = re.compile(r"\\[_tnrfv]")
+
+
+def _is_long(word: str, *names: str) -> bool:
+    """Return True if a word is a long option of these names, in full or cut short."""
+    return word.startswith("--") and len(word) > 2 and any(n.startswith(word[2:]) for n in names)
 
 
 def _script_option(words: Sequence[str]) -> Iterator[Inner]:
     """Yield the script of `-c SCRIPT`, `--command SCRIPT`: su, runuser, script, flock."""
     for number, word in enumerate(words[1:], 1):
         name, equals, value = word.partition("=")
-        if name in ("--command", "--session-command"):
+        if _is_long(name, "command", "session-command"):
             script = value if equals else " ".join(words[number + 1 : number + 2])
         elif word.startswith("-") and not word.startswith("--") and "c" in word:
             attached = word.partition("c")[2]
@@ -349,6 +481,47 @@ def _flock(words: Sequence[str]) -> Iterator[Inner]:
     wrapper = _Wrapper("wE", _words("timeout wait conflict-exit-code"), operands=1)
     for start in _starts(words, wrapper):
         yield Inner(tuple(words[start:]))
+
+
+def _script_program(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield what `script` runs: `-c SCRIPT`, or the words after `--`."""
+    yield from _script_option(words)
+    if "--" in words:
+        yield Inner(tuple(words[words.index("--") + 1 :]))
+
+
+def _sg(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the script of `sg GROUP SCRIPT` and `sg GROUP -c SCRIPT`."""
+    yield from _script_option(words)
+    for word in words[2:]:
+        if not word.startswith("-"):
+            yield Inner(script=word, posix=True)
+            return
+
+
+def _filter(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the script of `split --filter=SCRIPT`."""
+    for number, word in enumerate(words[1:], 1):
+        name, equals, value = word.partition("=")
+        if _is_long(name, "filter"):
+            script = value if equals else " ".join(words[number + 1 : number + 2])
+            yield Inner(script=script, posix=True)
+
+
+def _completion(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the command of `compgen -C SCRIPT`, which is run at once."""
+    for number, word in enumerate(words[1:], 1):
+        if word.startswith("-") and "C" in word:
+            attached = word.partition("C")[2]
+            yield Inner(script=attached or " ".join(words[number + 1 : number + 2]))
+
+
+def _expanding(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the words that a builtin expands, although they were quoted for the shell."""
+    lists = base_name(words[0]) in ("compgen", "complete")
+    for word in words[1:]:
+        if lists or MEMBER.search(word) is not None:
+            yield Inner(expanded=word)
 
 
 def _runuser(words: Sequence[str]) -> Iterator[Inner]:
@@ -393,9 +566,14 @@ _SPECIAL = {
     "trap": _trap,
     "alias": _alias,
     "env": _env,
+    "emulate": _script_option,
     "su": _script_option,
     "runuser": _runuser,
-    "script": _script_option,
+    "script": _script_program,
+    "sg": _sg,
+    "split": _filter,
+    "compgen": _completion,
+    "complete": _completion,
     "flock": _flock,
     "watch": _joined,
     "parallel": _joined,
