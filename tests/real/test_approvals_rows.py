@@ -25,7 +25,6 @@ RETRIES = frozenset({"granular-all", "granular-sandbox"})
 """Policies that ask after a denial; `untrusted` runs what was approved again without asking."""
 
 ON_PURPOSE: dict[str, frozenset[str]] = {
-    "syntax-error": EVERY,
     "dangerous-subshell": ASKS,
     "dangerous-nested": ASKS,
     "dangerous-env": ASKS,

@@ -105,6 +105,7 @@ def decide(
     permissions: SandboxPermissions = "use_default",
     prefix_rule: Sequence[str] | None = None,
     rules_leave_sandbox: bool = False,
+    unreadable_runs: bool = False,
     cwd: str | None = None,
     acceptable: Callable[[Sequence[str]], bool] | None = None,
 ) -> Judgement:
@@ -121,6 +122,8 @@ def decide(
         prefix_rule: The prefix that the model proposes to allow for good.
         rules_leave_sandbox: True for the meaning of the original: what rules allow runs
             without a sandbox. Otherwise only rules with `sandbox="none"` mean that.
+        unreadable_runs: True for the meaning of the original: a script that cannot be looked
+            through is asked about only for the commands that were seen in it.
         cwd: The folder that relative paths of programs begin in.
         acceptable: Returns False for prefixes that must not be stored.
     """
@@ -136,7 +139,7 @@ def decide(
     every = (*segments, *literals)
     ruling = max(one.ruling for one in every)
     command = shown_command(argv)
-    notes = tuple(_notes(split, rules))
+    notes = tuple(_notes(split, rules, unreadable_runs=unreadable_runs))
     if ruling is Ruling.FORBIDDEN:
         rule = _most_specific(every, Ruling.FORBIDDEN)
         return Judgement(
@@ -151,7 +154,8 @@ def decide(
     cause = _weightiest(every, ruling)
     if notes and (ruling is Ruling.ALLOW or cause not in (Cause.RULE, Cause.DANGEROUS)):
         ruling = Ruling.PROMPT
-        cause = Cause.UNSEEN if split.unseen is not None else Cause.BROKEN
+        unseen = split.unseen is not None and not unreadable_runs
+        cause = Cause.UNSEEN if unseen else Cause.BROKEN
     matched = any(one.matches for one in segments)
     if ruling is Ruling.ALLOW:
         return Judgement(
@@ -345,8 +349,8 @@ def _weightiest(segments: Sequence[SegmentRuling], ruling: Ruling) -> Cause:
     return min(causes, key=order.index)
 
 
-def _notes(split: Split, rules: RuleSet) -> Iterator[str]:
-    if split.unseen is not None:
+def _notes(split: Split, rules: RuleSet, *, unreadable_runs: bool) -> Iterator[str]:
+    if split.unseen is not None and not unreadable_runs:
         yield f"it cannot be looked through: {split.unseen}"
     for broken in rules.broken:
         yield f"a rules file cannot be used: {broken.summary}"

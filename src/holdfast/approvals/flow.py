@@ -143,6 +143,12 @@ class Approvals:
 
     Otherwise only a rule with `sandbox="none"` means that.
     """
+    unreadable_runs: bool = False
+    """
+    True as in Codex: a script with a syntax error runs, and the shell complains.
+
+    Otherwise it is asked about: a shell runs the lines before the error.
+    """
     retry_window: float | None = None
     """
     Seconds after its start in which a denied command may be asked about; None for as long as
@@ -186,6 +192,7 @@ class Approvals:
             approver=approver,
             home=home,
             rules_leave_sandbox=True,
+            unreadable_runs=True,
             retry_window=0.15,
             reask=False,
             broader_amendments=True,
@@ -249,6 +256,7 @@ def judge(
     policy: Policy,
     rules: RuleSet,
     rules_leave_sandbox: bool = False,
+    unreadable_runs: bool = False,
 ) -> tuple[Split, Judgement]:
     """Return what a command was split into, and the decision about it."""
     split = split_command(request.argv, shell=request.shell)
@@ -261,6 +269,7 @@ def judge(
         permissions=request.permissions or "use_default",
         prefix_rule=request.prefix_rule,
         rules_leave_sandbox=rules_leave_sandbox,
+        unreadable_runs=unreadable_runs,
         cwd=request.cwd,
         acceptable=lambda prefix: not is_banned(prefix),
     )
@@ -343,6 +352,7 @@ class ApprovalFlow:
             policy=self.policy,
             rules=self.rules,
             rules_leave_sandbox=self.approvals.rules_leave_sandbox,
+            unreadable_runs=self.approvals.unreadable_runs,
         )
         if sum(map(len, request.argv)) <= _LONG_COMMAND:
             return judged()

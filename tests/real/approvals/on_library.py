@@ -51,6 +51,7 @@ async def play(name: str, rules: RuleSet, root: Path) -> Row:
         approver=asked,
         home=root / "home",
         rules_leave_sandbox=True,
+        unreadable_runs=True,
         reask=False,
         broader_amendments=True,
     )

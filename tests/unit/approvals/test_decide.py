@@ -61,6 +61,7 @@ def judged(
         permissions=permissions,
         prefix_rule=prefix,
         rules_leave_sandbox=codex,
+        unreadable_runs=codex,
         cwd="/ws",
         acceptable=lambda prefix: not is_banned(prefix),
     )
@@ -222,6 +223,13 @@ def test_what_cannot_be_looked_through_is_asked_about(script: str) -> None:
     assert judged(script, NEVER).ruling is FORBIDDEN
     allowed = RuleSet([rule("echo", outside=True), rule("/bin/bash", outside=True)])
     assert judged(script, rules=allowed).ruling is PROMPT
+
+
+def test_as_in_codex_a_script_with_a_syntax_error_runs() -> None:
+    assert judged("echo 'abc", codex=True).ruling is ALLOW
+    assert judged("echo 'abc", NEVER, codex=True).ruling is ALLOW
+    # What is seen in it still counts.
+    assert judged("rm -f x\necho 'abc", NEVER, codex=True).ruling is FORBIDDEN
 
 
 @pytest.mark.requirement("approvals.decide.broken")
