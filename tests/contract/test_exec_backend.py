@@ -218,7 +218,7 @@ async def process_is_read(reading: "asyncio.Task[Any]") -> None:
 
 @pytest.mark.slow
 async def test_a_slow_reader_loses_nothing(place: Place) -> None:
-    size = 8 << 20
+    size = 3 << 20
     process = await place.backend.start(shell(f"seq 1 2000000 | head -c {size}"))
     events: list[ProcessEvent] = []
     async with asyncio.timeout(4 * LIMIT):
@@ -230,7 +230,7 @@ async def test_a_slow_reader_loses_nothing(place: Place) -> None:
                     await asyncio.sleep(0)
                 await process.read(max_bytes=0)
     done = check(events)
-    expected = "".join(f"{number}\n" for number in range(1, 1300000)).encode()[:size]
+    expected = "".join(f"{number}\n" for number in range(1, 500000)).encode()[:size]
     assert done.exit_code == 0
     assert done.stdout == expected
 
