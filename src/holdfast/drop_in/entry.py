@@ -64,4 +64,8 @@ def main() -> int:
     if sys.argv[1:] == ["--launcher"]:
         print(places.launcher)
         return 0
-    os.execv(places.launcher, sys.argv)
+    try:
+        os.execv(places.launcher, sys.argv)  # noqa: S606 - it is the shell
+    except OSError as error:
+        print(f"holdfast-sh: {places.launcher}: {error.strerror}", file=sys.stderr)
+        return _CANNOT_RUN

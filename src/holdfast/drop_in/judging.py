@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TextIO
 
 from holdfast.approvals import (
     ApprovalFlow,
@@ -126,14 +127,7 @@ async def _asked(
     with ExitStack() as stack:
         approver = None
         if caller.terminal is not None:
-            path = f"/proc/{caller.pid}/fd/{caller.terminal}"
-            fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-            source = stack.enter_context(open(fd, encoding="utf-8", errors="replace"))
-            other = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-            target = stack.enter_context(
-                open(other, "w", encoding="utf-8", errors="backslashreplace")
-            )
-            approver = TerminalApprover(source, target)
+            approver = TerminalApprover(*_open_terminal(caller, stack))
         flow = ApprovalFlow(
             Approvals(
                 policy=approvals.policy,
@@ -143,3 +137,14 @@ async def _asked(
             )
         )
         return (await flow.admit(request)).sandbox
+
+
+def _open_terminal(caller: Caller, stack: ExitStack) -> tuple[TextIO, TextIO]:
+    """Open the caller's terminal to read answers from, and to write questions to."""
+    path = f"/proc/{caller.pid}/fd/{caller.terminal}"
+    flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
+    source = open(os.open(path, flags), encoding="utf-8", errors="replace")
+    stack.enter_context(source)
+    target = open(os.open(path, flags), "w", encoding="utf-8", errors="backslashreplace")
+    stack.enter_context(target)
+    return source, target

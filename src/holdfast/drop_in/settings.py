@@ -58,7 +58,7 @@ def read_settings(environ: Mapping[str, str]) -> ShellSettings:
         raise InvalidSettings(f"{path}: `limits` is a table, not {limits!r}")
     unknown = [*(set(found) - _SETTINGS), *(f"limits.{name}" for name in set(limits) - _LIMITS)]
     if unknown:
-        raise InvalidSettings(f"{path}: unknown setting `{sorted(unknown)[0]}`")
+        raise InvalidSettings(f"{path}: unknown setting `{min(unknown)}`")
     for name in _SETTINGS:
         value = environ.get(f"HOLDFAST_SH_{name.upper()}", "")
         if value:

@@ -106,7 +106,7 @@ def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> No
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         command = [sys.executable, "-EP", "-m", "holdfast.drop_in", "serve"]
         command += [os.fspath(places.socket), os.fspath(places.lock), str(ready)]
-        os.execve(sys.executable, command, env)
+        os.execve(sys.executable, command, env)  # noqa: S606 - no shell is wanted
     finally:
         os._exit(1)
 

@@ -11,6 +11,7 @@ import signal
 import struct
 import termios
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from holdfast.drop_in.launcher import FINAL, FINAL_SIZE, INBOX, INBOX_SIZE, SOCKET
@@ -69,6 +70,7 @@ def refuse(text: str, status: int = CANNOT_RUN) -> bytes:
     return made.continuation()
 
 
+@lru_cache(maxsize=16)
 def become(program: str) -> bytes:
     """Execute a program with the arguments and the environment of the launcher."""
     made = CallProgram(_MACHINE, at=INBOX)
