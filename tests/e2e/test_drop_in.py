@@ -280,7 +280,7 @@ def test_a_closed_stream_is_empty_inside(
         timeout=30,
         check=False,
     )
-    links = (tmp_path / "links").read_text().split()
+    links = (tmp_path / "links").read_text().splitlines()
     assert len(links) == 3
     # The second is the file. Nothing of bubblewrap is among the others.
     for fd in (0, 2):
@@ -421,7 +421,7 @@ def test_settings_of_a_file_hold_unless_a_variable_says_otherwise(
 ) -> None:
     config = tmp_path / "sh.toml"
     config.write_text('sandbox = "read-only"\n[limits]\nopen_files = 66\n')
-    env = {k: v for k, v in shell.env.items()} | {"HOLDFAST_SH_CONFIG": str(config)}
+    env = shell.env | {"HOLDFAST_SH_CONFIG": str(config)}
     line = [shell.path, "-c", "ulimit -n; touch made 2>/dev/null || echo no"]
     done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, timeout=30, check=True)
     assert done.stdout == b"66\nno\n"
@@ -482,7 +482,8 @@ def test_ctrl_c_and_ctrl_z_on_a_terminal_are_the_shells(shell: Shell, tmp_path: 
         screen.type(CTRL_Z)
         screen.expect("Stopped")
         screen.type("fg\n")
-        screen.expect("sleep 0.05")
+        screen.expect("fg\r\n")
+        screen.expect("done")
         screen.type(CTRL_C)
         screen.expect("got 2\r\n")
         screen.type(CTRL_Z)

@@ -143,8 +143,8 @@ def _open_terminal(caller: Caller, stack: ExitStack) -> tuple[TextIO, TextIO]:
     """Open the caller's terminal to read answers from, and to write questions to."""
     path = f"/proc/{caller.pid}/fd/{caller.terminal}"
     flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
-    source = open(os.open(path, flags), encoding="utf-8", errors="replace")
-    stack.enter_context(source)
-    target = open(os.open(path, flags), "w", encoding="utf-8", errors="backslashreplace")
-    stack.enter_context(target)
-    return source, target
+    source, target = os.open(path, flags), os.open(path, flags)
+    return (
+        stack.enter_context(open(source, encoding="utf-8", errors="replace")),
+        stack.enter_context(open(target, "w", encoding="utf-8", errors="backslashreplace")),
+    )

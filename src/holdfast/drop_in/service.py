@@ -344,6 +344,9 @@ def _environment(caller: Caller, settings: ShellSettings) -> dict[str, str]:
     env = dict(caller.environ)
     if os.path.basename(env.get("SHELL", "")) == "holdfast-sh":
         env["SHELL"] = settings.shell
+    # bash reads the files of interactive shells if its input is a network connection and this
+    # is missing. It looks with `getpeername`, which a sandbox without a network refuses.
+    env.setdefault("SHLVL", "1")
     return env
 
 

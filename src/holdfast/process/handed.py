@@ -67,6 +67,8 @@ class HandedStart:
         self._attempts: NetworkAttempts | None = None
         self._first: int | None = None
         self._first_fd: int | None = None
+        # Signals that came before it was known whom to send them to.
+        self._early: list[int] = []
         with ExitStack() as undo:
             undo.callback(self._theirs.close)
             self._report = StageReport()
@@ -142,6 +144,8 @@ class HandedStart:
         if ready.listener is not None:
             self._attempts = NetworkAttempts(ready.listener)
         self._first, self._first_fd = first_process(self._told)
+        for number in self._early:
+            self.signal(number)
         return True
 
     @property
@@ -150,8 +154,12 @@ class HandedStart:
         return self._first
 
     def signal(self, number: int) -> None:
-        """Send a signal to the command, and to nothing else inside."""
-        command = None if self._first is None else first_child(self._first)
+        """Send a signal to the command, and to nothing else inside; later, if it has not begun."""
+        if self._first is None:
+            if number not in self._early:
+                self._early.append(number)
+            return
+        command = first_child(self._first)
         if command is not None:
             with suppress(ProcessLookupError):
                 os.kill(command, number)
