@@ -3,14 +3,16 @@
 import argparse
 import signal
 import sys
+from contextlib import contextmanager
 
 from holdfast.process.guardian import kill_all_children, run_guarded
 
 TYPE_CHECKING = False  # loading `typing` for it would cost the guardian more than all the rest
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from holdfast.backends import ExecProcess
     from holdfast.environments.environment import Environment
     from holdfast.prompt.console import Console
     from holdfast.unified_exec import Options, SessionInfo
@@ -167,13 +169,13 @@ def _history() -> "Path | None":
     return path
 
 
-async def _pass_keys(session: "SessionInfo", write: "Callable[[bytes], Awaitable[object]]") -> None:
-    """Pass keys on as they are typed, until Ctrl-]; raw only for a command on a terminal."""
+async def _pass_keys(session: "SessionInfo", process: "ExecProcess") -> None:
+    """Pass keys on as they are typed, until Ctrl-]; a command without a terminal gets none."""
     import asyncio
     import os
-    from contextlib import nullcontext
+    from contextlib import suppress
 
-    from holdfast.cli.terminal import RawTerminal
+    from holdfast.cli.terminal import RawTerminal, terminal_size
     from holdfast.errors import HoldfastError
 
     loop = asyncio.get_running_loop()
@@ -183,18 +185,36 @@ async def _pass_keys(session: "SessionInfo", write: "Callable[[bytes], Awaitable
         if not typed.full():
             typed.put_nowait(os.read(0, 4096))
 
-    with RawTerminal(0) if session.tty else nullcontext():
+    size = terminal_size()
+    if session.tty and size is not None:
+        with suppress(HoldfastError):  # a server that knows no sizes
+            await process.resize(size.rows, size.cols)
+    with RawTerminal(0) if session.tty else _unbuffered(0):
         loop.add_reader(0, read)
         try:
             while True:
                 keys = await typed.get()
                 before, detach, _ = keys.partition(bytes([_DETACH]))
-                if before:
+                if before and session.tty:
                     try:
-                        await write(before)
+                        await process.write(before)
                     except HoldfastError:
                         return
                 if detach or not keys:
                     return
         finally:
             loop.remove_reader(0)
+
+
+@contextmanager
+def _unbuffered(fd: int) -> "Iterator[None]":
+    """Give out keys of a terminal one by one, unseen; Ctrl-C is still a signal."""
+    import termios
+    import tty
+
+    modes = termios.tcgetattr(fd)
+    try:
+        tty.setcbreak(fd, termios.TCSANOW)
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, modes)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.backends import ExecProcess
 from holdfast.errors import HoldfastError
 from holdfast.prompt.lines import HELP, Line, LineError, parse_line
 from holdfast.prompt.reading import LineReader
@@ -41,8 +42,11 @@ _READ_LINES: Final = 200
 
 _LONGEST_WAIT: Final = 3_600.0
 
-Attach = Callable[[SessionInfo, Callable[[bytes], Awaitable[object]]], Awaitable[None]]
-"""Passes keys to a command, by the function it gets, until a person wants to come back."""
+_MOST_NOTES: Final = 1_000
+"""Notes that wait for the next prompt; further ones are not told."""
+
+Attach = Callable[[SessionInfo, ExecProcess], Awaitable[None]]
+"""Passes keys to a command until a person wants to come back."""
 
 
 @dataclass(slots=True)
@@ -90,7 +94,11 @@ class Console:
         self._ended: dict[str, asyncio.Event] = {}
         self._calls: dict[int, str] = {}
         self._call: asyncio.Task[ExecResult] | None = None
+        self._interrupted = asyncio.Event()
+        """Set by Ctrl-C while a person is attached to a command."""
         self._latest: int | None = None
+        self._notes: list[str] = []
+        """What happened behind the prompt, to be told before the next one."""
         self._last: _Last | None = None
 
     async def run(self) -> None:
@@ -99,6 +107,10 @@ class Console:
         showing = asyncio.create_task(self._show_events(listener))
         try:
             while True:
+                for note in self._notes:
+                    self._screen.line(note, "dim")
+                self._notes.clear()
+                self._screen.fresh_line()
                 typed = await self._reader.read("holdfast> ")
                 if typed is None:
                     return
@@ -117,11 +129,12 @@ class Console:
             await asyncio.gather(showing, return_exceptions=True)
 
     def interrupt(self) -> bool:
-        """Interrupt the call that is waited for, as Ctrl-C does; False if there is none."""
-        if self._call is None:
-            return False
-        self._call.cancel()
-        return True
+        """Interrupt the command in front, as Ctrl-C does; False if there is none."""
+        if self._call is not None:
+            self._call.cancel()
+        elif self._front is not None:
+            self._interrupted.set()
+        return self._front is not None
 
     # -- events
 
@@ -140,14 +153,19 @@ class Console:
             if self._is_shown(event.call_id):
                 self._screen.output(event.data)
         elif isinstance(event, OutputMissing):
-            self._screen.line(f"output of {event.session_id} is lost", "bad")
+            self._note(f"[{event.session_id}] output is lost")
         elif isinstance(event, CommandEnded):
             ended = self._ended.pop(event.call_id, None)
             if ended is not None:
                 ended.set()
             if event.call_id != self._front and event.session_id is not None:
                 how = "killed" if event.exit_code < 0 else f"exit {event.exit_code}"
-                self._screen.line(f"[{event.session_id}] ended, {how}", "dim")
+                self._note(f"[{event.session_id}] ended, {how}")
+
+    def _note(self, text: str) -> None:
+        """Tell something later: at the prompt a person may be typing."""
+        if len(self._notes) < _MOST_NOTES:
+            self._notes.append(text)
 
     def _is_shown(self, call_id: str) -> bool:
         return call_id == self._front and not self._model_text
@@ -328,21 +346,23 @@ class Console:
         self._front = info.call_id
         ended = self._ended.setdefault(info.call_id, asyncio.Event())
         self._screen.line(f"attached to {session}; Ctrl-] comes back", "note")
-        keys: Awaitable[object] = asyncio.Event().wait()
+        self._interrupted.clear()
+        # The end of a command is only told once somebody asks, as a model has to.
+        waits: list[Awaitable[object]] = [ended.wait(), process.wait(), self._interrupted.wait()]
         if self._attach_keys is not None:
-            keys = self._attach_keys(info, process.write)
-        waits = [asyncio.ensure_future(keys), asyncio.ensure_future(ended.wait())]
-        # The end of a command is only known once somebody asks, as a model has to.
-        waits.append(asyncio.ensure_future(process.wait()))
+            waits.append(self._attach_keys(info, process))
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._ended.pop(info.call_id, None)
             self._front = None
-        if not any(one.session_id == session for one in self._tools.sessions()):
+        if self._interrupted.is_set():
+            await self._write(session, _CTRL_C, _INTERRUPT_WAIT)
+        elif not any(one.session_id == session for one in self._tools.sessions()):
             await self._write(session, "", 0)
 
     async def _show_text(self, line: Line) -> None:

@@ -31,12 +31,18 @@ class Screen:
         self._at_start = True
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
+    def fresh_line(self) -> None:
+        """End the line that a command has begun, if it has."""
+        if not self._at_start:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._at_start = True
+
     def line(self, text: str, style: str | None = None) -> None:
         """Write a line, on a line of its own."""
-        start = "" if self._at_start else "\n"
-        self._stream.write(f"{start}{self._painted(text, style)}\n")
+        self.fresh_line()
+        self._stream.write(f"{self._painted(text, style)}\n")
         self._stream.flush()
-        self._at_start = True
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Write a table."""
