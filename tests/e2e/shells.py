@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -53,7 +52,7 @@ class Shell:
         )
 
     def start(
-        self, *args: str, cwd: Path, sandbox: str = "workspace-write", **more: object
+        self, *args: str, cwd: Path, sandbox: str = "workspace-write"
     ) -> "subprocess.Popen[bytes]":
         """Call it, with pipes for its streams."""
         return subprocess.Popen(
@@ -63,7 +62,6 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**self.env, "HOLDFAST_SH_SANDBOX": sandbox},
-            **more,  # type: ignore[call-overload]
         )
 
     def server_pids(self) -> list[int]:
@@ -83,6 +81,3 @@ class Shell:
         for pid in self.server_pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-assert sys.platform == "linux"

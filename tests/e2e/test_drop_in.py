@@ -166,8 +166,8 @@ def test_opencode(shell: Shell, sandbox: str, tmp_path: Path) -> None:
             [shell.path, "-c", "echo said; echo error >&2; sleep 60"],
             cwd=tmp_path,
             stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
+            stdout=theirs.fileno(),
+            stderr=theirs.fileno(),
             start_new_session=True,
             env=shell.env | {"HOLDFAST_SH_SANDBOX": sandbox},
         )
@@ -320,6 +320,16 @@ def test_files_outside_of_the_folder_cannot_be_written(shell: Shell, tmp_path: P
     assert done.returncode == 1
     assert not outside.exists()
     assert b"Read-only file system" in done.stderr
+
+
+def test_a_denial_is_told_behind_a_stderr_that_is_a_file(shell: Shell, tmp_path: Path) -> None:
+    with open(tmp_path / "errors", "wb") as errors:
+        line = [shell.path, "-c", "touch /etc/holdfast-test"]
+        done = subprocess.run(line, cwd=tmp_path, stderr=errors, env=shell.env, check=False)
+    assert done.returncode == 1
+    assert (tmp_path / "errors").read_text().splitlines()[1:] == [
+        "holdfast-sh: denied by the sandbox: /etc/holdfast-test"
+    ]
 
 
 def test_a_profile_that_is_unknown_runs_nothing(shell: Shell, tmp_path: Path) -> None:

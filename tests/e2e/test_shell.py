@@ -36,7 +36,12 @@ def script(text: str, *options: str, cwd: Path, **env: str) -> "subprocess.Compl
 @contextmanager
 def prompt(folder: Path, *options: str, plain: bool = True) -> Iterator[Terminal]:
     """Sit at a terminal, without `prompt_toolkit` or with it."""
-    env = {**os.environ, "HOLDFAST_HOME": str(folder), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    env = {
+        **os.environ,
+        "HOLDFAST_HOME": str(folder),
+        "TERM": "xterm",
+        "PROMPT_TOOLKIT_NO_CPR": "1",
+    }
     if plain:
         # A module of that name that cannot be imported stands for one that is missing.
         (folder / "hidden").mkdir()

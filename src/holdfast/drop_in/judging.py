@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from holdfast.approvals import (
+    UNTRUSTED,
     ApprovalFlow,
     Approvals,
     CallCancelled,
@@ -63,7 +64,8 @@ class Judge:
         """
         assert settings.policy is not None  # whoever calls has looked
         try:
-            policy = parse_policy(settings.policy)
+            asks_always = settings.policy == "untrusted"
+            policy = UNTRUSTED if asks_always else parse_policy(settings.policy)
         except InvalidParams as error:
             raise LineRefused(f"policy: {error}") from error
         called = read_invocation(caller.argv)
@@ -112,12 +114,12 @@ class Judge:
         return found
 
 
-def _version(path: Path) -> tuple[str, int, int, int]:
+def _version(path: str) -> tuple[str, int, int, int]:
     try:
         about = os.stat(path)
     except OSError:
-        return str(path), 0, 0, 0
-    return str(path), about.st_mtime_ns, about.st_size, about.st_ino
+        return path, 0, 0, 0
+    return path, about.st_mtime_ns, about.st_size, about.st_ino
 
 
 async def _asked(

@@ -20,6 +20,7 @@ from contextlib import suppress
 from holdfast.drop_in import tables
 from holdfast.drop_in.caller import Caller, CallerGone, namespaces, read_caller
 from holdfast.drop_in.places import Places
+from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
 from holdfast.environments.sandbox import Ground, place_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
@@ -197,7 +198,8 @@ class ShellServer:
             fillers = max(closed - 1, 0)
             await self._send(connection, table, handed.descriptors, fillers=fillers)
             handed.sent()
-            await self._follow(connection, caller, handed, limits)
+            with StderrFile(caller.pid) as stderr:
+                await self._follow(connection, caller, handed, limits, stderr)
         finally:
             handed.close()
 
@@ -207,6 +209,7 @@ class ShellServer:
         caller: Caller,
         handed: HandedStart,
         limits: ProcessLimits | None,
+        stderr: StderrFile,
     ) -> None:
         """Stay with a command until its end, or until its launcher is gone."""
         listening = asyncio.create_task(_pass_signals(connection, caller, handed))
@@ -216,6 +219,7 @@ class ShellServer:
             if not running.done():
                 return  # the launcher was killed: closing the start ends the rest
             status, text = running.result()
+            text = text or stderr.denial(status)
         finally:
             for task in (listening, running):
                 task.cancel()

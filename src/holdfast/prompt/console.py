@@ -20,6 +20,7 @@ from holdfast.unified_exec import (
     CommandEnded,
     ExecArguments,
     ExecResult,
+    Listener,
     OutputDelta,
     OutputMissing,
     SessionInfo,
@@ -138,8 +139,8 @@ class Console:
 
     # -- events
 
-    async def _show_events(self, events: "asyncio.Queue[ToolEvent] | object") -> None:
-        async for event in events:  # type: ignore[attr-defined]
+    async def _show_events(self, events: Listener) -> None:
+        async for event in events:
             self._show(event)
 
     def _show(self, event: ToolEvent) -> None:
@@ -229,7 +230,7 @@ class Console:
     ) -> None:
         """Wait for a call, with live output of a command; Ctrl-C interrupts that."""
         self._front = front
-        self._call = asyncio.ensure_future(call)  # type: ignore[arg-type]
+        self._call = asyncio.ensure_future(call)
         try:
             result = await self._call
         except UnifiedExecError as error:
