@@ -545,12 +545,12 @@ def test_a_server_that_is_killed_is_started_again(tmp_path: Path) -> None:
 
 def test_many_first_calls_start_one_server_which_ends_without_callers(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "bash")
-    env = shell.env | {"HOLDFAST_SH_SANDBOX": "none", "HOLDFAST_SH_IDLE": "0.5"}
+    env = shell.env | {"HOLDFAST_SH_SANDBOX": "none", "HOLDFAST_SH_IDLE": "2"}
     try:
         started = [
-            subprocess.Popen([shell.path, "-c", "exit 3"], cwd=tmp_path, env=env) for _ in range(8)
+            subprocess.Popen([shell.path, "-c", "exit 3"], cwd=tmp_path, env=env) for _ in range(4)
         ]
-        assert [process.wait(60) for process in started] == [3] * 8
+        assert [process.wait(60) for process in started] == [3] * 4
         assert len(shell.server_pids()) <= 1
         until(lambda: not shell.server_pids())
         assert not shell.places.socket.exists()
@@ -592,3 +592,62 @@ def test_a_line_runs_in_a_named_environment(shell: Shell, tmp_path: Path) -> Non
         "-c", 'echo "$1"; cat; exit 3', "n", "x", cwd=tmp_path, sandbox="none", stdin=b"in", env=env
     )
     assert (done.returncode, done.stdout) == (3, b"x\nin"), done.stderr
+
+
+def test_what_decides_about_the_next_shell_cannot_be_written(tmp_path: Path) -> None:
+    # The workspace is the home of the user, in which everything is.
+    home = tmp_path / "home"
+    home.mkdir()
+    shell = Shell(home / "bash")
+    shell.env["HOLDFAST_HOME"] = str(home / "config" / "holdfast")
+    try:
+        for target in (shell.path, shell.places.socket, home / "config/holdfast/sh.toml"):
+            done = shell.run("-c", f"rm -f {target}; echo x > {target}", cwd=home)
+            assert done.returncode == 1, target
+        done = shell.run("-c", "mv bash other || mv config other || echo x > fine", cwd=home)
+        assert done.returncode == 0
+        assert (home / "fine").exists()
+        assert shell.run("-c", "echo still", cwd=home).stdout == b"still\n"
+    finally:
+        shell.close()
+
+
+def test_children_that_the_caller_ignores_do_not_matter(shell: Shell, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [shell.path, "-c", "(exit 3); echo $?; exit 4"],
+        cwd=tmp_path,
+        env=shell.env,
+        capture_output=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )
+    assert (done.returncode, done.stdout) == (4, b"3\n")
+
+
+@pytest.mark.parametrize("name", ["new\nline", "blank and ü", "\udcff"])
+def test_a_folder_may_have_any_name(shell: Shell, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    done = shell.run("-c", "touch made; pwd", cwd=folder)
+    assert done.stdout == os.fsencode(f"{folder}\n"), done.stderr
+    assert (folder / "made").exists()
+
+
+def test_a_caller_in_another_container_is_refused(shell: Shell, tmp_path: Path) -> None:
+    shell.run("-c", "true", cwd=tmp_path)  # the server is here
+    line = ["unshare", "-rm", shell.path, "-c", "echo ran"]
+    done = subprocess.run(line, cwd=tmp_path, env=shell.env, capture_output=True, check=False)
+    if b"unshare" in done.stderr:
+        pytest.skip("no namespaces can be made here")
+    assert (done.returncode, done.stdout) == (126, b"")
+    assert b"called from another container" in done.stderr or b"cannot be reached" in done.stderr
+
+
+def test_arguments_and_variables_may_be_as_large_as_the_system_takes(
+    shell: Shell, sandbox: str, tmp_path: Path
+) -> None:
+    large = "x" * 130_000
+    env = {f"LARGE_{number}": large for number in range(6)}
+    line = 'echo ${#LARGE_5} ${#1} "$#"'
+    done = shell.run("-c", line, "n", *[large] * 5, cwd=tmp_path, sandbox=sandbox, env=env)
+    assert done.stdout == b"130000 130000 5\n", done.stderr[-200:]

@@ -10,9 +10,9 @@ __all__ = ["main"]
 
 
 def main(argv: list[str]) -> int:
-    """Run `ensure SOCKET LOCK` or `serve SOCKET LOCK FD`."""
-    what, where, lock, *rest = argv
-    places = Places(launcher=Path(), socket=Path(where), lock=Path(lock))
+    """Run `ensure LAUNCHER SOCKET LOCK` or `serve LAUNCHER SOCKET LOCK FD`."""
+    what, launcher, where, lock, *rest = argv
+    places = Places(launcher=Path(launcher), socket=Path(where), lock=Path(lock))
     from holdfast.drop_in.start import ensure_server, run_server
 
     if what == "serve":

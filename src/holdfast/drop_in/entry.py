@@ -29,7 +29,7 @@ def write_launcher(places: Places) -> None:
     from holdfast.drop_in.launcher import make_launcher
 
     starter = [sys.executable, "-EP", "-m", "holdfast.drop_in", "ensure"]
-    starter += [os.fspath(places.socket), os.fspath(places.lock)]
+    starter += list(map(os.fspath, (places.launcher, places.socket, places.lock)))
     content = make_launcher(
         platform.machine(), socket_path=os.fspath(places.socket), starter=starter
     )

@@ -34,8 +34,8 @@ _MEMORY_END: Final = SOCKET.address + 8
 _MOST_FDS: Final = 253
 """Descriptors that one message may carry."""
 
-_FIRST_FD: Final = 10
-"""The socket is moved up here: a caller may have closed its standard streams."""
+_FIRST_FD: Final = 3
+"""The socket is moved up to here: a caller may have closed its standard streams."""
 
 _DUPLICATE: Final = 1030
 """`F_DUPFD_CLOEXEC`."""

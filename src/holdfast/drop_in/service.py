@@ -15,13 +15,17 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+
+import msgspec
 
 from holdfast.drop_in import tables
 from holdfast.drop_in.caller import Caller, CallerGone, namespaces, read_caller
 from holdfast.drop_in.places import Places
 from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
+from holdfast.environments.config.providers import holdfast_home
 from holdfast.environments.sandbox import Ground, place_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.process.bounds import has_bounds, make_bounds
@@ -30,7 +34,13 @@ from holdfast.process.program import Launch
 from holdfast.process.sandboxes import Sandbox, shared_sandboxes
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
-from holdfast.protocol.sandbox import SandboxContext
+from holdfast.protocol.sandbox import (
+    FileEntry,
+    ManagedProfile,
+    PlainPath,
+    RestrictedFiles,
+    SandboxContext,
+)
 from holdfast.sandbox.stage import CallersSession
 
 __all__ = ["IDLE", "ShellServer", "serve"]
@@ -63,7 +73,8 @@ class _Refused(Exception):
 class ShellServer:
     """Answers launchers of one user."""
 
-    def __init__(self, *, idle: float = IDLE) -> None:
+    def __init__(self, files: Places, *, idle: float = IDLE) -> None:
+        self._files = files
         self._idle = idle
         self._tasks: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(_MOST_CALLERS)
@@ -148,12 +159,14 @@ class ShellServer:
             context = await self._admit(caller, settings, context)
         sandbox = None
         if context is not None:
-            sandbox = await _build(context, caller)
+            own = _own_files(caller, settings, self._files)
+            sandbox = await _build(context, caller, own)
         if sandbox is None:
             _limit(caller, limits)
             await self._send(connection, tables.become(settings.shell), [])
             return
         try:
+            _check_folder(caller)
             await self._enclose(connection, caller, settings, sandbox, limits)
         finally:
             sandbox.close()
@@ -333,7 +346,68 @@ def _sandbox_of(caller: Caller, settings: ShellSettings) -> SandboxContext | Non
         raise _Refused(f"sandbox: {error}") from error
 
 
-async def _build(context: SandboxContext, caller: Caller) -> Sandbox | None:
+def _own_files(caller: Caller, settings: ShellSettings, places: Places) -> list[str]:
+    """
+    Return what decides about the next shell, which no command may write to.
+
+    A workspace may be the whole home of a user. A folder of settings that is missing is made,
+    as one that commands could make would be theirs.
+    """
+    home = holdfast_home(caller.environ)
+    with suppress(OSError):
+        os.makedirs(home, 0o700, exist_ok=True)
+    code = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    named = caller.environ.get("HOLDFAST_SH_CONFIG")
+    profile = settings.sandbox if "/" in settings.sandbox else None
+    wanted = [
+        *(os.fspath(home), os.fspath(places.launcher.parent), os.fspath(places.socket.parent)),
+        *(code, os.path.realpath(settings.shell)),
+        *(path for path in (named, profile, *settings.rules) if path is not None),
+    ]
+    found = [os.path.realpath(os.path.join(caller.cwd, path)) for path in wanted]
+    return list(dict.fromkeys(path for path in found if os.path.exists(path)))
+
+
+def _check_folder(caller: Caller) -> None:
+    """Refuse a working directory whose path means another folder by now."""
+    try:
+        same = os.path.samestat(os.stat(f"/proc/{caller.pid}/cwd"), os.stat(caller.cwd))
+    except OSError as error:
+        raise _Refused(f"the working directory is gone: {caller.cwd}") from error
+    if not same or os.path.realpath(caller.cwd) != caller.cwd:
+        raise _Refused(f"the working directory was replaced: {caller.cwd}")
+
+
+async def _build(context: SandboxContext, caller: Caller, own: Sequence[str]) -> Sandbox | None:
+    """Make the sandbox for a profile; what is our own is never writable in it."""
+    found = await _make(context, caller)
+    if found is None:
+        return None
+    writable = [path for path in own if found.access(path) == "write"]
+    if not writable:
+        return found
+    found.close()
+    return await _make(_protecting(context, writable), caller)
+
+
+def _protecting(context: SandboxContext, paths: Sequence[str]) -> SandboxContext:
+    profile = context.permissions
+    if not isinstance(profile, ManagedProfile):
+        return context
+    if not isinstance(profile.file_system, RestrictedFiles):
+        return context
+    more = [
+        FileEntry(path=PlainPath(path=PathUri.from_path(path)), access="read") for path in paths
+    ]
+    files = msgspec.structs.replace(
+        profile.file_system, entries=(*profile.file_system.entries, *more)
+    )
+    return msgspec.structs.replace(
+        context, permissions=msgspec.structs.replace(profile, file_system=files)
+    )
+
+
+async def _make(context: SandboxContext, caller: Caller) -> Sandbox | None:
     try:
         found = await shared_sandboxes().get(context, cwd=caller.cwd, env=caller.environ)
     except HoldfastError as error:
@@ -427,7 +501,7 @@ async def serve(places: Places, listener: socket.socket, *, idle: float = IDLE) 
         listener: Bound to it.
         idle: Seconds.
     """
-    server = ShellServer(idle=idle)
+    server = ShellServer(places, idle=idle)
     await server.prepare()
     try:
         await server.serve(listener)

@@ -5,7 +5,6 @@ The launcher runs this where nobody listens. Of many that come at once, one star
 server and the others wait for it, under a lock on a file.
 """
 
-import asyncio
 import fcntl
 import os
 import resource
@@ -105,7 +104,8 @@ def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> No
         if soft < hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         command = [sys.executable, "-EP", "-m", "holdfast.drop_in", "serve"]
-        command += [os.fspath(places.socket), os.fspath(places.lock), str(ready)]
+        command += map(os.fspath, (places.launcher, places.socket, places.lock))
+        command.append(str(ready))
         os.execve(sys.executable, command, env)  # noqa: S606 - no shell is wanted
     finally:
         os._exit(1)
@@ -117,6 +117,8 @@ def _open_descriptors() -> list[int]:
 
 def run_server(places: Places, ready: int, *, idle: float | None = None) -> None:
     """Be the server: listen, say so, and serve until nobody comes any more."""
+    import asyncio  # whoever only starts a server has no use for it
+
     from holdfast.drop_in.service import IDLE, serve
 
     with suppress(FileNotFoundError):

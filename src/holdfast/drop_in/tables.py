@@ -49,6 +49,10 @@ _FORWARDED: Final = (
 _ALL_BUT_CHILD: Final = 0xFFFFFFFFFFFFFFFF & ~(1 << (signal.SIGCHLD - 1))
 _SIGNALFD_FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
 _POLL_IN: Final = 1
+_DUPLICATE: Final = 1030
+"""`F_DUPFD_CLOEXEC`."""
+_SIGACTION: Final = 32
+"""Bytes of what says how to take a signal; zeros are the default."""
 _HERE: Final = -100 & 0xFFFFFFFFFFFFFFFF
 _ALL, _ONE = 0, 1
 _LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -119,8 +123,10 @@ def enclose(
         result=signals.address,
         failed=failed,
     )
-    made.call("fcntl", SOCKET, 1030, 10, result=waited, failed=failed)  # F_DUPFD_CLOEXEC
+    made.call("fcntl", SOCKET, _DUPLICATE, 3, result=waited, failed=failed)
     child = At(made.data(bytes(8)))
+    # Inherited as ignored it would have the kernel reap the children of all, unseen.
+    made.call("rt_sigaction", signal.SIGCHLD, made.data(bytes(_SIGACTION)), 0, 8)
     made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
     _go_if_zero(made, child, started)
     for number in descriptors:

@@ -22,7 +22,13 @@ from holdfast.process.handed import HANDED_FDS, HandedStart
 from holdfast.process.outcome import SandboxedOutcome
 from holdfast.process.program import DEFAULT_PATH, Launch
 from holdfast.protocol.process import Enforcement, ProcessLimits
-from holdfast.protocol.sandbox import GlobPath, ManagedProfile, RestrictedFiles, SandboxContext
+from holdfast.protocol.sandbox import (
+    Access,
+    GlobPath,
+    ManagedProfile,
+    RestrictedFiles,
+    SandboxContext,
+)
 from holdfast.sandbox.bwrap import plan
 from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import ruleset
@@ -87,6 +93,10 @@ class Sandbox:
             landlock=ruleset(policy, ladder.landlock_abi),
             log=ladder.logs,
         )
+
+    def access(self, path: str) -> Access:
+        """Return what a command in it may do with a real path."""
+        return self._policy.access(path)
 
     @property
     def descriptors(self) -> int:
