@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -651,3 +652,14 @@ def test_arguments_and_variables_may_be_as_large_as_the_system_takes(
     line = 'echo ${#LARGE_5} ${#1} "$#"'
     done = shell.run("-c", line, "n", *[large] * 5, cwd=tmp_path, sandbox=sandbox, env=env)
     assert done.stdout == b"130000 130000 5\n", done.stderr[-200:]
+
+
+def test_whenever_a_launcher_is_killed_its_streams_come_to_their_end(
+    shell: Shell, tmp_path: Path
+) -> None:
+    for delay in range(16):
+        process = shell.start("-c", "sleep 1000 & sleep 1000", cwd=tmp_path)
+        select.select([], [], [], delay * 0.002)
+        process.kill()
+        # Whoever was left would hold them.
+        assert process.communicate(timeout=LIMIT * 4) == (b"", b"")

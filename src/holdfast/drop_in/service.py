@@ -230,7 +230,11 @@ class ShellServer:
         try:
             await asyncio.wait((listening, running), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
-                return  # the launcher was killed: closing the start ends the rest
+                # The launcher was killed.
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                await handed.abandon()
+                return
             status, text = running.result()
             text = text or stderr.denial(status)
         finally:

@@ -40,6 +40,13 @@ _BUILD_LIMIT = 30.0
 """Seconds a sandbox may take to be built; a file system that does not answer can hang it."""
 
 
+_END_LIMIT = 10.0
+"""Seconds to wait for the end of what was abandoned."""
+
+_LOOK_AGAIN = 0.05
+"""Seconds until those who are left are looked for; most are gone sooner."""
+
+
 class HandedStart:
     """
     One command that another process starts in a sandbox.
@@ -74,6 +81,7 @@ class HandedStart:
             self._report = StageReport()
             undo.callback(self._report.close)
             self._theirs.callback(self._report.theirs.close)
+            self._inode = self._report.their_inode
             # The first process inside is counted, too.
             none = Bounds([], None)
             bounds = none if limits is None else make_bounds(limits, extra_processes=1)
@@ -153,6 +161,23 @@ class HandedStart:
         """The pid of the first process inside, as seen from here."""
         return self._first
 
+    async def abandon(self) -> None:
+        """
+        End everything, after the process that started it was killed.
+
+        bubblewrap then dies with it. If it was about to start the first process inside, that
+        waits for ever, and nobody was told its pid. But it has the other end of the report.
+        """
+        self.kill()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_LIMIT):
+                while True:
+                    try:
+                        async with asyncio.timeout(_LOOK_AGAIN):
+                            return await self._report.hung_up()
+                    except TimeoutError:
+                        await asyncio.to_thread(_kill_holders, self._inode)
+
     def signal(self, number: int) -> None:
         """Send a signal to the command, and to nothing else inside; later, if it has not begun."""
         if self._first is None:
@@ -202,3 +227,15 @@ class HandedStart:
         if self._cgroup is not None:
             self._cgroup.release()
         self._ended()
+
+
+def _kill_holders(inode: int) -> None:
+    """Kill the processes of this user that have a socket."""
+    wanted = f"socket:[{inode}]"
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        with suppress(OSError):
+            folder = f"/proc/{name}/fd"
+            if any(os.readlink(f"{folder}/{fd}") == wanted for fd in os.listdir(folder)):
+                os.kill(int(name), signal.SIGKILL)
