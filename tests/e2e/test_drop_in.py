@@ -226,6 +226,7 @@ def test_a_launcher_that_is_killed_leaves_nothing(shell: Shell, tmp_path: Path) 
     process.communicate()
 
 
+@pytest.mark.slow
 def test_many_at_once(shell: Shell, tmp_path: Path) -> None:
     async def one(number: int) -> tuple[int | None, bytes]:
         process = await asyncio.create_subprocess_exec(
@@ -340,6 +341,7 @@ def test_a_profile_that_is_unknown_runs_nothing(shell: Shell, tmp_path: Path) ->
     assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.slow
 def test_a_limit_of_time_ends_everything(shell: Shell, tmp_path: Path) -> None:
     env = {"HOLDFAST_SH_LIMIT_WALL_TIME": "0.3"}
     done = shell.run("-c", "sleep 60 & sleep 60", cwd=tmp_path, env=env)
@@ -526,6 +528,7 @@ def test_the_terminal_goes_back_to_the_group_that_had_it(shell: Shell, tmp_path:
 # -- the server
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_is_started_again(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "bash")
     try:
@@ -544,6 +547,7 @@ def test_a_server_that_is_killed_is_started_again(tmp_path: Path) -> None:
         shell.close()
 
 
+@pytest.mark.slow
 def test_many_first_calls_start_one_server_which_ends_without_callers(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "bash")
     env = shell.env | {"HOLDFAST_SH_SANDBOX": "none", "HOLDFAST_SH_IDLE": "2"}
@@ -579,6 +583,7 @@ def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     assert done.stderr.endswith(b"others may enter it; chmod it to 0700\n")
 
 
+@pytest.mark.slow
 def test_a_line_runs_in_a_named_environment(shell: Shell, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -654,6 +659,7 @@ def test_arguments_and_variables_may_be_as_large_as_the_system_takes(
     assert done.stdout == b"130000 130000 5\n", done.stderr[-200:]
 
 
+@pytest.mark.slow
 def test_whenever_a_launcher_is_killed_its_streams_come_to_their_end(
     shell: Shell, tmp_path: Path
 ) -> None:

@@ -14,6 +14,8 @@ from tests.e2e.terminals import CTRL_C, CTRL_D, Terminal, terminal
 from tests.e2e.test_run import assert_gone
 from tests.e2e.wire import HOLDFAST, LIMIT
 
+pytestmark = pytest.mark.slow
+
 SHELL = [*HOLDFAST, "shell"]
 PROMPT = "holdfast>"
 DETACH = "\x1d"
