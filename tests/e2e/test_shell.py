@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -106,6 +107,16 @@ def test_a_place_that_cannot_be_had_is_one_line(
     assert done.stdout == ""
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_it_runs_on_a_server(tmp_path: Path) -> None:
+    server = shlex.join([*HOLDFAST, "serve", "--listen", "stdio"])
+    options = ["--cmd", server, "--cwd", str(tmp_path)]
+    done = script(
+        "pwd; echo $((6*7)) > made\n", *options, cwd=Path("/"), HOLDFAST_HOME=str(tmp_path)
+    )
+    assert done.stdout.startswith(f"{tmp_path}\n"), done.stderr
+    assert (tmp_path / "made").read_text() == "42\n"
 
 
 def test_a_script_has_nobody_to_ask(tmp_path: Path) -> None:

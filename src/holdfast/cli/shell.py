@@ -120,18 +120,11 @@ def _environment(options: argparse.Namespace) -> "Environment":
 
 
 def _options(options: argparse.Namespace) -> "Options":
+    from holdfast.cli.confine import given_limits
     from holdfast.environments.limits import Limits
     from holdfast.unified_exec import Options
 
-    limits = Limits(
-        memory=options.limit_memory,
-        processes=options.limit_processes,
-        open_files=options.limit_files,
-        total_memory=options.limit_total_memory,
-        cpu_time=options.limit_cpu,
-        output=options.limit_output,
-        wall_time=options.limit_time,
-    )
+    limits = given_limits(options)
     approvals = None
     if options.policy is not None or options.rules:
         import os

@@ -44,7 +44,6 @@ _ANSWER_LIMIT: Final = 600
 """Seconds to wait for the server's answer, for which a person may be asked."""
 
 _ONE: Final = 1
-_LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _SIGINFO: Final = 128
 
 _UNREACHABLE: Final = b"holdfast-sh: its server cannot be reached, so nothing was run\n"
@@ -96,7 +95,7 @@ def _ask(made: CallProgram, name: bytes, failed: Label) -> None:
     size = 16 + 4 * _MOST_FDS
     message = made.data(struct.pack("<QQQQQQQ", 0, 0, part, 1, control, size, 0))
     made.call("recvmsg", SOCKET, message, 0, result=got.address, failed=failed)
-    _go_if_zero(made, got, failed)
+    made.go_if_zero(got, failed)
     # The first descriptor is the table. The number is 4 bytes, of which the kernel takes 4.
     table = At(control + 16)
     made.call("read", table, INBOX, INBOX_SIZE, failed=failed)
@@ -108,7 +107,7 @@ def _run(made: CallProgram, command: Sequence[str], failed: Label) -> None:
     """Run a command and wait for its end."""
     child, started = At(made.data(bytes(8))), Label()
     made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
-    _go_if_zero(made, child, started)
+    made.go_if_zero(child, started)
     scrap = made.data(bytes(_SIGINFO))
     again, over = Label(), Label()
     made.place(again)
@@ -120,9 +119,3 @@ def _run(made: CallProgram, command: Sequence[str], failed: Label) -> None:
     made.call("execve", words[0], argv, ENVIRONMENT)
     made.call("exit_group", _CANNOT_RUN)
     made.place(over)
-
-
-def _go_if_zero(made: CallProgram, number: At, label: Label) -> None:
-    """Go on elsewhere if a number is 0: there is no process 0, and that is EINVAL."""
-    scrap = made.data(bytes(_SIGINFO))
-    made.call("waitid", _ONE, number, scrap, _LOOK, failed={errno.EINVAL: label})

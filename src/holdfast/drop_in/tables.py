@@ -54,8 +54,7 @@ _DUPLICATE: Final = 1030
 _SIGACTION: Final = 32
 """Bytes of what says how to take a signal; zeros are the default."""
 _HERE: Final = -100 & 0xFFFFFFFFFFFFFFFF
-_ALL, _ONE = 0, 1
-_LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_ALL: Final = 0
 _STATUS_AT: Final = 24
 """Where a `siginfo_t` has how a process ended."""
 
@@ -128,7 +127,7 @@ def enclose(
     # Inherited as ignored it would have the kernel reap the children of all, unseen.
     made.call("rt_sigaction", signal.SIGCHLD, made.data(bytes(_SIGACTION)), 0, 8)
     made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
-    _go_if_zero(made, child, started)
+    made.go_if_zero(child, started)
     for number in descriptors:
         made.call("close", number)
 
@@ -142,7 +141,7 @@ def enclose(
     made.go_to(again)
     made.place(nothing)
     made.call("read", SOCKET, FINAL, FINAL_SIZE, result=got.address, failed=lost)
-    _go_if_zero(made, got, lost)
+    made.go_if_zero(got, lost)
     made.leave_to(FINAL)
 
     # Without a server the command goes on. Signals end the launcher, and that the command.
@@ -230,9 +229,3 @@ def _execute(made: CallProgram, program: str, argv: int | At, env: int | At) -> 
         said = os.strerror(why) if label is not failed else "it cannot be executed"
         _say(made, f"holdfast-sh: {program}: {said}")
         made.call("exit_group", status)
-
-
-def _go_if_zero(made: CallProgram, number: At, label: Label) -> None:
-    """Go on elsewhere if a number is 0: there is no process 0, and that is EINVAL."""
-    scrap = made.data(bytes(SIGNAL_SIZE))
-    made.call("waitid", _ONE, number, scrap, _LOOK, failed={errno.EINVAL: label})

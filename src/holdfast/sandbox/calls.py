@@ -11,6 +11,8 @@ walk is a hundred bytes of machine code, the same for every table. Pure: nothing
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -54,6 +56,10 @@ _RULE: Final = struct.Struct("<QQ")
 """An error and the record to go on with; the last of a list is for any error."""
 
 _MOST_ARGUMENTS: Final = 5
+_ONE_PROCESS: Final = 1
+_LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_SIGINFO: Final = 128
+"""Arguments of `waitid`: that one process, without waiting; and the bytes of its answer."""
 _WORD: Final = struct.Struct("<Q")
 
 
@@ -278,6 +284,11 @@ class CallProgram:
     def go_to(self, label: Label) -> None:
         """Go on elsewhere, by a call that can only fail."""
         self.call("close", _NO_DESCRIPTOR, failed=label)
+
+    def go_if_zero(self, number: At, label: Label) -> None:
+        """Go on elsewhere if a number is 0: there is no process 0, and to wait for it is EINVAL."""
+        scrap = self.data(bytes(_SIGINFO))
+        self.call("waitid", _ONE_PROCESS, number, scrap, _LOOK, failed={errno.EINVAL: label})
 
     def leave_to(self, address: int) -> None:
         """Go on with a `continuation`, which this program has put at that address by then."""

@@ -201,9 +201,7 @@ def _wait_for_word(made: CallProgram, failed: Label) -> None:
     """Wait for `GO`; without it, nobody is there any more."""
     got = At(made.data(bytes(8)))
     made.call("read", _REPORT, made.data(GO), len(GO), result=got.address, failed=failed)
-    # It is the number of bytes. There is no process 0, and a process 1 that is no child.
-    scrap = made.data(bytes(_SIGINFO))
-    made.call("waitid", _ONE, got, scrap, _LOOK, failed={errno.EINVAL: failed})
+    made.go_if_zero(got, failed)
 
 
 def _set_limits(made: CallProgram, limits: Sequence[tuple[int, int, int]], failed: Label) -> None:
@@ -248,9 +246,7 @@ def _beginning(
         _wait_for_word(made, failed)
     child = At(made.data(bytes(8)))
     made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
-    # There is no process 0, which is what the child has been told of.
-    scrap = made.data(bytes(_SIGINFO))
-    made.call("waitid", _ONE, child, scrap, _LOOK, failed={errno.EINVAL: command})
+    made.go_if_zero(child, command)
     _stay(made, child, listener, failed)
     made.place(failed)
     made.call("write", _REPORT, RESULT, 8)
