@@ -406,6 +406,24 @@ def test_a_terminal_is_asked(shell: Shell, rules: str, tmp_path: Path, answer: s
     assert (tmp_path / "made").exists() == (answer == "y")
 
 
+def test_ctrl_c_at_a_question_leaves_the_terminal_alone(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    env = shell.env | {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    env |= {"PS1": "$ ", "TERM": "dumb"}
+    with terminal("/bin/bash", "--norc", "--noprofile", "-i", env=env) as screen:
+        screen.expect("$ ")
+        screen.type(f"cd {tmp_path}; {shell.path} -c 'touch made'\n")
+        screen.expect("[n]o", limit=LIMIT * 4)
+        screen.type(CTRL_C)
+        screen.expect("$ ")
+        # The server must not read what is typed now.
+        for number in range(3):
+            screen.type(f"echo $((7 * {number})) line\n")
+            screen.expect(f"{7 * number} line\r\n")
+    assert not (tmp_path / "made").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from holdfast.drop_in.places import Places
+from holdfast.drop_in.places import Places, UnusablePlace
 
 __all__ = ["main"]
 
@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
         return 0
     try:
         ensure_server(places, os.environ)
-    except OSError as error:
+    except (OSError, UnusablePlace) as error:
         print(f"holdfast-sh: the server cannot be started: {error}", file=sys.stderr)
         return 1
     return 0

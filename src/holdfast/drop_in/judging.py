@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TextIO
 
 from holdfast.approvals import (
     UNTRUSTED,
@@ -15,12 +14,12 @@ from holdfast.approvals import (
     CommandRequest,
     RuleSet,
     Ruling,
-    TerminalApprover,
     judge,
     load_rules,
     parse_policy,
 )
 from holdfast.approvals.layers import find_rules_files
+from holdfast.drop_in.asking import approver_on
 from holdfast.drop_in.caller import Caller
 from holdfast.drop_in.invocation import read_invocation
 from holdfast.drop_in.settings import ShellSettings
@@ -129,7 +128,7 @@ async def _asked(
     with ExitStack() as stack:
         approver = None
         if caller.terminal is not None:
-            approver = TerminalApprover(*_open_terminal(caller, stack))
+            approver = stack.enter_context(approver_on(caller.pid, caller.terminal))
         flow = ApprovalFlow(
             Approvals(
                 policy=approvals.policy,
@@ -139,14 +138,3 @@ async def _asked(
             )
         )
         return (await flow.admit(request)).sandbox
-
-
-def _open_terminal(caller: Caller, stack: ExitStack) -> tuple[TextIO, TextIO]:
-    """Open the caller's terminal to read answers from, and to write questions to."""
-    path = f"/proc/{caller.pid}/fd/{caller.terminal}"
-    flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
-    source, target = os.open(path, flags), os.open(path, flags)
-    return (
-        stack.enter_context(open(source, encoding="utf-8", errors="replace")),
-        stack.enter_context(open(target, "w", encoding="utf-8", errors="backslashreplace")),
-    )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast._version import __version__
 
-__all__ = ["Places", "UnusablePlace", "find_places"]
+__all__ = ["Places", "UnusablePlace", "find_places", "make_private"]
 
 
 class UnusablePlace(Exception):
@@ -44,11 +44,11 @@ def find_places(environ: Mapping[str, str]) -> Places:
     if home:
         if not os.path.isabs(home):
             raise UnusablePlace(f"HOLDFAST_SH_HOME is {home!r}, it must be a full path")
-        folder = _private(Path(home))
+        folder = make_private(Path(home))
         runtime = folder
     else:
-        folder = _private(_cache(environ) / "holdfast" / "bash")
-        runtime = _private(_runtime(environ) or folder)
+        folder = make_private(_cache(environ) / "holdfast" / "bash")
+        runtime = make_private(_runtime(environ) or folder)
     name = f"server-{_installation()}"
     return Places(folder / "holdfast-sh", runtime / f"{name}.sock", runtime / f"{name}.lock")
 
@@ -81,7 +81,13 @@ def _runtime(environ: Mapping[str, str]) -> Path | None:
     return Path(given) / "holdfast-sh"
 
 
-def _private(folder: Path) -> Path:
+def make_private(folder: Path) -> Path:
+    """
+    Return a folder that only this user may enter; make it if it is missing.
+
+    Raises:
+        UnusablePlace: It is not private, or cannot be made.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = folder.lstat()

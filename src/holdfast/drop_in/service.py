@@ -156,7 +156,7 @@ class ShellServer:
         limits = settings.limits.on_wire()
         context = _sandbox_of(caller, settings)
         if settings.policy is not None and settings.policy != "off":
-            context = await self._admit(caller, settings, context)
+            context = await self._admit(connection, caller, settings, context)
         sandbox = None
         if context is not None:
             own = _own_files(caller, settings, self._files)
@@ -172,16 +172,30 @@ class ShellServer:
             sandbox.close()
 
     async def _admit(
-        self, caller: Caller, settings: ShellSettings, context: SandboxContext | None
+        self,
+        connection: socket.socket,
+        caller: Caller,
+        settings: ShellSettings,
+        context: SandboxContext | None,
     ) -> SandboxContext | None:
         from holdfast.drop_in.judging import Judge, LineRefused
 
         if not isinstance(self._judge, Judge):
             self._judge = Judge()
+        asking = asyncio.create_task(self._judge.admit(caller, settings, context))
+        # It says nothing yet, so this is its end: by Ctrl-C at a question, for one.
+        gone = asyncio.create_task(asyncio.get_running_loop().sock_recv(connection, 1))
         try:
-            return await self._judge.admit(caller, settings, context)
+            await asyncio.wait((asking, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise CallerGone("while it was asked about")
+            return asking.result()
         except LineRefused as error:
             raise _Refused(f"denied by the policy: {error}") from error
+        finally:
+            for task in (asking, gone):
+                task.cancel()
+            await asyncio.gather(asking, gone, return_exceptions=True)
 
     async def _enclose(
         self,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.drop_in.places import Places
+from holdfast.drop_in.places import Places, make_private
 
 __all__ = ["ensure_server", "run_server", "server_listens"]
 
@@ -46,8 +46,11 @@ def ensure_server(places: Places, environ: Mapping[str, str]) -> None:
 
     Raises:
         OSError: The lock cannot be made.
+        UnusablePlace: Its folder is not private.
         TimeoutError: The server does not listen in time.
     """
+    # A runtime directory comes and goes with the sessions of its user.
+    make_private(places.lock.parent)
     lock = os.open(places.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
