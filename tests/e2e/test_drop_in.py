@@ -431,6 +431,8 @@ def test_ctrl_c_at_a_question_leaves_the_terminal_alone(
         ("HOLDFAST_SH_LIMIT_OUTPUT", "10", b"the limit `output` cannot be kept"),
         ("HOLDFAST_SH_SHELL", "bash", b"shell: `bash` must be a full path"),
         ("HOLDFAST_SH_SHELL", "/no/such", b"/no/such: No such file or directory"),
+        ("HOLDFAST_SH_SANDBOX", "./mine.toml", b"sandbox: `./mine.toml` must be a full path"),
+        ("HOLDFAST_SH_CONFIG", "sh.toml", b"HOLDFAST_SH_CONFIG: `sh.toml` must be a full path"),
         ("HOLDFAST_SH_CONFIG", "/no/such.toml", b"/no/such.toml: there is no such file"),
         ("HOLDFAST_SH_CONFIG", "/etc/passwd", b"/etc/passwd: not a TOML file"),
         ("HOLDFAST_SH_POLICY", "perhaps", b"policy: "),

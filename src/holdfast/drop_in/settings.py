@@ -51,6 +51,8 @@ def read_settings(environ: Mapping[str, str]) -> ShellSettings:
         InvalidSettings: The file cannot be read, or something in it makes no sense.
     """
     named = environ.get("HOLDFAST_SH_CONFIG", "")
+    if named and not os.path.isabs(named):
+        raise InvalidSettings(f"HOLDFAST_SH_CONFIG: `{named}` must be a full path")
     path = named or str(holdfast_home(environ) / "sh.toml")
     found = _read_file(path, must_exist=bool(named))
     limits = found.pop("limits", {})
@@ -120,6 +122,9 @@ def _checked(path: str, found: dict[str, object], limits: dict[str, object]) -> 
     if made.output is not None:
         raise InvalidSettings("the limit `output` cannot be kept: the shell writes by itself")
     settings = ShellSettings(rules=tuple(rules), limits=made, **found)  # type: ignore[arg-type]
-    if not os.path.isabs(settings.shell):
-        raise InvalidSettings(f"shell: `{settings.shell}` must be a full path")
+    is_file = "/" in settings.sandbox or settings.sandbox.endswith(".toml")
+    # The server has another working directory, and one of a command could be written to.
+    for name, value in (("shell", settings.shell), *([("sandbox", settings.sandbox)] * is_file)):
+        if not os.path.isabs(value):
+            raise InvalidSettings(f"{name}: `{value}` must be a full path")
     return settings

@@ -7,6 +7,7 @@ server and the others wait for it, under a lock on a file.
 
 import fcntl
 import os
+import pwd
 import resource
 import socket
 import sys
@@ -24,7 +25,7 @@ _START_LIMIT = 20.0
 
 _BACKLOG = 256
 
-_KEPT = ("HOME", "LANG", "LC_ALL", "PATH", "USER", "LOGNAME", "TZ", "HOLDFAST_SH_IDLE")
+_KEPT = ("LANG", "LC_ALL", "PATH", "TZ", "HOLDFAST_SH_IDLE")
 """Variables of the first caller that the server has too; none of them says what a shell does."""
 
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -103,6 +104,8 @@ def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> No
                     os.close(fd)
         env = {name: environ[name] for name in _KEPT if name in environ}
         env.setdefault("PATH", _DEFAULT_PATH)
+        with suppress(KeyError):  # a user without an entry has no home either
+            env["HOME"] = pwd.getpwuid(os.geteuid()).pw_dir
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft < hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
