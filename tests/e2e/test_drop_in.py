@@ -524,6 +524,19 @@ def test_ctrl_c_and_ctrl_z_on_a_terminal_are_the_shells(shell: Shell, tmp_path: 
         screen.type("kill -9 %1; exit 0\n")
 
 
+def test_the_end_of_the_terminal_is_the_end_of_the_shell(
+    shell: Shell, sandbox: str, tmp_path: Path
+) -> None:
+    env = shell.env | {"HOLDFAST_SH_SANDBOX": sandbox}
+    command = on_terminal(shell, tmp_path, "-c", "echo re''ady; sleep 100; echo on")
+    with terminal(*command, env=env) as screen:
+        screen.expect("ready", limit=LIMIT * 4)
+        screen.hang_up()
+        # Of bash itself, as the launcher has become that.
+        expected = -signal.SIGHUP if sandbox == "none" else 128 + signal.SIGHUP
+        assert screen.process.wait(LIMIT * 2) == expected
+
+
 def test_a_command_on_a_terminal_cannot_signal_the_group_outside(
     shell: Shell, tmp_path: Path
 ) -> None:

@@ -505,8 +505,10 @@ async def _pass_signals(connection: socket.socket, caller: Caller, handed: Hande
         if len(told) < _SIGNAL.size:
             return
         number, _, code, _ = _SIGNAL.unpack_from(told)
-        # A command on the terminal is in the foreground group, and got it too.
-        if caller.terminal is None or code != _FROM_KERNEL:
+        # What is typed goes to the whole group, which a command on the terminal is in. But of
+        # its hang-up the kernel tells the leader of the session only, which may be the launcher.
+        typed = caller.terminal is not None and code == _FROM_KERNEL and number != signal.SIGHUP
+        if not typed:
             handed.signal(number)
 
 
