@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.backends import ExecProcess
 from holdfast.errors import HoldfastError
-from holdfast.prompt.lines import HELP, Line, LineError, parse_line
+from holdfast.prompt.lines import HELP, LineError, TypedLine, parse_line
 from holdfast.prompt.reading import LineReader
 from holdfast.prompt.screen import Screen
 from holdfast.unified_exec import (
@@ -173,7 +173,7 @@ class Console:
 
     # -- commands
 
-    async def _obey(self, line: Line) -> None:
+    async def _obey(self, line: TypedLine) -> None:
         if line.command in ("", "help"):
             if line.command:
                 rows = [(f":{name} {HELP[name][0]}".rstrip(), HELP[name][1]) for name in HELP]
@@ -182,7 +182,7 @@ class Console:
         if line.command in ("run", "tty"):
             await self._run(line.text, tty=line.command == "tty")
             return
-        obey: dict[str, Callable[[Line], Awaitable[None]]] = {
+        obey: dict[str, Callable[[TypedLine], Awaitable[None]]] = {
             "list": self._list,
             "attach": self._attach,
             "poll": self._poll,
@@ -277,7 +277,7 @@ class Console:
         good = result.exit_code == 0 and not result.killed
         self._screen.line(f"{how} after {seconds}", "good" if good else "bad")
 
-    async def _list(self, line: Line) -> None:
+    async def _list(self, line: TypedLine) -> None:
         line.words(0)
         sessions = self._tools.sessions()
         if not sessions:
@@ -296,21 +296,21 @@ class Console:
         ]
         self._screen.table(("ID", "PID", "TTY", "WHERE", "FOLDER", "COMMAND"), rows)
 
-    async def _poll(self, line: Line) -> None:
+    async def _poll(self, line: TypedLine) -> None:
         words = line.words(2)
         session = self._session(words[:1])
         seconds = _seconds(words[1]) if len(words) > 1 else self._wait
         await self._write(session, "", int(seconds * 1000))
 
-    async def _send(self, line: Line) -> None:
+    async def _send(self, line: TypedLine) -> None:
         number, _, text = line.text.partition(" ")
         session = self._session([number])
         await self._write(session, f"{text}\n", _INTERRUPT_WAIT)
 
-    async def _interrupt(self, line: Line) -> None:
+    async def _interrupt(self, line: TypedLine) -> None:
         await self._write(self._session(line.words(1)), _CTRL_C, _INTERRUPT_WAIT)
 
-    async def _kill(self, line: Line) -> None:
+    async def _kill(self, line: TypedLine) -> None:
         words = line.words(1)
         if not words:
             raise LineError(":kill takes the number of a command, or `all`")
@@ -322,7 +322,7 @@ class Console:
             raise LineError(f"there is no command {session}")
         await _settle()
 
-    async def _read(self, line: Line) -> None:
+    async def _read(self, line: TypedLine) -> None:
         words = line.words(3)
         numbers = [_number(word) for word in words]
         key = numbers[0] if numbers else self._latest
@@ -337,7 +337,7 @@ class Console:
             f"lines {page.first_line or 0} to {page.last_line or 0} of {page.total_lines}", "dim"
         )
 
-    async def _attach(self, line: Line) -> None:
+    async def _attach(self, line: TypedLine) -> None:
         session = self._session(line.words(1))
         found = [one for one in self._tools.sessions() if one.session_id == session]
         if not found:
@@ -366,17 +366,17 @@ class Console:
         elif not any(one.session_id == session for one in self._tools.sessions()):
             await self._write(session, "", 0)
 
-    async def _show_text(self, line: Line) -> None:
+    async def _show_text(self, line: TypedLine) -> None:
         line.words(0)
         self._screen.line(self._answer().text)
 
-    async def _show_json(self, line: Line) -> None:
+    async def _show_json(self, line: TypedLine) -> None:
         line.words(0)
         last = self._answer()
         shown = {"call": last.arguments, "text": last.text, "object": last.answer}
         self._screen.line(json.dumps(shown, ensure_ascii=False, indent=2))
 
-    async def _set_wait(self, line: Line) -> None:
+    async def _set_wait(self, line: TypedLine) -> None:
         words = line.words(1)
         if not words:
             self._screen.line(f"{self._wait:g} s")

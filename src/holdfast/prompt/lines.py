@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["HELP", "Line", "LineError", "completions", "parse_line"]
+__all__ = ["HELP", "LineError", "TypedLine", "completions", "parse_line"]
 
 HELP: dict[str, tuple[str, str]] = {
     "run": ("COMMAND", "run a line, as a line without `:` does"),
@@ -29,7 +29,7 @@ class LineError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TypedLine:
     """One line that a person typed."""
 
     command: str
@@ -50,7 +50,7 @@ class Line:
         return words
 
 
-def parse_line(typed: str) -> Line:
+def parse_line(typed: str) -> TypedLine:
     """
     Read a line. What does not begin with `:` is run.
 
@@ -59,9 +59,9 @@ def parse_line(typed: str) -> Line:
     """
     text = typed.strip()
     if not text:
-        return Line("")
+        return TypedLine("")
     if not text.startswith(":"):
-        return Line("run", text)
+        return TypedLine("run", text)
     name, _, rest = text[1:].partition(" ")
     found = [one for one in HELP if one.startswith(name)] if name else []
     if name in HELP:
@@ -70,7 +70,7 @@ def parse_line(typed: str) -> Line:
         raise LineError(f"there is no `:{name}`; `:help` shows what there is")
     if len(found) > 1:
         raise LineError(f"`:{name}` may be {', '.join(f':{one}' for one in found)}")
-    return Line(found[0], rest.strip())
+    return TypedLine(found[0], rest.strip())
 
 
 def completions(typed: str, sessions: Iterable[int]) -> Sequence[str]:

@@ -2,25 +2,25 @@
 
 import pytest
 
-from holdfast.prompt.lines import HELP, Line, LineError, completions, parse_line
+from holdfast.prompt.lines import HELP, LineError, TypedLine, completions, parse_line
 
 
 @pytest.mark.parametrize(
     ("typed", "line"),
     [
-        ("", Line("")),
-        ("   ", Line("")),
-        ("echo :list", Line("run", "echo :list")),
-        ("  make test ", Line("run", "make test")),
-        (":run  make", Line("run", "make")),
-        (":tty vim a  b", Line("tty", "vim a  b")),
-        (":list", Line("list")),
-        (":l", Line("list")),
-        (":k all", Line("kill", "all")),
-        (":send 12  two blanks", Line("send", "12  two blanks")),
+        ("", TypedLine("")),
+        ("   ", TypedLine("")),
+        ("echo :list", TypedLine("run", "echo :list")),
+        ("  make test ", TypedLine("run", "make test")),
+        (":run  make", TypedLine("run", "make")),
+        (":tty vim a  b", TypedLine("tty", "vim a  b")),
+        (":list", TypedLine("list")),
+        (":l", TypedLine("list")),
+        (":k all", TypedLine("kill", "all")),
+        (":send 12  two blanks", TypedLine("send", "12  two blanks")),
     ],
 )
-def test_a_line_is_a_command_of_the_prompt_or_one_to_run(typed: str, line: Line) -> None:
+def test_a_line_is_a_command_of_the_prompt_or_one_to_run(typed: str, line: TypedLine) -> None:
     assert parse_line(typed) == line
 
 
