@@ -211,12 +211,11 @@ def test_a_signal_reaches_the_shell_once(
 
 
 def test_a_launcher_that_is_killed_leaves_nothing(shell: Shell, tmp_path: Path) -> None:
-    process = shell.start(
-        "-c", "setsid sleep 1234.5 & sleep 1234.5 & echo ready; wait", cwd=tmp_path
-    )
+    sleep = f"sleep {5_000_000 + os.getpid()}"
+    process = shell.start("-c", f"setsid {sleep} & {sleep} & echo ready; wait", cwd=tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    found = subprocess.run(["pgrep", "-fx", "sleep 1234.5"], capture_output=True, check=True)
+    found = subprocess.run(["pgrep", "-fx", sleep], capture_output=True, check=True)
     pids = list(map(int, found.stdout.split()))
     assert len(pids) == 2
     process.kill()
@@ -473,17 +472,18 @@ def on_terminal(shell: Shell, folder: Path, *args: str) -> list[str]:
 def test_an_interactive_shell_has_job_control(shell: Shell, sandbox: str, tmp_path: Path) -> None:
     env = shell.env | {"HOLDFAST_SH_SANDBOX": sandbox, "PS1": "$ ", "TERM": "dumb"}
     command = on_terminal(shell, tmp_path, "--norc", "--noprofile", "-i")
+    # Other tests on this machine have other numbers.
+    first, second = 100_000 + os.getpid(), 900_000 + os.getpid()
     with terminal(*command, env=env) as screen:
         screen.expect("$ ", limit=LIMIT * 4)
-        screen.type("sleep 100\n")
-        screen.expect("sleep 100\r\n")
-        until(lambda: b"sleep\x00100" in _commands())
+        screen.type(f"sleep {first}\n")
+        until(lambda: b"sleep\x00%d\x00" % first in _commands())
         screen.type(CTRL_Z)
         screen.expect("Stopped")
         screen.type("jobs; kill %1; wait; echo $((6*7))\n")
         screen.expect("42\r\n")
-        screen.type("sleep 200\n")
-        until(lambda: b"sleep\x00200" in _commands())
+        screen.type(f"sleep {second}\n")
+        until(lambda: b"sleep\x00%d\x00" % second in _commands())
         screen.type(CTRL_C)
         screen.expect("$ ")
         screen.type("exit 4\n")
@@ -507,7 +507,10 @@ def test_ctrl_c_and_ctrl_z_on_a_terminal_are_the_shells(shell: Shell, tmp_path: 
     with terminal(*outer, env=env) as screen:
         screen.expect("$ ")
         screen.type(f"cd {tmp_path}\n")
-        line = "trap 'n=$((n+1)); echo got $n' INT; echo re''ady; while :; do sleep 0.05; done"
+        line = (
+            "trap 'n=$((n+1)); echo got $n' INT; trap 'echo ba''ck' CONT; echo re''ady;"
+            " while :; do sleep 0.05; done"
+        )
         screen.type(f'{shell.path} -c "{line}"\n'.replace("$", "\\$"))
         screen.expect("ready\r\n", limit=LIMIT * 4)
         screen.type(CTRL_C)
@@ -515,8 +518,7 @@ def test_ctrl_c_and_ctrl_z_on_a_terminal_are_the_shells(shell: Shell, tmp_path: 
         screen.type(CTRL_Z)
         screen.expect("Stopped")
         screen.type("fg\n")
-        screen.expect("fg\r\n")
-        screen.expect("done")
+        screen.expect("back\r\n")
         screen.type(CTRL_C)
         screen.expect("got 2\r\n")
         screen.type(CTRL_Z)
