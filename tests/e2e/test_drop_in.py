@@ -215,12 +215,16 @@ def test_a_launcher_that_is_killed_leaves_nothing(shell: Shell, tmp_path: Path) 
     process = shell.start("-c", f"setsid {sleep} & {sleep} & echo ready; wait", cwd=tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    found = subprocess.run(["pgrep", "-fx", sleep], capture_output=True, check=True)
-    pids = list(map(int, found.stdout.split()))
-    assert len(pids) == 2
+
+    def pids() -> list[int]:
+        found = subprocess.run(["pgrep", "-fx", sleep], capture_output=True, check=False)
+        return list(map(int, found.stdout.split()))
+
+    until(lambda: len(pids()) == 2)
+    running = pids()
     process.kill()
     process.wait(LIMIT)
-    for pid in pids:
+    for pid in running:
         assert_gone(pid)
     process.communicate()
 
