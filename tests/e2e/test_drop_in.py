@@ -363,6 +363,17 @@ def test_a_shell_inside_of_a_shell_has_another(shell: Shell, tmp_path: Path) -> 
     assert done.stdout == b"inner\n/bin/bash\n"
 
 
+@pytest.mark.parametrize("profile", ["workspace-write", "read-only"])
+def test_the_launcher_is_bash_inside(shell: Shell, tmp_path: Path, profile: str) -> None:
+    # As for an agent that finds its shell in PATH.
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/bash").symlink_to(shell.path)
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    line = f"bash -c 'echo by path'; {shell.path} -c 'echo by name; exit 3'"
+    done = shell.run("-c", line, cwd=tmp_path, env=env, sandbox=profile)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"by path\nby name\n", b"")
+
+
 # -- policies
 
 

@@ -215,6 +215,7 @@ class ShellServer:
                 numbers=numbers,
                 caller=session,
                 limits=limits,
+                stand_in=_stand_in(sandbox, settings, self._files),
             )
         except (SpawnFailed, OSError, InvalidParams) as error:
             raise _Refused(f"the sandbox cannot be built: {error}") from error
@@ -337,6 +338,19 @@ class ShellServer:
         finally:
             os.close(nothing)
             os.close(made)
+
+
+def _stand_in(sandbox: Sandbox, settings: ShellSettings, files: Places) -> tuple[str, str] | None:
+    """
+    Let the shell stand in for the launcher inside.
+
+    Whoever calls that there, by a link in `PATH` for one, is confined already, and could
+    reach no server.
+    """
+    launcher = os.path.realpath(files.launcher)
+    if not os.path.exists(launcher) or sandbox.access(launcher) == "deny":
+        return None
+    return os.path.realpath(settings.shell), launcher
 
 
 def _numbers(caller: Caller, count: int) -> tuple[list[int], int]:

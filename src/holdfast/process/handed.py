@@ -66,6 +66,7 @@ class HandedStart:
         limits: ProcessLimits | None,
         to_verify: Sequence[Planned],
         ended: Callable[[], None],
+        stand_in: tuple[str, str] | None = None,
     ) -> None:
         args_fd, stage_fd, report_fd, info_fd, *_ = numbers
         self._theirs = ExitStack()
@@ -94,6 +95,7 @@ class HandedStart:
             plain, moved = split_environment(env, launch.cwd)
             options = [
                 *enclosure.options,
+                *(() if stand_in is None else ("--ro-bind", *stand_in)),
                 *("--as-pid-1", "--perms", "0500", "--file", str(stage_fd), STAGE_PATH),
                 *moved,
                 *("--info-fd", str(info_fd)),

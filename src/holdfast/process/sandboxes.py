@@ -111,6 +111,7 @@ class Sandbox:
         numbers: Sequence[int],
         caller: CallersSession,
         limits: ProcessLimits | None = None,
+        stand_in: tuple[str, str] | None = None,
     ) -> HandedStart:
         """
         Make all that another process of this user needs to start a command in it.
@@ -121,6 +122,7 @@ class Sandbox:
             numbers: What numbers the descriptors will have there; see `descriptors`.
             caller: The signals and the terminal of that process.
             limits: What the command may use.
+            stand_in: A file, and the path of another that it stands in for inside.
 
         Raises:
             SpawnFailed: It makes no sense.
@@ -139,6 +141,7 @@ class Sandbox:
                 limits=limits if limits is not None and has_bounds(limits) else None,
                 to_verify=self._to_verify,
                 ended=self.close,
+                stand_in=stand_in,
             )
         except BaseException:
             self.close()
