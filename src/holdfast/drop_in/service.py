@@ -347,10 +347,10 @@ def _stand_in(sandbox: Sandbox, settings: ShellSettings, files: Places) -> tuple
     Whoever calls that there, by a link in `PATH` for one, is confined already, and could
     reach no server.
     """
-    launcher = os.path.realpath(files.launcher)
-    if not os.path.exists(launcher) or sandbox.access(launcher) == "deny":
+    launcher, shell = os.path.realpath(files.launcher), os.path.realpath(settings.shell)
+    if not (os.path.isfile(launcher) and os.path.isfile(shell)):
         return None
-    return os.path.realpath(settings.shell), launcher
+    return None if sandbox.access(launcher) == "deny" else (shell, launcher)
 
 
 def _numbers(caller: Caller, count: int) -> tuple[list[int], int]:
