@@ -96,14 +96,21 @@ class Terminal:
         """Whether its streams, which its programs share, are as they were found."""
         return os.get_blocking(self._slave)
 
+    def hang_up(self) -> None:
+        """Close the window, and leave the program to itself."""
+        os.close(self._master)
+        os.close(self._slave)
+        self._master = self._slave = -1
+
     def close(self) -> None:
         """End the program and take the terminal away."""
         if self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(LIMIT)
-        os.close(self._master)
-        os.close(self._slave)
+        if self._master >= 0:
+            os.close(self._master)
+            os.close(self._slave)
 
 
 @contextmanager

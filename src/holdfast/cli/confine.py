@@ -12,7 +12,7 @@ from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.protocol.sandbox import SandboxContext
 
-__all__ = ["limits_of", "sandbox_of", "told"]
+__all__ = ["given_limits", "limits_of", "sandbox_of", "told"]
 
 
 def sandbox_of(
@@ -58,7 +58,15 @@ def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
     Raises:
         Ended: One of them is none.
     """
-    limits = Limits(
+    try:
+        return given_limits(options).on_wire()
+    except InvalidParams as error:
+        raise Ended(FAILED, str(error)) from error
+
+
+def given_limits(options: argparse.Namespace) -> Limits:
+    """Return the limits of the options, in words of people."""
+    return Limits(
         memory=options.limit_memory,
         processes=options.limit_processes,
         open_files=options.limit_files,
@@ -67,10 +75,6 @@ def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
         output=options.limit_output,
         wall_time=options.limit_time,
     )
-    try:
-        return limits.on_wire()
-    except InvalidParams as error:
-        raise Ended(FAILED, str(error)) from error
 
 
 def told(verdict: Verdict) -> str | None:

@@ -12,6 +12,7 @@ from holdfast.cli.listen_parser import add_listen_options, positive
 from holdfast.cli.place_parser import add_place_options
 from holdfast.cli.policy_parser import add_policy
 from holdfast.cli.sandbox_parser import add_doctor, add_sandbox
+from holdfast.cli.shell_parser import add_shell
 
 __all__ = ["make_parser"]
 
@@ -58,6 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_serve(commands, "exec-server", "the same, under the name it has in Codex")
     add_app_server(commands)
     _add_run(commands)
+    add_shell(commands)
     add_fs(commands)
     add_connect(commands)
     add_env(commands)

@@ -29,7 +29,15 @@ from holdfast.sandbox.landlock import Ruleset
 from holdfast.sandbox.stage import STAGE_PATH, make_stage
 from holdfast.sandbox.verify import MountTable, Planned, fault, read_table
 
-__all__ = ["EMPTY_FD", "Enclosure", "start_enclosed"]
+__all__ = [
+    "EMPTY_FD",
+    "Enclosure",
+    "complete",
+    "first_process",
+    "readable",
+    "split_environment",
+    "start_enclosed",
+]
 
 _BUILD_LIMIT = 30.0
 """Seconds a sandbox may take to be built; a file system that does not answer can hang it."""
@@ -120,7 +128,7 @@ async def start_enclosed(
         if log is not None:
             undo.callback(log.close)
         theirs.callback(report.theirs.close)
-        plain, moved = _split_environment(env, launch.cwd)
+        plain, moved = split_environment(env, launch.cwd)
         options = [*enclosure.options, *_WITH_STAGE, *moved]
         fds = [report.theirs.fileno(), *[_EMPTY] * enclosure.empty_fds]
         told = None
@@ -150,7 +158,7 @@ async def start_enclosed(
             limits=bounds.each,
             wait=bool(to_verify) or bounds.cgroup is not None,
         )
-        fds = [_readable(arguments, theirs), _readable(stage, theirs), *fds]
+        fds = [readable(arguments, theirs), readable(stage, theirs), *fds]
         outer = Launch(
             enclosure.launcher, ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH], launch.cwd
         )
@@ -168,7 +176,7 @@ async def start_enclosed(
         theirs.close()
         try:
             async with asyncio.timeout(_BUILD_LIMIT):
-                ready = await _complete(report, to_verify, bounds.cgroup)
+                ready = await complete(report, to_verify, bounds.cgroup)
         except TimeoutError:
             raise SpawnFailed(
                 f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
@@ -182,12 +190,12 @@ async def start_enclosed(
         if ready.listener is not None:
             child.attempts = NetworkAttempts(ready.listener)
         if told is not None:
-            child.first = _first_process(told)
+            _, child.first = first_process(told)
         undo.pop_all()
     return child
 
 
-async def _complete(
+async def complete(
     report: StageReport, to_verify: Sequence[Planned], cgroup: CommandCgroup | None
 ) -> Ready | None:
     """
@@ -234,7 +242,7 @@ not get into it. It sets them for the command only.
 """
 
 
-def _split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str], list[str]]:
+def split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str], list[str]]:
     """What the launcher gets too, and the options that set the rest for the command alone."""
     # What the first process inside was started with can be read there: without the
     # folder it would differ from the command's own, which always has it. The launcher
@@ -257,7 +265,7 @@ def _open_log() -> LandlockLog | None:
         return None  # no longer ours to read: less is told, and nothing else is different
 
 
-def _readable(data: bytes, stack: ExitStack) -> int:
+def readable(data: bytes, stack: ExitStack) -> int:
     """A descriptor that reads as this; unlike a pipe it takes any amount at once."""
     fd = os.memfd_create("holdfast", os.MFD_CLOEXEC)
     stack.callback(os.close, fd)
@@ -308,13 +316,13 @@ async def _complaint(child: EnclosedChild) -> str:
     return said.decode("utf-8", "replace").strip() or "the sandbox could not be built"
 
 
-def _first_process(told: int) -> int | None:
+def first_process(told: int) -> tuple[int, int | None]:
     """
-    The descriptor, by what the launcher told before it let that process go on.
+    The pid and a descriptor, by what the launcher told before it let that process go on.
 
-    `None` if it is gone, and with it all the others.
+    No descriptor if it is gone, and with it all the others.
     """
     pid = msgspec.json.decode(os.read(told, _MAX_COMPLAINT), type=_Told).pid
     with suppress(ProcessLookupError):
-        return os.pidfd_open(pid)
-    return None
+        return pid, os.pidfd_open(pid)
+    return pid, None

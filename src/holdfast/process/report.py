@@ -48,6 +48,28 @@ class StageReport:
         self._exec_error: int | None = None
         self._end: os.waitid_result | None = None
 
+    @property
+    def their_inode(self) -> int:
+        """What `/proc` shows of the other end, while `theirs` is open."""
+        return os.fstat(self.theirs.fileno()).st_ino
+
+    async def hung_up(self) -> None:
+        """Wait until no process has the other end any more."""
+        loop = asyncio.get_running_loop()
+        over = asyncio.Event()
+        loop.add_reader(self._ours.fileno(), over.set)
+        try:
+            while True:
+                await over.wait()
+                over.clear()
+                with suppress(BlockingIOError):
+                    if not self._ours.recv(_LONGEST):
+                        return
+        except ConnectionResetError:
+            return
+        finally:
+            loop.remove_reader(self._ours.fileno())
+
     def close(self) -> None:
         self._ours.close()
         self.theirs.close()

@@ -11,23 +11,31 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
 from holdfast.process.bounds import has_bounds
 from holdfast.process.enclosed import EnclosedChild
 from holdfast.process.enclosing import EMPTY_FD, Enclosure, start_enclosed
+from holdfast.process.handed import HANDED_FDS, HandedStart
 from holdfast.process.outcome import SandboxedOutcome
 from holdfast.process.program import DEFAULT_PATH, Launch
 from holdfast.protocol.process import Enforcement, ProcessLimits
-from holdfast.protocol.sandbox import GlobPath, ManagedProfile, RestrictedFiles, SandboxContext
+from holdfast.protocol.sandbox import (
+    Access,
+    GlobPath,
+    ManagedProfile,
+    RestrictedFiles,
+    SandboxContext,
+)
 from holdfast.sandbox.bwrap import plan
 from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import ruleset
 from holdfast.sandbox.policy import PATH_MAX, Policy
 from holdfast.sandbox.resolve import Facts, resolve
 from holdfast.sandbox.seccomp import filter_program
+from holdfast.sandbox.stage import CallersSession
 from holdfast.sandbox.targets import MountTargets
 from holdfast.system_text import system_text
 
@@ -45,8 +53,6 @@ class Sandbox:
     """
 
     def __init__(self, policy: Policy, ladder: Ladder, targets: MountTargets) -> None:
-        launcher = ladder.launcher
-        assert launcher is not None  # the rung has one
         made = plan(policy, proc=ladder.rung is Rung.FULL, settings=ladder.settings)
         self.enforcement = Enforcement(rung=ladder.rung, gaps=ladder.gaps)
         """What holds for all that is started in it."""
@@ -55,27 +61,91 @@ class Sandbox:
         self._to_verify = made.to_verify
         self._places = [(target.path, target.kind) for target in made.targets]
         self._paths = [path for path, _ in self._places]
+        self._ladder = ladder
+        self._plan = made
+        self._enclosure = self._make_enclosure(range(EMPTY_FD, EMPTY_FD + made.blanks))
+        self._reserve()
+
+    def _make_enclosure(self, blanks: Sequence[int], *, shares_group: bool = False) -> Enclosure:
+        """Return how to build it, with the numbers of descriptors that are empty to read."""
+        ladder, policy, launcher = self._ladder, self._policy, self._ladder.launcher
+        assert launcher is not None  # the rung has one
         listens = ladder.listens and policy.network == "restricted"
-        options = made.argv(range(EMPTY_FD, EMPTY_FD + made.blanks))
+        options = self._plan.argv(blanks)
         if "--disable-userns" not in launcher.options:
             options.remove("--disable-userns")  # the filter refuses them too
-        self._enclosure = Enclosure(
-            launcher=launcher.path,
+        if not shares_group:
             # Nothing inside is in the session of the launcher, which so gets no signal.
-            options=["--new-session", *options],
-            empty_fds=made.blanks,
+            options = ["--new-session", *options]
+        return Enclosure(
+            launcher=launcher.path,
+            options=options,
+            empty_fds=self._plan.blanks,
             # In the last moment of a command nothing of its sandbox may be missing.
-            tells_end=bool(made.targets),
+            tells_end=bool(self._plan.targets),
             filter=filter_program(
                 "restricted" if policy.network == "restricted" else "open",
                 platform.machine(),
                 tells=listens,
+                shares_group=shares_group,
             ),
             listen=listens,
             landlock=ruleset(policy, ladder.landlock_abi),
             log=ladder.logs,
         )
+
+    def access(self, path: str) -> Access:
+        """Return what a command in it may do with a real path."""
+        return self._policy.access(path)
+
+    @property
+    def descriptors(self) -> int:
+        """How many descriptors a process needs that is to start a command in it (`hand_over`)."""
+        return HANDED_FDS + self._plan.blanks
+
+    def hand_over(
+        self,
+        launch: Launch,
+        env: Mapping[str, str],
+        *,
+        numbers: Sequence[int],
+        caller: CallersSession,
+        limits: ProcessLimits | None = None,
+        stand_in: tuple[str, str] | None = None,
+    ) -> HandedStart:
+        """
+        Make all that another process of this user needs to start a command in it.
+
+        Args:
+            launch: The command.
+            env: All of its environment.
+            numbers: What numbers the descriptors will have there; see `descriptors`.
+            caller: The signals and the terminal of that process.
+            limits: What the command may use.
+            stand_in: A file, and the path of another that it stands in for inside.
+
+        Raises:
+            SpawnFailed: It makes no sense.
+            OSError: The kernel refused.
+        """
+        launch = self._as_inside(launch, env.get("PATH"))
+        shared = caller.terminal is not None
         self._reserve()
+        try:
+            return HandedStart(
+                self._make_enclosure(numbers[HANDED_FDS:], shares_group=shared),
+                launch,
+                env,
+                numbers=numbers,
+                caller=caller,
+                limits=limits if limits is not None and has_bounds(limits) else None,
+                to_verify=self._to_verify,
+                ended=self.close,
+                stand_in=stand_in,
+            )
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """One of those who need its places does not any more."""

@@ -11,13 +11,24 @@ walk is a hundred bytes of machine code, the same for every table. Pure: nothing
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from holdfast.sandbox.machines import MACHINES
 
-__all__ = ["ANY", "ENVIRONMENT", "RESULT", "At", "Beginning", "CallProgram", "Label"]
+__all__ = [
+    "ANY",
+    "ARGUMENTS",
+    "ENVIRONMENT",
+    "RESULT",
+    "At",
+    "Beginning",
+    "CallProgram",
+    "Label",
+]
 
 _BASE: Final = 0x400000
 """Where header and code are in memory."""
@@ -37,14 +48,18 @@ into that of the file, so that the kernel can map it, and pages are nowhere larg
 ANY: Final = 0
 """Stands for all errors."""
 
-_FIRST: Final = struct.Struct("<iiQQ")
-"""The last result, a 1, where the first record is, and where the environment is."""
+_FIRST: Final = struct.Struct("<iiQQQ")
+"""The last result, a 1, and where the first record, the environment and the arguments are."""
 _RECORD: Final = struct.Struct("<8Q")
 """A number, where five arguments are, where the result goes, where the rules are."""
 _RULE: Final = struct.Struct("<QQ")
 """An error and the record to go on with; the last of a list is for any error."""
 
 _MOST_ARGUMENTS: Final = 5
+_ONE_PROCESS: Final = 1
+_LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_SIGINFO: Final = 128
+"""Arguments of `waitid`: that one process, without waiting; and the bytes of its answer."""
 _WORD: Final = struct.Struct("<Q")
 
 
@@ -56,6 +71,9 @@ class At(NamedTuple):
 
 ENVIRONMENT: Final = At(RESULT + 16)
 """The environment that the program was started with, for what it becomes."""
+
+ARGUMENTS: Final = At(RESULT + 24)
+"""The arguments that it was started with, its own name first."""
 
 
 def _code(listing: str) -> bytes:
@@ -72,6 +90,8 @@ _WALKS: Final = {
         4e8d64e410        lea   r12, [rsp+r12*8+16]  ; the environment, behind the arguments
         41bd00024100      mov   r13d, RESULT
         4d896510          mov   [r13+16], r12        ; ENVIRONMENT
+        488d442408        lea   rax, [rsp+8]
+        49894518          mov   [r13+24], rax        ; ARGUMENTS
         498b5d08          mov   rbx, [r13+8]         ; the first record
         next:
         8b03              mov   eax, [rbx]
@@ -115,6 +135,8 @@ _WALKS: Final = {
         144080d2          movz  x20, RESULT
         3408a0f2          movk  x20, RESULT, lsl #16
         930a00f9          str   x19, [x20, #16]      ; ENVIRONMENT
+        f6230091          add   x22, sp, #8
+        960e00f9          str   x22, [x20, #24]      ; ARGUMENTS
         950640f9          ldr   x21, [x20, #8]       ; the first record
         next:
         a80240a9          ldp   x8, x0, [x21]
@@ -172,6 +194,8 @@ class _Call(NamedTuple):
     arguments: tuple[int, ...]
     result: int
     failed: Mapping[int, Label]
+    leaves_to: int | None = None
+    """Where a continuation was put that follows this call, which fails."""
 
 
 class Beginning(NamedTuple):
@@ -192,11 +216,14 @@ class CallProgram:
     The last one must not return.
     """
 
-    def __init__(self, machine: str, beginning: Beginning | None = None) -> None:
+    def __init__(
+        self, machine: str, beginning: Beginning | None = None, *, at: int | None = None
+    ) -> None:
         """
         Args:
             machine: The processor.
             beginning: What comes before all that is added.
+            at: For a `continuation`: the address that the other program has it at.
 
         Raises:
             KeyError: Nothing is known of that processor.
@@ -204,7 +231,11 @@ class CallProgram:
         self._machine = machine
         self._numbers = MACHINES[machine].numbers
         self._beginning = beginning
-        self._start = RESULT + (_FIRST.size if beginning is None else len(beginning.content))
+        self._at = at
+        if at is not None:
+            self._start = at + _RULE.size
+        else:
+            self._start = RESULT + (_FIRST.size if beginning is None else len(beginning.content))
         self._data = bytearray()
         self._constants: dict[int, int] = {}
         self._calls: list[_Call] = []
@@ -254,6 +285,26 @@ class CallProgram:
         """Go on elsewhere, by a call that can only fail."""
         self.call("close", _NO_DESCRIPTOR, failed=label)
 
+    def go_if_zero(self, number: At, label: Label) -> None:
+        """Go on elsewhere if a number is 0: there is no process 0, and to wait for it is EINVAL."""
+        scrap = self.data(bytes(_SIGINFO))
+        self.call("waitid", _ONE_PROCESS, number, scrap, _LOOK, failed={errno.EINVAL: label})
+
+    def leave_to(self, address: int) -> None:
+        """Go on with a `continuation`, which this program has put at that address by then."""
+        number = self._numbers["close"]
+        arguments = (self._constant(_NO_DESCRIPTOR), *[self._zero] * (_MOST_ARGUMENTS - 1))
+        self._calls.append(_Call(number, arguments, RESULT, {}, address))
+
+    def continuation(self) -> bytes:
+        """
+        What was added, for a program that runs already and leaves to it (`leave_to`).
+
+        It begins with a rule: whatever the error, go on with the first call.
+        """
+        assert self._at is not None  # it is made for one address
+        return self._table()
+
     def _constant(self, value: int) -> int:
         """The address of a number that does not change."""
         address = self._constants.get(value)
@@ -268,21 +319,28 @@ class CallProgram:
         # The last rule of all is the one for this call.
         return Beginning(content, len(content) - _WORD.size)
 
-    def image(self) -> bytes:
-        """The content of the file."""
+    def image(self, *, memory_end: int = 0) -> bytes:
+        """
+        The content of the file.
+
+        Args:
+            memory_end: Up to where it has memory, which is zero at first.
+        """
         table = self._table()
         code = _WALKS[self._machine]
         segments = (
-            (_LOADED, _R | _X, 0, _BASE, _CODE_AT + len(code)),
-            (_LOADED, _R | _W, _TABLE_AT, RESULT, len(table)),
-            (_STACK, _R | _W, 0, 0, 0),
+            (_LOADED, _R | _X, 0, _BASE, _CODE_AT + len(code), 0),
+            (_LOADED, _R | _W, _TABLE_AT, RESULT, len(table), memory_end - RESULT),
+            (_STACK, _R | _W, 0, 0, 0, 0),
         )
         head = _ELF_HEADER.pack(
             *(_IDENTITY, _EXECUTABLE, _ELF_MACHINES[self._machine], 1, _BASE + _CODE_AT),
             *(_ELF_HEADER.size, 0, 0, _ELF_HEADER.size, _ELF_SEGMENT.size, len(segments), 0, 0, 0),
         )
-        for kind, access, offset, place, size in segments:
-            head += _ELF_SEGMENT.pack(kind, access, offset, place, place, size, size, _ALIGNMENT)
+        for kind, access, offset, place, size, memory in segments:
+            head += _ELF_SEGMENT.pack(
+                *(kind, access, offset, place, place, size, max(size, memory), _ALIGNMENT)
+            )
         return b"".join([head.ljust(_CODE_AT, b"\0"), code]).ljust(_TABLE_AT, b"\0") + table
 
     def _table(self) -> bytes:
@@ -291,9 +349,8 @@ class CallProgram:
         rules_at = records_at + _RECORD.size * len(self._calls)
         records, rules = bytearray(), bytearray()
         for index, call in enumerate(self._calls):
-            records += _RECORD.pack(
-                call.number, *call.arguments, call.result, rules_at + len(rules)
-            )
+            follows = rules_at + len(rules) if call.leaves_to is None else call.leaves_to
+            records += _RECORD.pack(call.number, *call.arguments, call.result, follows)
             otherwise = index + 1
             for error, label in call.failed.items():
                 assert label.at is not None  # each is placed by whoever uses it
@@ -302,8 +359,10 @@ class CallProgram:
                 else:
                     rules += _RULE.pack(error, records_at + _RECORD.size * label.at)
             rules += _RULE.pack(ANY, records_at + _RECORD.size * otherwise)
-        if self._beginning is None:
-            before = bytearray(_FIRST.pack(0, 1, records_at, 0))
+        if self._at is not None:
+            before = bytearray(_RULE.pack(ANY, records_at))
+        elif self._beginning is None:
+            before = bytearray(_FIRST.pack(0, 1, records_at, 0, 0))
         else:
             before = bytearray(self._beginning.content)
             _WORD.pack_into(before, self._beginning.leaves_at, records_at)

@@ -111,7 +111,9 @@ _TELL = 0x7FC00000
 
 
 @cache
-def filter_program(kind: FilterKind, machine: str, *, tells: bool = False) -> bytes:
+def filter_program(
+    kind: FilterKind, machine: str, *, tells: bool = False, shares_group: bool = False
+) -> bytes:
     """
     The filter, as an array of instructions.
 
@@ -120,6 +122,8 @@ def filter_program(kind: FilterKind, machine: str, *, tells: bool = False) -> by
         machine: The processor.
         tells: Whether somebody is to be told of attempts to reach the network, and
             refuses them. If there is nobody, the call fails with ENOSYS.
+        shares_group: Whether processes outside of the sandbox may be in the group of the
+            command. Then it must not signal its own group, which only `kill(0)` can name.
 
     Raises:
         KeyError: The numbers of that machine's system calls are not known here.
@@ -143,6 +147,8 @@ def filter_program(kind: FilterKind, machine: str, *, tells: bool = False) -> by
     code += _when(number["clone"], _refuse_flags(_NEW_NAMESPACES))
     code += _when(number["unshare"], _refuse_flags(_NEW_NAMESPACES | _NEW_TIME_NAMESPACE))
     code += _when(number["ioctl"], _refuse_values(1, _TIOCSTI, _TIOCLINUX))
+    if shares_group:
+        code += _when(number["kill"], _refuse_values(0, 0))
     if kind == "restricted":
         code += _when(number["socket"], _only_connected_unix(_TELL if tells else _REFUSE))
         code += _when(number["socketpair"], _only_connected_unix(_REFUSE))

@@ -23,7 +23,7 @@ import struct
 import termios
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.sandbox.calls import ANY, ENVIRONMENT, RESULT, At, Beginning, CallProgram, Label
 from holdfast.sandbox.landlock import WRITE_FILE, Ruleset
@@ -35,6 +35,7 @@ __all__ = [
     "GO",
     "READY",
     "STAGE_PATH",
+    "CallersSession",
     "ended",
     "make_prologue",
     "make_stage",
@@ -102,6 +103,15 @@ _STATUS_AT: Final = 24
 """Where a `siginfo_t` has them, and how large it is."""
 
 
+class CallersSession(NamedTuple):
+    """For a command that belongs to the process group and the terminal of its caller."""
+
+    signal_mask: int
+    """The signals that were blocked in the caller; the sandbox is built with all blocked."""
+    terminal: int | None = None
+    """The standard descriptor that is the controlling terminal."""
+
+
 def ended(told: bytes) -> tuple[int, int]:
     """The code and the status in what it tells of the end of a command (`END_SIZE`)."""
     _, _, code, _, _, status = _END.unpack(told)
@@ -121,6 +131,7 @@ def make_stage(
     terminal: bool = False,
     limits: Sequence[tuple[int, int, int]] = (),
     wait: bool = False,
+    caller: CallersSession | None = None,
 ) -> bytes:
     """
     The program that sets up the rest and executes the command.
@@ -137,12 +148,14 @@ def make_stage(
         terminal: Whether its input is a terminal, to become its own.
         limits: What the command may use: resources, limits, and what it may raise them to.
         wait: Whether somebody looks at what is mounted before the command is started.
+        caller: Whose signals and terminal the command has, instead of fresh ones.
 
     Raises:
         KeyError: Nothing is known of that processor.
     """
     beginning = _beginning(
-        machine, report, filter_program, listen, landlock, log, terminal, tuple(limits), wait
+        *(machine, report, filter_program, listen, landlock, log, terminal, tuple(limits), wait),
+        caller,
     )
     made = CallProgram(machine, beginning)
     _execute(made, program, argv)
@@ -188,9 +201,7 @@ def _wait_for_word(made: CallProgram, failed: Label) -> None:
     """Wait for `GO`; without it, nobody is there any more."""
     got = At(made.data(bytes(8)))
     made.call("read", _REPORT, made.data(GO), len(GO), result=got.address, failed=failed)
-    # It is the number of bytes. There is no process 0, and a process 1 that is no child.
-    scrap = made.data(bytes(_SIGINFO))
-    made.call("waitid", _ONE, got, scrap, _LOOK, failed={errno.EINVAL: failed})
+    made.go_if_zero(got, failed)
 
 
 def _set_limits(made: CallProgram, limits: Sequence[tuple[int, int, int]], failed: Label) -> None:
@@ -210,6 +221,7 @@ def _beginning(
     terminal: bool,
     limits: tuple[tuple[int, int, int], ...],
     wait: bool,
+    caller: CallersSession | None,
 ) -> Beginning:
     """All but the exec; the same for each command of a sandbox."""
     assert report != _REPORT  # it is moved there
@@ -223,7 +235,10 @@ def _beginning(
         _say_built(made, failed)
     made.call("prctl", _NO_NEW_PRIVILEGES, 1, failed=failed)
     if landlock is not None:
-        _apply_landlock(made, landlock, log, terminal, failed)
+        tty = 0 if terminal else None
+        if caller is not None:
+            tty = caller.terminal
+        _apply_landlock(made, landlock, log, tty, failed)
     message, listener = _ready_message(made) if listen else (0, None)
     _load_filter(made, filter_program, listener, failed)
     if wait:
@@ -231,17 +246,19 @@ def _beginning(
         _wait_for_word(made, failed)
     child = At(made.data(bytes(8)))
     made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
-    # There is no process 0, which is what the child has been told of.
-    scrap = made.data(bytes(_SIGINFO))
-    made.call("waitid", _ONE, child, scrap, _LOOK, failed={errno.EINVAL: command})
+    made.go_if_zero(child, command)
     _stay(made, child, listener, failed)
     made.place(failed)
     made.call("write", _REPORT, RESULT, 8)
     made.call("exit_group", _SETUP_FAILED)
     made.place(command)
-    default = made.data(bytes(_SIGACTION))
-    for number in _RESET_SIGNALS:
-        made.call("rt_sigaction", number, default, 0, 8)
+    if caller is None:
+        default = made.data(bytes(_SIGACTION))
+        for number in _RESET_SIGNALS:
+            made.call("rt_sigaction", number, default, 0, 8)
+    else:
+        mask = made.data(struct.pack("<Q", caller.signal_mask))
+        made.call("rt_sigprocmask", signal.SIG_SETMASK, mask, 0, 8)
     if terminal:
         made.call("setsid")
         made.call("ioctl", 0, termios.TIOCSCTTY, 0)
@@ -255,7 +272,7 @@ def _beginning(
 
 
 def _apply_landlock(
-    made: CallProgram, rules: Ruleset, log: bool, terminal: bool, failed: Label
+    made: CallProgram, rules: Ruleset, log: bool, terminal: int | None, failed: Label
 ) -> None:
     attributes, size = made.data(rules.attributes), len(rules.attributes)
     fd = At(made.data(bytes(8)))
@@ -272,9 +289,9 @@ def _apply_landlock(
         made.call("landlock_add_rule", fd, _PATH_BENEATH, rule, 0, failed=failed)
         made.call("close", beneath)
         made.place(missing)
-    if terminal:
+    if terminal is not None:
         # It belongs to the host's `/dev`: it could not be opened again by its name.
-        write = made.data(struct.pack("<Qi", WRITE_FILE, 0))
+        write = made.data(struct.pack("<Qi", WRITE_FILE, terminal))
         made.call("landlock_add_rule", fd, _PATH_BENEATH, write, 0, failed=failed)
     made.call("landlock_restrict_self", fd, _LOG_AFTER_EXEC if log else 0, failed=failed)
     made.call("close", fd)

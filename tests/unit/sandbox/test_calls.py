@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.calls import ANY, ENVIRONMENT, RESULT, At, CallProgram, Label
+from holdfast.sandbox.calls import ANY, ARGUMENTS, ENVIRONMENT, RESULT, At, CallProgram, Label
 from holdfast.sandbox.machines import MACHINES
 
 HERE = platform.machine()
@@ -185,3 +185,36 @@ def test_data_is_where_the_kernel_wants_it(machine: str) -> None:
 def test_an_unknown_processor_is_told() -> None:
     with pytest.raises(KeyError):
         CallProgram("vax")
+
+
+def test_its_arguments_are_those_of_what_it_becomes(machine: str, tmp_path: Path) -> None:
+    made = CallProgram(machine)
+    made.call("execve", made.text("/bin/echo"), ARGUMENTS, ENVIRONMENT)
+    made.call("exit_group", 1)
+
+    assert run(made, tmp_path, "one", "two").stdout == b"one two\n"
+
+
+def test_it_goes_on_with_a_list_that_it_reads_when_it_runs(machine: str, tmp_path: Path) -> None:
+    box, size = 0x600000, 1 << 16
+    later = CallProgram(machine, at=box)
+    told = Label()
+    later.call("close", 99, failed={errno.EBADF: told})
+    later.call("exit_group", 1)
+    later.place(told)
+    say(later, "later")
+    later.call("exit_group", 5)
+    (tmp_path / "list").write_bytes(later.continuation())
+
+    made = CallProgram(machine)
+    fd = At(made.data(bytes(8)))
+    made.call("openat", 0, made.text(str(tmp_path / "list")), os.O_RDONLY, result=fd.address)
+    made.call("read", fd, box, size)
+    made.leave_to(box)
+    file = tmp_path / "program"
+    file.write_bytes(made.image(memory_end=box + size))
+    file.chmod(0o700)
+    through = [] if machine == HERE else [EMULATORS[machine]]
+    done = subprocess.run([*through, str(file)], capture_output=True, timeout=10, check=False)
+
+    assert (done.stdout, done.returncode) == (b"later", 5)

@@ -52,6 +52,18 @@ def call(kind: FilterKind, machine: str, name: str, *args: int) -> int:
     return decide(filter_program(kind, machine), known.audit_arch, known.numbers[name], args)
 
 
+@pytest.mark.parametrize(("kind", "machine"), BOTH)
+def test_a_group_with_others_in_it_cannot_be_signalled(kind: FilterKind, machine: str) -> None:
+    known = MACHINES[machine]
+    program = filter_program(kind, machine, shares_group=True)
+    number = known.numbers["kill"]
+    assert decide(program, known.audit_arch, number, (0, 15)) == EPERM
+    # The kernel looks at the lower half.
+    assert decide(program, known.audit_arch, number, (1 << 32, 15)) == EPERM
+    assert decide(program, known.audit_arch, number, (2, 15)) == ALLOW
+    assert call(kind, machine, "kill", 0, 15) == ALLOW
+
+
 @pytest.mark.requirement("sandbox.seccomp")
 @pytest.mark.parametrize(("kind", "machine"), BOTH)
 def test_calls_of_another_processor_end_the_process(kind: FilterKind, machine: str) -> None:

@@ -1,0 +1,213 @@
+"""`holdfast shell`: the prompt of `holdfast.prompt` on a terminal, under a guardian."""
+
+import argparse
+import signal
+import sys
+from contextlib import contextmanager
+
+from holdfast.process.guardian import kill_all_children, run_guarded
+
+TYPE_CHECKING = False  # loading `typing` for it would cost the guardian more than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from holdfast.backends import ExecProcess
+    from holdfast.environments.environment import Environment
+    from holdfast.prompt.console import Console
+    from holdfast.unified_exec import Options, SessionInfo
+
+__all__ = ["shell"]
+
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+_DETACH = 0x1D
+"""Ctrl-]: the key that ends an attachment."""
+
+_HISTORY = "shell_history"
+
+
+def shell(options: argparse.Namespace) -> int:
+    """Run the prompt; returns the exit status."""
+    return run_guarded(lambda lifeline: _run(options, lifeline), forward=_FORWARDED)
+
+
+def _run(options: argparse.Namespace, lifeline: int) -> int:
+    import asyncio
+
+    from holdfast.cli.status import FAILED, Ended
+    from holdfast.errors import HoldfastError
+
+    try:
+        return asyncio.run(_main(options, lifeline))
+    except Ended as end:
+        print(f"holdfast: {end.text}", file=sys.stderr)
+        return end.status
+    except HoldfastError as error:
+        advice = getattr(error, "advice", None)
+        print(f"holdfast: {error}{f'; {advice}' if advice else ''}", file=sys.stderr)
+        return FAILED
+    finally:
+        kill_all_children()
+
+
+async def _main(options: argparse.Namespace, lifeline: int) -> int:
+    import asyncio
+    import os
+
+    from holdfast.cli.table import aligned
+    from holdfast.prompt.console import Console
+    from holdfast.prompt.reading import make_reader
+    from holdfast.prompt.screen import Screen, wants_colours
+    from holdfast.unified_exec import UnifiedExec
+
+    async with (
+        _environment(options) as environment,
+        UnifiedExec(environment, options=_options(options)) as tools,
+    ):
+        on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        console = Console(
+            tools,
+            reader=make_reader(
+                sys.stdin,
+                sys.stdout,
+                history=_history(),
+                sessions=lambda: [one.session_id for one in tools.sessions()],
+            ),
+            screen=Screen(sys.stdout, colours=wants_colours(sys.stdout, os.environ), table=aligned),
+            attach=_pass_keys if on_terminal else None,
+            wait=options.wait,
+            login=options.login,
+            model_text=options.model_text,
+        )
+        running = asyncio.ensure_future(console.run())
+        _listen(lifeline, console, running)
+        try:
+            await running
+        except asyncio.CancelledError:
+            return 128 + signal.SIGTERM
+    return 0
+
+
+def _listen(lifeline: int, console: "Console", running: object) -> None:
+    """Obey signals, which the guardian passes on; without it, end."""
+    import asyncio
+    import os
+
+    loop = asyncio.get_running_loop()
+
+    def obey() -> None:
+        numbers = os.read(lifeline, 64)
+        if set(numbers) - {signal.SIGINT} or not numbers:
+            loop.remove_reader(lifeline)
+            running.cancel()  # type: ignore[attr-defined]  # a future
+        elif not console.interrupt():
+            print(flush=True)
+
+    loop.add_reader(lifeline, obey)
+
+
+def _environment(options: argparse.Namespace) -> "Environment":
+    from holdfast.cli.place import split_command
+    from holdfast.cli.token import bearer_token
+    from holdfast.environments.connect import connect
+
+    where: str | list[str] | None = options.on or options.url
+    if options.cmd is not None:
+        where = split_command(options.cmd)
+    token = bearer_token(options) if options.url is not None else None
+    return connect(where, bearer_token=token, cwd=options.cwd)
+
+
+def _options(options: argparse.Namespace) -> "Options":
+    from holdfast.cli.confine import given_limits
+    from holdfast.environments.limits import Limits
+    from holdfast.unified_exec import Options
+
+    limits = given_limits(options)
+    approvals = None
+    if options.policy is not None or options.rules:
+        import os
+
+        from holdfast.approvals import UNTRUSTED, Approvals, TerminalApprover, load_rules
+        from holdfast.environments.config.providers import holdfast_home
+
+        policy = options.policy or "on-request"
+        approvals = Approvals(
+            policy=UNTRUSTED if policy == "untrusted" else policy,
+            rules=load_rules(home=holdfast_home(os.environ), explicit=options.rules),
+            # A script has nobody to ask: its own lines are no answers.
+            approver=TerminalApprover() if sys.stdin.isatty() else None,
+        )
+    return Options(
+        sandbox=options.sandbox,
+        limits=None if limits == Limits() else limits,
+        approvals=approvals,
+        extras=True,
+    )
+
+
+def _history() -> "Path | None":
+    """Return the file of the history, private to the user; None if it cannot be had."""
+    import os
+
+    from holdfast.environments.config.providers import holdfast_home
+
+    path = holdfast_home(os.environ) / _HISTORY
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    except OSError:
+        return None
+    return path
+
+
+async def _pass_keys(session: "SessionInfo", process: "ExecProcess") -> None:
+    """Pass keys on as they are typed, until Ctrl-]; a command without a terminal gets none."""
+    import asyncio
+    import os
+    from contextlib import suppress
+
+    from holdfast.cli.terminal import RawTerminal, terminal_size
+    from holdfast.errors import HoldfastError
+
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Queue[bytes] = asyncio.Queue(64)
+
+    def read() -> None:
+        if not typed.full():
+            typed.put_nowait(os.read(0, 4096))
+
+    size = terminal_size()
+    if session.tty and size is not None:
+        with suppress(HoldfastError):  # a server that knows no sizes
+            await process.resize(size.rows, size.cols)
+    with RawTerminal(0) if session.tty else _unbuffered(0):
+        loop.add_reader(0, read)
+        try:
+            while True:
+                keys = await typed.get()
+                before, detach, _ = keys.partition(bytes([_DETACH]))
+                if before and session.tty:
+                    try:
+                        await process.write(before)
+                    except HoldfastError:
+                        return
+                if detach or not keys:
+                    return
+        finally:
+            loop.remove_reader(0)
+
+
+@contextmanager
+def _unbuffered(fd: int) -> "Iterator[None]":
+    """Give out keys of a terminal one by one, unseen; Ctrl-C is still a signal."""
+    import termios
+    import tty
+
+    modes = termios.tcgetattr(fd)
+    try:
+        tty.setcbreak(fd, termios.TCSANOW)
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, modes)

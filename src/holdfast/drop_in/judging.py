@@ -1,0 +1,140 @@
+"""Decides whether a line may run, by the policy and the rules of its settings."""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from holdfast.approvals import (
+    UNTRUSTED,
+    ApprovalFlow,
+    Approvals,
+    CallCancelled,
+    CommandRefused,
+    CommandRequest,
+    RuleSet,
+    Ruling,
+    judge,
+    load_rules,
+    parse_policy,
+)
+from holdfast.approvals.layers import find_rules_files
+from holdfast.drop_in.asking import approver_on
+from holdfast.drop_in.caller import Caller
+from holdfast.drop_in.invocation import read_invocation
+from holdfast.drop_in.settings import ShellSettings
+from holdfast.environments.config.providers import holdfast_home
+from holdfast.errors import HoldfastError, InvalidParams
+from holdfast.protocol.sandbox import SandboxContext
+
+__all__ = ["Judge", "LineRefused"]
+
+_ASK_LIMIT = 300.0
+"""Seconds that a person has to answer; the launcher waits longer."""
+
+_NOBODY = (
+    "needs approval and there is no terminal to ask on;"
+    " HOLDFAST_SH_POLICY=off, or a rule in HOLDFAST_SH_RULES, lets it run"
+)
+_UNSEEN = "a script on standard input cannot be looked at before it runs;"
+
+
+class LineRefused(Exception):
+    """The line may not run; the text says why."""
+
+
+class Judge:
+    """Looks at lines; keeps the rules that it has read."""
+
+    def __init__(self) -> None:
+        self._rules: dict[tuple[object, ...], RuleSet] = {}
+
+    async def admit(
+        self, caller: Caller, settings: ShellSettings, sandbox: SandboxContext | None
+    ) -> SandboxContext | None:
+        """
+        Decide about a line and ask on the caller's terminal if need be.
+
+        Returns:
+            The sandbox to run it in.
+
+        Raises:
+            LineRefused: It may not run.
+        """
+        assert settings.policy is not None  # whoever calls has looked
+        try:
+            asks_always = settings.policy == "untrusted"
+            policy = UNTRUSTED if asks_always else parse_policy(settings.policy)
+        except InvalidParams as error:
+            raise LineRefused(f"policy: {error}") from error
+        called = read_invocation(caller.argv)
+        if called.line is not None:
+            argv: tuple[str, ...] = (settings.shell, "-c", called.line)
+        elif called.file is not None:
+            argv = (settings.shell, called.file, *called.arguments)
+        else:
+            argv = (settings.shell,)
+            if caller.terminal is None:
+                raise LineRefused(f"{_UNSEEN} HOLDFAST_SH_POLICY=off lets it run")
+        request = CommandRequest(
+            call_id=f"sh-{caller.pid}",
+            environment_id="local",
+            argv=argv,
+            cwd=caller.cwd,
+            tty=caller.terminal is not None,
+            sandbox=sandbox,
+            script=called.line,
+            shell=settings.shell,
+        )
+        try:
+            rules = self._load(settings, caller.environ)
+            if caller.terminal is None:
+                _, judgement = judge(request, policy=policy, rules=rules)
+                if judgement.ruling is Ruling.PROMPT:
+                    raise LineRefused(_NOBODY)
+            return await _asked(caller, request, Approvals(policy=policy, rules=rules))
+        except CommandRefused as error:
+            raise LineRefused(str(error)) from error
+        except CallCancelled as error:
+            raise LineRefused("cancelled") from error
+        except HoldfastError as error:
+            raise LineRefused(str(error)) from error
+
+    def _load(self, settings: ShellSettings, environ: Mapping[str, str]) -> RuleSet:
+        home = holdfast_home(environ)
+        files = find_rules_files(home=home, explicit=settings.rules)
+        key = tuple([_version(file.path) for file in files])
+        found = self._rules.get(key)
+        if found is None:
+            found = load_rules(home=Path(home), explicit=settings.rules)
+            while len(self._rules) >= 16:
+                del self._rules[next(iter(self._rules))]
+            self._rules[key] = found
+        return found
+
+
+def _version(path: str) -> tuple[str, int, int, int]:
+    try:
+        about = os.stat(path)
+    except OSError:
+        return path, 0, 0, 0
+    return path, about.st_mtime_ns, about.st_size, about.st_ino
+
+
+async def _asked(
+    caller: Caller, request: CommandRequest, approvals: Approvals
+) -> SandboxContext | None:
+    """Let the flow decide, with the caller's terminal to ask on."""
+    with ExitStack() as stack:
+        approver = None
+        if caller.terminal is not None:
+            approver = stack.enter_context(approver_on(caller.pid, caller.terminal))
+        flow = ApprovalFlow(
+            Approvals(
+                policy=approvals.policy,
+                rules=approvals.rules,
+                approver=approver,
+                ask_limit=_ASK_LIMIT,
+            )
+        )
+        return (await flow.admit(request)).sandbox

@@ -1,0 +1,121 @@
+"""
+Makes the file that an agent calls: a program of a few system calls, as in `sandbox.calls`.
+
+It connects to the server's socket, receives a table of system calls with descriptors, and
+goes on with that table. Where no server listens, it runs a command that starts one, once,
+and tries again. Pure: nothing is run here.
+"""
+
+import errno
+import os
+import signal
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.sandbox.calls import ENVIRONMENT, At, CallProgram, Label
+
+__all__ = ["FINAL", "FINAL_SIZE", "INBOX", "INBOX_SIZE", "SOCKET", "make_launcher"]
+
+INBOX: Final = 0x600000
+INBOX_SIZE: Final = 8 << 20
+"""The address and the size in bytes of the memory for the server's first table."""
+
+FINAL: Final = INBOX + INBOX_SIZE
+FINAL_SIZE: Final = 1 << 16
+"""The same for the last table, which says how a command in a sandbox ended."""
+
+SOCKET: Final = At(FINAL + FINAL_SIZE)
+"""Where the number of the connected socket is."""
+
+_MEMORY_END: Final = SOCKET.address + 8
+
+_MOST_FDS: Final = 253
+"""Descriptors that one message may carry."""
+
+_FIRST_FD: Final = 3
+"""The socket is moved up to here: a caller may have closed its standard streams."""
+
+_DUPLICATE: Final = 1030
+"""`F_DUPFD_CLOEXEC`."""
+
+_ANSWER_LIMIT: Final = 600
+"""Seconds to wait for the server's answer, for which a person may be asked."""
+
+_ONE: Final = 1
+_SIGINFO: Final = 128
+
+_UNREACHABLE: Final = b"holdfast-sh: its server cannot be reached, so nothing was run\n"
+_CANNOT_RUN: Final = 126
+
+
+def make_launcher(machine: str, *, socket_path: str, starter: Sequence[str]) -> bytes:
+    """
+    Make the content of the file.
+
+    Args:
+        machine: The processor.
+        socket_path: Where the server listens.
+        starter: The command that starts a server and ends when it listens; a full path first.
+
+    Raises:
+        KeyError: Nothing is known of that processor.
+        ValueError: The path is too long for the address of a socket.
+    """
+    name = os.fsencode(socket_path)
+    if len(name) > 107:
+        raise ValueError(f"{socket_path}: too long for the address of a socket")
+    made = CallProgram(machine)
+    missing, broken = Label(), Label()
+    _ask(made, name, missing)
+    made.place(missing)
+    made.call("close", SOCKET)
+    _run(made, starter, broken)
+    _ask(made, name, broken)
+    made.place(broken)
+    made.call("write", 2, made.data(_UNREACHABLE), len(_UNREACHABLE))
+    made.call("exit_group", _CANNOT_RUN)
+    return made.image(memory_end=_MEMORY_END)
+
+
+def _ask(made: CallProgram, name: bytes, failed: Label) -> None:
+    """Connect, receive the table and go on there."""
+    first, got = At(made.data(bytes(8))), At(made.data(bytes(8)))
+    kind = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC
+    made.call("socket", socket.AF_UNIX, kind, 0, result=first.address, failed=failed)
+    made.call("fcntl", first, _DUPLICATE, _FIRST_FD, result=SOCKET.address, failed=failed)
+    made.call("close", first)
+    limit = made.data(struct.pack("<qq", _ANSWER_LIMIT, 0))
+    made.call("setsockopt", SOCKET, socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit, 16)
+    address = struct.pack("<H", socket.AF_UNIX) + name + b"\0"
+    made.call("connect", SOCKET, made.data(address), len(address), failed=failed)
+    part = made.data(struct.pack("<QQ", made.data(bytes(8)), 8))
+    control = made.data(bytes(16 + 4 * _MOST_FDS))
+    size = 16 + 4 * _MOST_FDS
+    message = made.data(struct.pack("<QQQQQQQ", 0, 0, part, 1, control, size, 0))
+    made.call("recvmsg", SOCKET, message, 0, result=got.address, failed=failed)
+    made.go_if_zero(got, failed)
+    # The first descriptor is the table. The number is 4 bytes, of which the kernel takes 4.
+    table = At(control + 16)
+    made.call("read", table, INBOX, INBOX_SIZE, failed=failed)
+    made.call("close", table)
+    made.leave_to(INBOX)
+
+
+def _run(made: CallProgram, command: Sequence[str], failed: Label) -> None:
+    """Run a command and wait for its end."""
+    child, started = At(made.data(bytes(8))), Label()
+    made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
+    made.go_if_zero(child, started)
+    scrap = made.data(bytes(_SIGINFO))
+    again, over = Label(), Label()
+    made.place(again)
+    made.call("waitid", _ONE, child, scrap, os.WEXITED, failed={errno.EINTR: again})
+    made.go_to(over)
+    made.place(started)
+    words = [made.text(word) for word in command]
+    argv = made.data(struct.pack(f"<{len(words) + 1}Q", *words, 0))
+    made.call("execve", words[0], argv, ENVIRONMENT)
+    made.call("exit_group", _CANNOT_RUN)
+    made.place(over)

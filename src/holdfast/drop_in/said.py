@@ -1,0 +1,57 @@
+"""
+What a command in a sandbox wrote to its stderr, where that is a file.
+
+The streams are the caller's own, so nothing of them passes through here. Only a file can be
+read as well, afterwards: then a denial can be told from the words of the command.
+"""
+
+import os
+import stat
+from contextlib import suppress
+from typing import Self
+
+from holdfast.protocol.process import OutputChunk
+from holdfast.sandbox.denial import find_denial
+
+__all__ = ["StderrFile"]
+
+_MOST_READ = 64 << 10
+"""Bytes of the end of the file that are looked at."""
+
+
+class StderrFile:
+    """The stderr of a process, if it is a regular file; a context manager."""
+
+    def __init__(self, pid: int) -> None:
+        self._fd: int | None = None
+        self._from = 0
+        with suppress(OSError):
+            path = f"/proc/{pid}/fd/2"
+            # Only a file is opened: to open a FIFO or a device may mean something.
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                return
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._from = os.fstat(self._fd).st_size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+
+    def denial(self, status: int) -> str | None:
+        """Return a line about what was denied to a command that ended, as far as it shows."""
+        if self._fd is None or not status:
+            return None
+        try:
+            size = os.fstat(self._fd).st_size
+            begin = max(self._from, size - _MOST_READ)
+            said = os.pread(self._fd, _MOST_READ, begin)
+        except OSError:
+            return None
+        found = find_denial(status, [OutputChunk(seq=1, stream="stderr", chunk=said)])
+        if found is None:
+            return None
+        what = found.path or found.snippet or "something"
+        return f"holdfast-sh: denied by the sandbox: {'the network' if found.network else what}"

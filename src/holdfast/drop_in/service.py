@@ -1,0 +1,546 @@
+"""
+The warm server of `holdfast-sh`: one for a user, found by its socket.
+
+It answers each launcher with a table of system calls. For a command in a sandbox it stays
+connected: it learns of signals, of network attempts and of the end, and says the last word.
+It ends after a while without callers.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.drop_in import tables
+from holdfast.drop_in.caller import Caller, CallerGone, namespaces, read_caller
+from holdfast.drop_in.places import Places
+from holdfast.drop_in.said import StderrFile
+from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
+from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.sandbox import Ground, place_sandbox
+from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
+from holdfast.process.bounds import has_bounds, make_bounds
+from holdfast.process.handed import HandedStart
+from holdfast.process.program import Launch
+from holdfast.process.sandboxes import Sandbox, shared_sandboxes
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import ProcessLimits
+from holdfast.protocol.sandbox import (
+    FileEntry,
+    ManagedProfile,
+    PlainPath,
+    RestrictedFiles,
+    SandboxContext,
+)
+from holdfast.sandbox.stage import CallersSession
+
+__all__ = ["IDLE", "ShellServer", "serve"]
+
+logger = logging.getLogger(__name__)
+
+IDLE = 900.0
+"""Seconds without callers after which it ends."""
+
+_MOST_CALLERS = 512
+"""Callers at once; further ones wait for their answer."""
+
+_BACKLOG = 256
+"""Callers that have connected and were not looked at yet; further ones wait in `connect`."""
+
+_CREDENTIALS = struct.Struct("=3i")
+_SIGNAL = struct.Struct("=IiiI")
+"""Of a `signalfd_siginfo`: number, error, code, pid of the sender."""
+
+_FROM_KERNEL = 0x80
+"""The code of a signal that a terminal sent, to all of its foreground group."""
+
+_MOST_FDS = 253
+
+
+class _Refused(Exception):
+    """Nothing is run; the text is for the caller."""
+
+
+class ShellServer:
+    """Answers launchers of one user."""
+
+    def __init__(self, files: Places, *, idle: float = IDLE) -> None:
+        self._files = files
+        self._idle = idle
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._places = asyncio.Semaphore(_MOST_CALLERS)
+        self._own = namespaces("self")
+        self._inside: dict[int, int] = {}
+        # Imported with the first policy: most users have none.
+        self._judge: object | None = None
+
+    async def prepare(self) -> None:
+        """Find out what this machine can enforce, before the first caller wants to know."""
+        await shared_sandboxes().ladder()
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Answer callers until none came for a while and none is connected."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._places.acquire()
+            try:
+                async with asyncio.timeout(self._idle):
+                    connection, _ = await loop.sock_accept(listener)
+            except TimeoutError:
+                self._places.release()
+                if not self._tasks:
+                    return
+                continue
+            self._take(connection)
+
+    async def serve_left(self, listener: socket.socket) -> None:
+        """Answer those who are connected already, and return when all are gone."""
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()  # does not wait
+                await self._places.acquire()
+                self._take(connection)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _take(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        task = asyncio.create_task(self._attend(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attend(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                await self._answer(connection)
+        except (ConnectionError, CallerGone) as error:
+            logger.info("a caller is gone: %s", error)
+        except Exception:
+            logger.exception("a caller was not served")
+        finally:
+            self._places.release()
+
+    async def _answer(self, connection: socket.socket) -> None:
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, _ = _CREDENTIALS.unpack(raw)
+        if uid != os.geteuid() or pid <= 0:
+            return  # the end of the line tells it
+        caller = read_caller(pid)
+        try:
+            await self._decide(connection, caller)
+        except (_Refused, InvalidSettings) as error:
+            await self._send(connection, tables.refuse(f"holdfast-sh: {error}"), [])
+        except tables.TooLarge as error:
+            await self._send(connection, tables.refuse(f"holdfast-sh: {error}"), [])
+
+    async def _decide(self, connection: socket.socket, caller: Caller) -> None:
+        settings = read_settings(caller.environ)
+        if caller.namespaces != self._own:
+            if caller.namespaces[1] not in self._inside.values():
+                raise _Refused("called from another container than its server runs in")
+            # A shell inside of a sandbox that was made here stays as confined as it is.
+            await self._send(connection, tables.become(settings.shell), [])
+            return
+        if settings.environment != "local":
+            await self._send(connection, _elsewhere(caller, settings), [])
+            return
+        limits = settings.limits.on_wire()
+        context = _sandbox_of(caller, settings)
+        if settings.policy is not None and settings.policy != "off":
+            context = await self._admit(connection, caller, settings, context)
+        sandbox = None
+        if context is not None:
+            own = _own_files(caller, settings, self._files)
+            sandbox = await _build(context, caller, own)
+        if sandbox is None:
+            _limit(caller, limits)
+            await self._send(connection, tables.become(settings.shell), [])
+            return
+        try:
+            _check_folder(caller)
+            await self._enclose(connection, caller, settings, sandbox, limits)
+        finally:
+            sandbox.close()
+
+    async def _admit(
+        self,
+        connection: socket.socket,
+        caller: Caller,
+        settings: ShellSettings,
+        context: SandboxContext | None,
+    ) -> SandboxContext | None:
+        from holdfast.drop_in.judging import Judge, LineRefused
+
+        if not isinstance(self._judge, Judge):
+            self._judge = Judge()
+        asking = asyncio.create_task(self._judge.admit(caller, settings, context))
+        # It says nothing yet, so this is its end: by Ctrl-C at a question, for one.
+        gone = asyncio.create_task(asyncio.get_running_loop().sock_recv(connection, 1))
+        try:
+            await asyncio.wait((asking, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise CallerGone("while it was asked about")
+            return asking.result()
+        except LineRefused as error:
+            raise _Refused(f"denied by the policy: {error}") from error
+        finally:
+            for task in (asking, gone):
+                task.cancel()
+            await asyncio.gather(asking, gone, return_exceptions=True)
+
+    async def _enclose(
+        self,
+        connection: socket.socket,
+        caller: Caller,
+        settings: ShellSettings,
+        sandbox: Sandbox,
+        limits: ProcessLimits | None,
+    ) -> None:
+        numbers, closed = _numbers(caller, sandbox.descriptors)
+        session = CallersSession(caller.signal_mask, caller.terminal)
+        launch = Launch(settings.shell, list(caller.argv), caller.cwd)
+        try:
+            handed = sandbox.hand_over(
+                launch,
+                _environment(caller, settings),
+                numbers=numbers,
+                caller=session,
+                limits=limits,
+                stand_in=_stand_in(sandbox, settings, self._files),
+            )
+        except (SpawnFailed, OSError, InvalidParams) as error:
+            raise _Refused(f"the sandbox cannot be built: {error}") from error
+        try:
+            table = tables.enclose(
+                handed.program, handed.argv, handed.env, numbers, closed_stream=bool(closed)
+            )
+            fillers = max(closed - 1, 0)
+            await self._send(connection, table, handed.descriptors, fillers=fillers)
+            handed.sent()
+            with StderrFile(caller.pid) as stderr:
+                await self._follow(connection, caller, handed, limits, stderr)
+        finally:
+            handed.close()
+
+    async def _follow(
+        self,
+        connection: socket.socket,
+        caller: Caller,
+        handed: HandedStart,
+        limits: ProcessLimits | None,
+        stderr: StderrFile,
+    ) -> None:
+        """Stay with a command until its end, or until its launcher is gone."""
+        listening = asyncio.create_task(_pass_signals(connection, caller, handed))
+        running = asyncio.create_task(self._run(handed, limits))
+        try:
+            await asyncio.wait((listening, running), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                # The launcher was killed.
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                await handed.abandon()
+                return
+            status, text = running.result()
+            text = text or stderr.denial(status)
+        finally:
+            for task in (listening, running):
+                task.cancel()
+            await asyncio.gather(listening, running, return_exceptions=True)
+        group = caller.group if caller.group == caller.terminal_group else None
+        await asyncio.get_running_loop().sock_sendall(
+            connection, tables.finish(status, text, terminal=caller.terminal, group=group)
+        )
+
+    async def _run(
+        self, handed: HandedStart, limits: ProcessLimits | None
+    ) -> tuple[int, str | None]:
+        """Return the exit status of a command, and a line about what was denied."""
+        try:
+            if not await handed.built():
+                # bubblewrap has said why, on the same stderr.
+                return tables.CANNOT_RUN, "holdfast-sh: the sandbox could not be built"
+        except (SpawnFailed, OSError) as error:
+            return tables.CANNOT_RUN, f"holdfast-sh: {error}"
+        first = handed.first
+        assert first is not None  # it is built
+        with suppress(OSError):
+            self._inside[first] = namespaces(first)[1]
+        wall = None if limits is None else limits.wall_time_ms
+        late = False
+        try:
+            async with asyncio.timeout(None if wall is None else wall / 1000):
+                end = await handed.ended()
+        except TimeoutError:
+            late = True
+            handed.kill()
+            end = await handed.ended()
+        finally:
+            self._inside.pop(first, None)
+        if late:
+            assert wall is not None  # it was met
+            return 128 + signal.SIGKILL, (
+                f"holdfast-sh: ended by a limit: it ran longer than {wall / 1000:g} s"
+            )
+        if end is None:
+            return 128 + signal.SIGKILL, None
+        if end.si_code != os.CLD_EXITED:
+            text = None
+            if end.si_status == signal.SIGSYS:
+                text = "holdfast-sh: denied by the sandbox: a system call"
+            return 128 + end.si_status, text
+        if end.si_status and handed.network_attempts:
+            tried = handed.network_attempts[0]
+            return end.si_status, f"holdfast-sh: denied by the sandbox: the network ({tried})"
+        return end.si_status, None
+
+    async def _send(
+        self, connection: socket.socket, table: bytes, fds: list[int], *, fillers: int = 0
+    ) -> None:
+        """
+        Send a table, as a file in memory, and descriptors.
+
+        Args:
+            connection: To the launcher.
+            table: What it is to do.
+            fds: What it needs for that.
+            fillers: How many of `/dev/null` it gets before those.
+        """
+        made = os.memfd_create("holdfast-sh", os.MFD_CLOEXEC)
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            view = memoryview(table)
+            while view:
+                view = view[os.write(made, view) :]
+            os.lseek(made, 0, os.SEEK_SET)
+            every = [made, *[nothing] * fillers, *fds]
+            if len(every) > _MOST_FDS:
+                raise _Refused("the profile hides more places than one sandbox can")
+            while True:
+                try:
+                    socket.send_fds(connection, [b"table\0\0\0"], every)
+                except OSError as error:
+                    # Of a user, only so many descriptors may be on their way at once.
+                    if error.errno != errno.ETOOMANYREFS:
+                        raise
+                    await asyncio.sleep(0.01)
+                else:
+                    return
+        finally:
+            os.close(nothing)
+            os.close(made)
+
+
+def _stand_in(sandbox: Sandbox, settings: ShellSettings, files: Places) -> tuple[str, str] | None:
+    """
+    Let the shell stand in for the launcher inside.
+
+    Whoever calls that there, by a link in `PATH` for one, is confined already, and could
+    reach no server.
+    """
+    launcher, shell = os.path.realpath(files.launcher), os.path.realpath(settings.shell)
+    if not (os.path.isfile(launcher) and os.path.isfile(shell)):
+        return None
+    return None if sandbox.access(launcher) == "deny" else (shell, launcher)
+
+
+def _numbers(caller: Caller, count: int) -> tuple[list[int], int]:
+    """Return the numbers of what a sandbox needs, and how many standard streams are closed."""
+    free = caller.free_numbers(count + 4)
+    closed = sum(number < 3 for number in free)
+    # The table has the first number, `/dev/null` those of other closed streams.
+    behind = max(closed, 1)
+    return free[behind : behind + count], closed
+
+
+def _sandbox_of(caller: Caller, settings: ShellSettings) -> SandboxContext | None:
+    if settings.sandbox == "none":
+        return None
+    if not caller.cwd_exists:
+        raise _Refused(f"the working directory is gone: {caller.cwd}")
+    home = caller.environ.get("HOME") or os.path.expanduser("~")
+    try:
+        ground = Ground(
+            folder=PathUri.from_path(caller.cwd),
+            home=PathUri.from_path(home) if os.path.isabs(home) else None,
+        )
+        return place_sandbox(settings.sandbox, ground)
+    except (InvalidParams, ValueError) as error:
+        raise _Refused(f"sandbox: {error}") from error
+
+
+def _own_files(caller: Caller, settings: ShellSettings, places: Places) -> list[str]:
+    """
+    Return what decides about the next shell, which no command may write to.
+
+    A workspace may be the whole home of a user. A folder of settings that is missing is made,
+    as one that commands could make would be theirs.
+    """
+    home = holdfast_home(caller.environ)
+    with suppress(OSError):
+        os.makedirs(home, 0o700, exist_ok=True)
+    code = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    named = caller.environ.get("HOLDFAST_SH_CONFIG")
+    profile = settings.sandbox if "/" in settings.sandbox else None
+    wanted = [
+        *(os.fspath(home), os.fspath(places.launcher.parent), os.fspath(places.socket.parent)),
+        *(code, os.path.realpath(settings.shell)),
+        *(path for path in (named, profile, *settings.rules) if path is not None),
+    ]
+    found = [os.path.realpath(os.path.join(caller.cwd, path)) for path in wanted]
+    return list(dict.fromkeys(path for path in found if os.path.exists(path)))
+
+
+def _check_folder(caller: Caller) -> None:
+    """Refuse a working directory whose path means another folder by now."""
+    try:
+        same = os.path.samestat(os.stat(f"/proc/{caller.pid}/cwd"), os.stat(caller.cwd))
+    except OSError as error:
+        raise _Refused(f"the working directory is gone: {caller.cwd}") from error
+    if not same or os.path.realpath(caller.cwd) != caller.cwd:
+        raise _Refused(f"the working directory was replaced: {caller.cwd}")
+
+
+async def _build(context: SandboxContext, caller: Caller, own: Sequence[str]) -> Sandbox | None:
+    """Make the sandbox for a profile; what is our own is never writable in it."""
+    found = await _make(context, caller)
+    if found is None:
+        return None
+    writable = [path for path in own if found.access(path) == "write"]
+    if not writable:
+        return found
+    found.close()
+    return await _make(_protecting(context, writable), caller)
+
+
+def _protecting(context: SandboxContext, paths: Sequence[str]) -> SandboxContext:
+    profile = context.permissions
+    if not isinstance(profile, ManagedProfile):
+        return context
+    if not isinstance(profile.file_system, RestrictedFiles):
+        return context
+    more = [
+        FileEntry(path=PlainPath(path=PathUri.from_path(path)), access="read") for path in paths
+    ]
+    files = msgspec.structs.replace(
+        profile.file_system, entries=(*profile.file_system.entries, *more)
+    )
+    return msgspec.structs.replace(
+        context, permissions=msgspec.structs.replace(profile, file_system=files)
+    )
+
+
+async def _make(context: SandboxContext, caller: Caller) -> Sandbox | None:
+    try:
+        found = await shared_sandboxes().get(context, cwd=caller.cwd, env=caller.environ)
+    except HoldfastError as error:
+        raise _Refused(f"{error}; HOLDFAST_SH_SANDBOX=none runs without one") from error
+    if isinstance(found, CannotEnforce):
+        raise _Refused(f"the sandbox cannot be kept: {found}")
+    return found
+
+
+def _environment(caller: Caller, settings: ShellSettings) -> dict[str, str]:
+    """The caller's, but for `SHELL`: inside it could reach no server, and needs none."""
+    env = dict(caller.environ)
+    if os.path.basename(env.get("SHELL", "")) == "holdfast-sh":
+        env["SHELL"] = settings.shell
+    # bash reads the files of interactive shells if its input is a network connection and this
+    # is missing. It looks with `getpeername`, which a sandbox without a network refuses.
+    env.setdefault("SHLVL", "1")
+    return env
+
+
+def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
+    """Set the limits of a shell without a sandbox, which has not begun yet."""
+    if limits is None:
+        return
+    for name, value in (
+        ("wall_time", limits.wall_time_ms),
+        ("total_memory", limits.memory_bytes),
+        ("processes", limits.processes),
+    ):
+        if value is not None:
+            raise _Refused(f"the limit {name} needs a sandbox")
+    if not has_bounds(limits):
+        return
+    bounds = make_bounds(limits)
+    for kind, soft, hard in bounds.each:
+        try:
+            resource.prlimit(caller.pid, kind, (soft, hard))
+        except (OSError, ValueError) as error:
+            raise _Refused(f"a limit cannot be set: {error}") from error
+
+
+def _elsewhere(caller: Caller, settings: ShellSettings) -> bytes:
+    """Run the line in another environment, by `holdfast run`."""
+    if settings.policy not in (None, "off"):
+        raise _Refused("a policy needs the environment `local`")
+    words = [sys.executable, "-EP", "-m", "holdfast.cli", "run", "--on", settings.environment]
+    if caller.terminal is not None:
+        words.append("--tty")
+    if settings.sandbox != "none":
+        words += ["--sandbox", settings.sandbox]
+    for name, option in _LIMIT_OPTIONS.items():
+        value = getattr(settings.limits, name)
+        if value is not None:
+            words += [option, str(value)]
+    words += ["--", settings.shell, *caller.argv[1:]]
+    return tables.run_instead(sys.executable, words)
+
+
+_LIMIT_OPTIONS = {
+    "memory": "--limit-memory",
+    "processes": "--limit-processes",
+    "open_files": "--limit-files",
+    "total_memory": "--limit-total-memory",
+    "cpu_time": "--limit-cpu",
+    "wall_time": "--limit-time",
+}
+
+
+async def _pass_signals(connection: socket.socket, caller: Caller, handed: HandedStart) -> None:
+    """Pass on what the launcher gets, until it is gone."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            told = await loop.sock_recv(connection, tables.SIGNAL_SIZE)
+        except ConnectionError:
+            return
+        if len(told) < _SIGNAL.size:
+            return
+        number, _, code, _ = _SIGNAL.unpack_from(told)
+        # What is typed goes to the whole group, which a command on the terminal is in. But of
+        # its hang-up the kernel tells the leader of the session only, which may be the launcher.
+        typed = caller.terminal is not None and code == _FROM_KERNEL and number != signal.SIGHUP
+        if not typed:
+            handed.signal(number)
+
+
+async def serve(places: Places, listener: socket.socket, *, idle: float = IDLE) -> None:
+    """
+    Serve callers, and remove the socket when none came for a while.
+
+    Args:
+        places: Of the socket.
+        listener: Bound to it.
+        idle: Seconds.
+    """
+    server = ShellServer(places, idle=idle)
+    await server.prepare()
+    try:
+        await server.serve(listener)
+    finally:
+        with suppress(OSError):
+            os.unlink(places.socket)
+    # Whoever connected before that is answered.
+    await server.serve_left(listener)

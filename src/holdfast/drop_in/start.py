@@ -1,0 +1,139 @@
+"""
+Starts the warm server, once for a user.
+
+The launcher runs this where nobody listens. Of many that come at once, one starts the
+server and the others wait for it, under a lock on a file.
+"""
+
+import fcntl
+import os
+import pwd
+import resource
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.drop_in.places import Places, make_private
+
+__all__ = ["ensure_server", "run_server", "server_listens"]
+
+_START_LIMIT = 20.0
+"""Seconds for a server to listen."""
+
+_BACKLOG = 256
+
+_KEPT = ("LANG", "LC_ALL", "PATH", "TZ", "HOLDFAST_SH_IDLE")
+"""Variables of the first caller that the server has too; none of them says what a shell does."""
+
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def server_listens(path: Path) -> bool:
+    """Return True if somebody accepts connections there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:
+            return False
+    return True
+
+
+def ensure_server(places: Places, environ: Mapping[str, str]) -> None:
+    """
+    Return when a server listens; start one if none does.
+
+    Raises:
+        OSError: The lock cannot be made.
+        UnusablePlace: Its folder is not private.
+        TimeoutError: The server does not listen in time.
+    """
+    # A runtime directory comes and goes with the sessions of its user.
+    make_private(places.lock.parent)
+    lock = os.open(places.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if server_listens(places.socket):
+            return
+        ready, theirs = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _become_server(places, environ, theirs)
+        os.close(theirs)
+        os.waitpid(pid, 0)
+        _wait(ready)
+    finally:
+        os.close(lock)
+
+
+def _wait(ready: int) -> None:
+    """Wait for the one byte that a server writes once it listens."""
+    os.set_blocking(ready, False)
+    deadline = time.monotonic() + _START_LIMIT
+    with open(ready, "rb", buffering=0) as file:
+        while time.monotonic() < deadline:
+            said = file.read(1)
+            if said:
+                return
+            if said == b"":
+                raise OSError("it ended at once; see its log")
+            time.sleep(0.005)
+    raise TimeoutError(f"it does not listen within {_START_LIMIT:.0f} seconds")
+
+
+def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> None:
+    """In a child: leave the caller's session, and execute the server."""
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.chdir("/")
+        os.umask(0o077)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        log = os.open(places.lock.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        ready = os.dup(ready) if ready < 3 else ready
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+        os.dup2(log, 2)
+        os.set_inheritable(ready, True)
+        for fd in _open_descriptors():
+            if fd > 2 and fd != ready:
+                with suppress(OSError):
+                    os.close(fd)
+        env = {name: environ[name] for name in _KEPT if name in environ}
+        env.setdefault("PATH", _DEFAULT_PATH)
+        with suppress(KeyError):  # a user without an entry has no home either
+            env["HOME"] = pwd.getpwuid(os.geteuid()).pw_dir
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        command = [sys.executable, "-EP", "-m", "holdfast.drop_in", "serve"]
+        command += map(os.fspath, (places.launcher, places.socket, places.lock))
+        command.append(str(ready))
+        os.execve(sys.executable, command, env)  # noqa: S606 - no shell is wanted
+    finally:
+        os._exit(1)
+
+
+def _open_descriptors() -> list[int]:
+    return [int(name) for name in os.listdir("/proc/self/fd")]
+
+
+def run_server(places: Places, ready: int, *, idle: float | None = None) -> None:
+    """Be the server: listen, say so, and serve until nobody comes any more."""
+    import asyncio  # whoever only starts a server has no use for it
+
+    from holdfast.drop_in.service import IDLE, serve
+
+    with suppress(FileNotFoundError):
+        os.unlink(places.socket)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    with listener:
+        listener.bind(os.fspath(places.socket))
+        os.chmod(places.socket, 0o600)
+        listener.listen(_BACKLOG)
+        os.write(ready, b"r")
+        os.close(ready)
+        asyncio.run(serve(places, listener, idle=IDLE if idle is None else idle))

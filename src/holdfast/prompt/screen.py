@@ -1,0 +1,71 @@
+"""What a person sees: colours where there is a terminal, tables, and output as it is."""
+
+import codecs
+from collections.abc import Callable, Mapping, Sequence
+from typing import BinaryIO, Final, TextIO, TypeAlias
+
+__all__ = ["Screen", "Table", "wants_colours"]
+
+Table: TypeAlias = Callable[[Sequence[str], Sequence[Sequence[str]]], list[str]]
+"""Makes the lines of a table from its head and its rows."""
+
+_CODES: Final = {"dim": "2", "good": "32", "bad": "31", "note": "36", "head": "1"}
+
+
+def wants_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Return True if a stream is a terminal that shows colours, and nobody minds."""
+    if environ.get("NO_COLOR") or environ.get("TERM", "dumb") == "dumb":
+        return False
+    return stream.isatty()
+
+
+class Screen:
+    """Writes to a person."""
+
+    def __init__(self, stream: TextIO, *, colours: bool, table: Table) -> None:
+        self._stream = stream
+        # Bytes of a command go out as they are.
+        self._raw: BinaryIO | None = getattr(stream, "buffer", None)
+        self._colours = colours
+        self._table = table
+        self._at_start = True
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def fresh_line(self) -> None:
+        """End the line that a command has begun, if it has."""
+        if not self._at_start:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._at_start = True
+
+    def line(self, text: str, style: str | None = None) -> None:
+        """Write a line, on a line of its own."""
+        self.fresh_line()
+        self._stream.write(f"{self._painted(text, style)}\n")
+        self._stream.flush()
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Write a table."""
+        first, *others = self._table(head, rows)
+        self.line(first, "head")
+        for line in others:
+            self.line(line)
+
+    def output(self, data: bytes) -> None:
+        """Write what a command wrote."""
+        if not data:
+            return
+        if self._raw is not None:
+            self._stream.flush()
+            self._raw.write(data)
+            self._raw.flush()
+        else:
+            self._stream.write(self._decoder.decode(data))
+        self._at_start = data.endswith(b"\n")
+
+    def _painted(self, text: str, style: str | None) -> str:
+        # A command may have any text in it: nothing of that is for the terminal.
+        text = "".join([one if one.isprintable() or one == "\n" else "\ufffd" for one in text])
+        if style is None or not self._colours:
+            return text
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
