@@ -18,6 +18,7 @@ from functools import partial
 from typing import Protocol, TextIO, TypeAlias, TypeVar, cast, runtime_checkable
 
 from holdfast.approvals.question import Decision, DecisionKind, Question, QuestionKind
+from holdfast.approvals.question_text import question_text, visible
 from holdfast.errors import HoldfastError
 
 __all__ = [
@@ -304,9 +305,11 @@ class TerminalApprover:
             words.append("yes for this [s]ession")
             if amendment is not None:
                 choices["a"] = Decision(DecisionKind.ACCEPT_WITH_AMENDMENT, amendment=amendment)
-                words.append(f"[a]lways for `{_visible(' '.join(amendment))}`")
+                words.append(f"[a]lways for `{visible(' '.join(amendment))}`")
         words += ["[n]o", "[c]ancel the call"]
-        target.write(_shown(question) + ", ".join(words) + ": ")
+        heading, details = question_text(question)
+        shown = "".join(f"  {line}\n" for line in details)
+        target.write(f"{heading}\n{shown}{', '.join(words)}: ")
         target.flush()
         for _ in range(_TRIES):
             line = source.readline()
@@ -354,33 +357,3 @@ def _forget_typed(source: TextIO) -> None:
     with suppress(OSError, ValueError, termios.error):
         if source.isatty():
             termios.tcflush(source.fileno(), termios.TCIFLUSH)
-
-
-def _shown(question: Question) -> str:
-    where = " outside of its sandbox" if question.leaves_sandbox else ""
-    lines = [f"Run this command{where} in {_visible(question.cwd)}?"]
-    if question.kind is QuestionKind.WRITE_STDIN:
-        lines = ["Send this input to a program outside of the sandbox?"]
-    elif question.kind is QuestionKind.PERMISSIONS:
-        lines = ["Give the following commands more permissions?"]
-    if question.command:
-        lines.append(f"  {_visible(question.command)}")
-    if question.permissions:
-        lines.append(f"  With: {_visible(str(question.permissions.to_json()))}")
-    if question.cause == "dangerous":
-        lines.append("  It deletes by force.")
-    if question.reason:
-        lines.append(f"  Reason: {_visible(question.reason)}")
-    if question.denied is not None:
-        lines.append(f"  Denied: {_visible(question.denied.what)}")
-        lines += [f"  Host: {_visible(host)}" for host in question.denied.network_attempts]
-        lines.append(f"  Output: {_visible(question.denied.output[-2_000:])}")
-    return "\n".join(lines) + "\n"
-
-
-def _visible(text: str) -> str:
-    """Return a text without characters that could change what a terminal shows."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )

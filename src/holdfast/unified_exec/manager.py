@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
+from holdfast.errors import HoldfastError
 from holdfast.events import WaitingFor
 from holdfast.unified_exec.arguments.tool_arguments import (
     ExecArguments,
@@ -121,7 +122,7 @@ class SessionManager:
         self.options = Options() if options is None else options
         self._environments = environment
         self._planner = Planner(self.options)
-        self._clock = PausableClock()
+        self._clock = PausableClock(self.options.longest_call)
         self._hooks = Hooks() if hooks is None else hooks
         self._approvals = _approval_hooks(self.options, self._clock, self._hooks)
         if self._approvals is not None:
@@ -203,6 +204,28 @@ class SessionManager:
         if session is None:
             return False
         self._owner.kill(self._owner.held[session])
+        return True
+
+    async def interrupt(self, session_id: int, *, grace: float) -> bool:
+        """
+        Interrupt a command, and kill it if it is not over in time.
+
+        Args:
+            session_id: Its number.
+            grace: Seconds between the interrupt and the kill.
+
+        Returns:
+            False if there is no such session.
+        """
+        session = self._owner.store.get(session_id)
+        if session is None:
+            return False
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(grace):
+                await session.process.signal("interrupt")
+                await session.exited.wait()
+        if self._owner.store.holds(session):  # the number may be another one's by now
+            self.terminate(session_id)
         return True
 
     def clean(self) -> None:

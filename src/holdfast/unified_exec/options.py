@@ -44,6 +44,12 @@ class Options:
     """How much output the model takes in one answer, whatever a call asks for."""
     longest_poll: float = LONGEST_POLL
     """Seconds an empty `write_stdin` may wait at most; never below 5."""
+    longest_call: float | None = None
+    """
+    Seconds that any call waits at most, whatever it asks for.
+
+    They run on while somebody is asked about another call, when other clocks stand still.
+    """
     allow_login_shell: bool = True
     """False: commands run without login shell, and a call that wants one is refused."""
     background: Background = "end"
@@ -88,6 +94,9 @@ class Options:
         _check_type("longest_poll", self.longest_poll, int, float)
         if not (self.longest_poll >= 0 and math.isfinite(self.longest_poll)):
             raise InvalidParams(f"longest_poll is {self.longest_poll!r}, it must be in seconds")
+        _check_type("longest_call", self.longest_call, int, float, None)
+        if self.longest_call is not None and not 0 < self.longest_call < math.inf:
+            raise InvalidParams(f"longest_call is {self.longest_call!r}, it must be in seconds")
         _check_type("thread_id", self.thread_id, str, None)
         if self.thread_id is not None:
             try:

@@ -1,0 +1,52 @@
+"""Questions in words, for a person who reads them on a terminal or in a form."""
+
+from holdfast.approvals.question import Question, QuestionKind
+
+__all__ = ["question_text", "visible"]
+
+_SHOWN_OUTPUT = 2_000
+"""Characters of the output that a question after a denial shows: the last ones."""
+
+
+def question_text(question: Question, *, keep: str = "") -> tuple[str, list[str]]:
+    """
+    Return what is asked in one sentence, and what a person should know about it.
+
+    Args:
+        question: What is asked.
+        keep: Characters that are shown as they are although they cannot be printed.
+    """
+
+    def shown(text: str) -> str:
+        return visible(text, keep=keep)
+
+    where = " outside of its sandbox" if question.leaves_sandbox else ""
+    heading = f"Run this command{where} in {shown(question.cwd)}?"
+    if question.kind is QuestionKind.WRITE_STDIN:
+        heading = "Send this input to a program outside of the sandbox?"
+    elif question.kind is QuestionKind.PERMISSIONS:
+        heading = "Give the following commands more permissions?"
+    details = []
+    if question.command:
+        details.append(shown(question.command))
+    if question.permissions:
+        details.append(f"With: {shown(str(question.permissions.to_json()))}")
+    if question.cause == "dangerous":
+        details.append("It deletes by force.")
+    if question.reason:
+        details.append(f"Reason: {shown(question.reason)}")
+    if question.denied is not None:
+        details.append(f"Denied: {shown(question.denied.what)}")
+        details += [f"Host: {shown(host)}" for host in question.denied.network_attempts]
+        details.append(f"Output: {shown(question.denied.output[-_SHOWN_OUTPUT:])}")
+    return heading, details
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    """Return a text without characters that could change or hide what is shown of it."""
+    return "".join(
+        letter
+        if letter.isprintable() or letter in keep
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )

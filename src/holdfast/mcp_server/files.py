@@ -1,0 +1,113 @@
+"""The tools `read_file` and `write_file`, on the files of an environment."""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from holdfast.environments.environment import Environment
+from holdfast.errors import HoldfastError
+
+__all__ = ["FileError", "ReadFile", "WriteFile", "read_file", "write_file"]
+
+LARGEST: Final = 32 << 20
+"""Bytes of a file that is read; of a larger one, commands show parts."""
+
+PAGE: Final = 100_000
+"""Characters of one answer; what is behind them is read by its line numbers."""
+
+
+class FileError(HoldfastError):
+    """A call of a file tool cannot be done; the model reads the text."""
+
+
+class ReadFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of `read_file`."""
+
+    path: str
+    offset: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """The first line, from 1."""
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Lines at most."""
+
+
+class WriteFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of `write_file`."""
+
+    path: str
+    content: str
+
+
+async def read_file(files: Environment, wanted: ReadFile) -> dict[str, Any]:
+    """
+    Return the text of a file, or the lines that were asked for.
+
+    Raises:
+        FileError: It cannot be read, is too large, or is no text.
+    """
+    _check_path(wanted.path)
+    try:
+        size = (await files.files.stat(wanted.path)).size
+        if size > LARGEST:
+            raise FileError(
+                f"{wanted.path} has {size} bytes, more than the {LARGEST} that read_file takes:"
+                " use exec_command to look at a part of it"
+            )
+        data = await files.files.read_bytes(wanted.path)
+    except FileError:
+        raise
+    except HoldfastError as error:
+        raise FileError(f"cannot read {wanted.path}: {error}") from error
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise FileError(
+            f"{wanted.path} is no text: byte {error.start} is not UTF-8; it has {len(data)} bytes"
+        ) from error
+    lines = text.splitlines(keepends=True)
+    first = wanted.offset - 1
+    last = len(lines) if wanted.limit is None else min(first + wanted.limit, len(lines))
+    shown: list[str] = []
+    room = PAGE
+    for line in lines[first:last]:
+        if len(line) > room and shown:
+            break
+        shown.append(line[:room])
+        room -= len(shown[-1])
+        if room <= 0:
+            break
+    end = first + len(shown)
+    found: dict[str, Any] = {
+        "path": wanted.path,
+        "content": "".join(shown),
+        "total_lines": len(lines),
+        "total_bytes": len(data),
+    }
+    if end < len(lines):
+        found["next_line"] = end + 1
+    return found
+
+
+async def write_file(files: Environment, wanted: WriteFile) -> dict[str, Any]:
+    """
+    Replace a file as a whole, or make it and the folders above it.
+
+    Raises:
+        FileError: It cannot be written; it is as it was.
+    """
+    _check_path(wanted.path)
+    try:
+        data = wanted.content.encode()
+    except UnicodeEncodeError as error:
+        raise FileError(f"content is no text: half a character at {error.start}") from error
+    try:
+        await files.files.write(wanted.path, data, parents=True)
+    except HoldfastError as error:
+        raise FileError(f"cannot write {wanted.path}: {error}") from error
+    return {"path": wanted.path, "bytes_written": len(data)}
+
+
+def _check_path(path: str) -> None:
+    if not path:
+        raise FileError("path is empty")
+    if "\0" in path:
+        raise FileError("path has a NUL character, which no file name has")
