@@ -8,6 +8,7 @@ from holdfast.process.guardian import run_guarded
 
 TYPE_CHECKING = False  # loading `typing` for it would cost the guardian more than all the rest
 if TYPE_CHECKING:
+    from holdfast.mcp_server.http import HttpAccess
     from holdfast.mcp_server.server import McpServer
     from holdfast.server.listen import ListenUrl
     from holdfast.telemetry import Telemetry
@@ -54,15 +55,56 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
         rules=options.rules,
         max_wait=options.max_wait,
         on_cancel=options.on_cancel,
+        keep=options.keep,
     )
 
     def make(where: "ListenUrl", telemetry: "Telemetry | None") -> "McpServer":
-        return McpServer(chosen)
+        return McpServer(chosen, None if where.kind == "stdio" else _access(options, where))
 
     try:
         return live(
-            LifeOptions(listen="stdio", scheme="http"), lifeline=lifeline, announce=print, make=make
+            # Whom to let in is decided here: `--ws-auth` knows no principals.
+            LifeOptions(listen=options.listen, scheme="http", insecure_no_auth=True),
+            lifeline=lifeline,
+            announce=_announce,
+            make=make,
         )
     except StartFailed as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+
+
+def _access(options: argparse.Namespace, where: "ListenUrl") -> "HttpAccess":
+    """
+    Return who may come in over HTTP.
+
+    Raises:
+        StartFailed: Everybody on the network could, or there is no token in the file.
+    """
+    from holdfast.mcp_server.http import HttpAccess
+    from holdfast.server.life import StartFailed
+
+    if where.kind == "unix":
+        raise StartFailed("--listen takes stdio or http://IP:PORT")
+    tokens: list[str] = []
+    if options.token_file is not None:
+        try:
+            with open(options.token_file, encoding="utf-8") as file:
+                tokens = [line.strip() for line in file if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise StartFailed(
+                f"--token-file: cannot read {options.token_file}: {reason}"
+            ) from error
+        if not tokens:
+            raise StartFailed(f"--token-file: there is no token in {options.token_file}")
+    elif not where.is_local:
+        raise StartFailed(
+            f"listening on {where.host} without a token would let anyone who can reach it run"
+            " commands; add `--token-file FILE`"
+        )
+    return HttpAccess(tokens=tokens, hosts=options.allowed_host, origins=options.allowed_origin)
+
+
+def _announce(url: str) -> None:
+    print(url, flush=True)

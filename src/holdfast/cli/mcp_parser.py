@@ -30,6 +30,12 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
+        "--listen",
+        metavar="URL",
+        default="stdio",
+        help="stdio or http://IP:PORT (default: %(default)s)",
+    )
+    parser.add_argument(
         "--environment",
         metavar="NAME",
         help="run commands there: a name of `holdfast env list`, ssh://[USER@]HOST, or the URL"
@@ -77,6 +83,34 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         choices=("stop", "keep"),
         default="stop",
         help="what becomes of a command whose exec_command is cancelled (default: %(default)s)",
+    )
+    over_http = parser.add_argument_group("over HTTP")
+    over_http.add_argument(
+        "--keep",
+        metavar="SECONDS",
+        type=_seconds,
+        default=1800.0,
+        help="how long sessions outlive the last request of their client (default: %(default)g)",
+    )
+    over_http.add_argument(
+        "--token-file",
+        metavar="PATH",
+        help="holds bearer tokens, one in each line; each sees only its own sessions."
+        " Needed beyond loopback",
+    )
+    over_http.add_argument(
+        "--allowed-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a name by which clients reach the server, besides addresses; may be repeated",
+    )
+    over_http.add_argument(
+        "--allowed-origin",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="a web page that may come in, such as https://app.example.com; may be repeated",
     )
     parser.set_defaults(run=_run)
 

@@ -16,11 +16,17 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
+    INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
     ElicitResult,
     InputRequiredResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
     ListToolsResult,
+    ReadResourceResult,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
     TextContent,
     Tool,
 )
@@ -28,6 +34,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from holdfast.approvals.question import Decision, DecisionKind, Question
+from holdfast.mcp_server import resources
 from holdfast.mcp_server.calls import Call, Work
 from holdfast.mcp_server.files import FileError, ReadFile, WriteFile, read_file, write_file
 from holdfast.mcp_server.options import ServerOptions
@@ -43,6 +50,9 @@ from holdfast.unified_exec.sessions.session import CommandSession
 __all__ = ["Context", "Handlers"]
 
 Context = ServerRequestContext[Any, Any]
+
+_NOT_FOUND = -32002
+"""What handshake clients know as "resource not found"."""
 
 _Wanted = TypeVar("_Wanted")
 
@@ -94,6 +104,56 @@ class Handlers:
         if self._described is None:
             self._described = described_tools(self._options, self.principals.of(key).tools)
         return ListToolsResult(tools=self._described)
+
+    # -- resources
+
+    def list_resources(self, key: str) -> ListResourcesResult:
+        """Return the sessions of a principal."""
+        return resources.listed(self.principals.of(key).tools)
+
+    def list_templates(self) -> ListResourceTemplatesResult:
+        """Return the form that the names of sessions have."""
+        return resources.templates()
+
+    async def read_resource(self, ctx: Context, key: str, uri: str) -> ReadResourceResult:
+        """
+        Return how a session stands.
+
+        Raises:
+            MCPError: The principal has no such session.
+        """
+        try:
+            return await resources.read(self.principals.of(key).tools, uri)
+        except resources.NoSuchResource as error:
+            modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+            code = INVALID_PARAMS if modern else _NOT_FOUND
+            raise MCPError(code, str(error), {"uri": uri}) from error
+
+    def subscribe(self, ctx: Context, key: str, uri: str, *, wanted: bool) -> None:
+        """
+        Tell a handshake client of what is new about a session, or no more.
+
+        Raises:
+            MCPError: A session cannot have such a name.
+        """
+        updates = self.principals.of(key).updates
+        # A principal may have several connections over HTTP, one for each MCP session.
+        connection = "" if ctx.request is None else ctx.request.headers.get("mcp-session-id", "")
+        if not wanted:
+            updates.unsubscribe(uri, connection)
+            return
+        try:
+            updates.subscribe(uri, connection, ctx.session)
+        except resources.NoSuchResource as error:
+            raise MCPError(INVALID_PARAMS, str(error), {"uri": uri}) from error
+
+    async def listen(
+        self, ctx: Context, key: str, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        """Serve a stream of what is new, until its client ends it."""
+        updates = self.principals.of(key).updates
+        updates.follow()
+        return await updates.listen(ctx, params)
 
     # -- tools/call
 

@@ -25,6 +25,7 @@ from holdfast.environments.environment import Environment
 from holdfast.errors import HoldfastError
 from holdfast.mcp_server.calls import Call, Work
 from holdfast.mcp_server.options import ServerOptions
+from holdfast.mcp_server.resources import SessionUpdates
 from holdfast.mcp_server.rounds import ANSWER_LIMIT
 from holdfast.tasks import OwnedTasks
 from holdfast.unified_exec.options import Options
@@ -37,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 _INTERRUPT_GRACE: Final = 2.0
 """Seconds between the interrupt and the kill of a command whose call was cancelled."""
+
+_PRINCIPALS: Final = 1_024
+"""Principals at once."""
 
 _WAITING: Final = 64
 """Calls of one principal that may wait for an answer; one more is declined."""
@@ -114,6 +118,8 @@ class Principal:
         )
         self.tasks = OwnedTasks()
         """Ends of calls that nobody waits for."""
+        self.updates = SessionUpdates(self.tools, self.tasks)
+        """For those who follow sessions as resources."""
         self._options = options
         self._calls: dict[str, Call] = {}
         self._waiting: set[str] = set()
@@ -182,6 +188,7 @@ class Principal:
 
     async def aclose(self) -> None:
         """End all calls and kill all commands."""
+        self.updates.close()
         for call in list(self._calls.values()):
             self.tasks.start(call.stop())
         await self.tools.aclose()
@@ -205,9 +212,16 @@ class Principals:
         self._tasks = OwnedTasks()
 
     def of(self, key: str) -> Principal:
-        """Return a principal by its key."""
+        """
+        Return a principal by its key.
+
+        Raises:
+            HoldfastError: It would be one too many.
+        """
         principal = self._principals.get(key)
         if principal is None:
+            if len(self._principals) >= _PRINCIPALS:
+                raise HoldfastError("too many clients have sessions on this server")
             principal = self._principals[key] = Principal(key, self._workplace)
         return principal
 

@@ -8,6 +8,8 @@ answered.
 import asyncio
 import importlib
 import logging
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -17,10 +19,19 @@ from mcp_types import (
     INTERNAL_ERROR,
     CallToolRequestParams,
     CallToolResult,
+    EmptyResult,
     InputRequiredResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
     TextContent,
+    UnsubscribeRequestParams,
 )
 
 from holdfast._version import __version__
@@ -34,6 +45,7 @@ from holdfast.transports.base import Receiver, Transport
 
 if TYPE_CHECKING:  # loaded after the first answer
     from holdfast.mcp_server.handlers import Handlers
+    from holdfast.mcp_server.http import HttpAccess
 
 __all__ = ["McpServer"]
 
@@ -57,14 +69,17 @@ _STDIO = "stdio"
 class McpServer:
     """A server for any number of transports. An async context manager."""
 
-    def __init__(self, options: ServerOptions, *, keep: float | None = None) -> None:
+    def __init__(self, options: ServerOptions, access: "HttpAccess | None" = None) -> None:
         """
         Args:
             options: Choices of whoever started it.
-            keep: As for `Handlers`.
+            access: Who may come in over HTTP; None for a server that does not listen.
         """
+        self._access = access
         self._options = options
-        self._keep = keep
+        # The one client of stdio takes its sessions along.
+        self._keep = None if access is None else options.keep
+        self._stack = AsyncExitStack()
         self._tasks = OwnedTasks()
         self._opening: asyncio.Task[Handlers] | None = None
         self._server: Server[Any] = Server(
@@ -74,6 +89,12 @@ class McpServer:
             instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
         )
         self._server.middleware.append(self._open_after_first)
 
@@ -81,6 +102,7 @@ class McpServer:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
         await self._tasks.aclose()
         if self._opening is not None:
             await asyncio.wait([self._opening])
@@ -101,7 +123,18 @@ class McpServer:
 
     async def listen(self, where: ListenUrl, check: Check | None) -> str:
         """Accept connections until the end, and return the URL."""
-        raise NotImplementedError
+        from holdfast.mcp_server.http import serving
+
+        assert self._access is not None  # or nobody would listen
+        return await self._stack.enter_async_context(
+            serving(
+                self._server,
+                where,
+                self._access,
+                keep=self._options.keep,
+                in_use=self._in_use,
+            )
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -150,6 +183,16 @@ class McpServer:
         except HoldfastError as error:
             raise MCPError(INTERNAL_ERROR, f"commands cannot be run: {error}") from error
 
+    @contextmanager
+    def _in_use(self, key: str) -> Iterator[None]:
+        """Keep a principal, if there is one yet, for the time of a request."""
+        opening = self._opening
+        if opening is None or not opening.done() or opening.exception() is not None:
+            yield
+            return
+        with opening.result().principals.in_use(key):
+            yield
+
     async def _list_tools(
         self, ctx: _Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
@@ -165,7 +208,40 @@ class McpServer:
         with handlers.principals.in_use(_key(ctx)):
             return await handlers.call_tool(ctx, _key(ctx), params)
 
+    async def _list_resources(
+        self, ctx: _Context, params: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        return (await self._handlers()).list_resources(_key(ctx))
+
+    async def _list_templates(
+        self, ctx: _Context, params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        return (await self._handlers()).list_templates()
+
+    async def _read_resource(
+        self, ctx: _Context, params: ReadResourceRequestParams
+    ) -> ReadResourceResult:
+        return await (await self._handlers()).read_resource(ctx, _key(ctx), params.uri)
+
+    async def _subscribe(self, ctx: _Context, params: SubscribeRequestParams) -> EmptyResult:
+        (await self._handlers()).subscribe(ctx, _key(ctx), params.uri, wanted=True)
+        return EmptyResult()
+
+    async def _unsubscribe(self, ctx: _Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        (await self._handlers()).subscribe(ctx, _key(ctx), params.uri, wanted=False)
+        return EmptyResult()
+
+    async def _listen(
+        self, ctx: _Context, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        handlers = await self._handlers()
+        with handlers.principals.in_use(_key(ctx)):
+            return await handlers.listen(ctx, _key(ctx), params)
+
 
 def _key(ctx: _Context) -> str:
     """Return the key of the principal whose request this is."""
-    return _STDIO
+    if ctx.request is None:
+        return _STDIO
+    key: str = ctx.request.scope["holdfast.principal"]
+    return key
