@@ -115,9 +115,9 @@ class Call:
         """
         return await self._task
 
-    async def wait(self) -> None:
-        """Wait for its end, however it ends."""
-        await asyncio.wait([self._task])
+    async def wait(self, limit: float | None = None) -> None:
+        """Wait for its end, however it ends, at most so many seconds."""
+        await asyncio.wait([self._task], timeout=limit)
 
     async def stop(self) -> None:
         """Decline the open question, or cancel the call, and wait for its end."""

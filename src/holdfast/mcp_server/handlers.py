@@ -238,7 +238,7 @@ class Handlers:
 
         def find() -> CommandSession | None:
             if call.name == "exec_command":
-                return principal.session_of(call)
+                return principal.tools.find_session(call.id)
             named = (params.arguments or {}).get("session_id")
             with contextlib.suppress(UnknownProcessId):
                 return principal.tools.session(named) if isinstance(named, int) else None
@@ -303,7 +303,7 @@ def failure(text: str) -> CallToolResult:
 
 def _too_late(principal: Principal, call: Call) -> CallToolResult:
     """Give a call up that has taken too long; its command goes on, if it has one."""
-    session = principal.session_of(call)
+    session = principal.tools.find_session(call.id)
     principal.tasks.start(call.stop())
     principal.end(call)
     goes_on = "" if session is None else f"; it runs on with session ID {session.session_id}"

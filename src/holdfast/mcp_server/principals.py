@@ -29,8 +29,7 @@ from holdfast.mcp_server.resources import SessionUpdates
 from holdfast.mcp_server.rounds import ANSWER_LIMIT
 from holdfast.tasks import OwnedTasks
 from holdfast.unified_exec.options import Options
-from holdfast.unified_exec.sessions.session import CommandSession
-from holdfast.unified_exec.tools import EXEC_COMMAND, UnifiedExec
+from holdfast.unified_exec.tools import UnifiedExec
 
 __all__ = ["Principal", "Principals", "Workplace"]
 
@@ -38,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 _INTERRUPT_GRACE: Final = 2.0
 """Seconds between the interrupt and the kill of a command whose call was cancelled."""
+
+_NUMBERED: Final = 0.5
+"""Seconds after which a command that was started has a number: the grace, and some more."""
 
 _PRINCIPALS: Final = 1_024
 """Principals at once."""
@@ -149,19 +151,14 @@ class Principal:
         self.tasks.start(self._abandon(call))
 
     async def _abandon(self, call: Call) -> None:
+        session = self.tools.find_session(call.id)
+        if session is not None and self._options.on_cancel == "stop":
+            await self.tools.stop(session, grace=_INTERRUPT_GRACE)
+        elif session is not None:
+            # Until it has a number, it would be killed with its call.
+            await call.wait(_NUMBERED)
         await call.stop()
         self.end(call)
-        if call.name == EXEC_COMMAND and self._options.on_cancel == "stop":
-            session = self.session_of(call)
-            if session is not None:
-                await self.tools.interrupt(session.session_id, grace=_INTERRUPT_GRACE)
-
-    def session_of(self, call: Call) -> CommandSession | None:
-        """Return the session of the command that a call started, if it runs."""
-        for info in self.tools.sessions():
-            if info.call_id == call.id:
-                return self.tools.session(info.session_id)
-        return None
 
     # -- calls between two rounds
 

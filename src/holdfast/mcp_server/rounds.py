@@ -21,7 +21,7 @@ from mcp_types import CallToolRequestParams, ElicitResult, InputRequiredResult
 from holdfast.approvals.question import Question
 from holdfast.errors import HoldfastError
 from holdfast.mcp_server.calls import Call
-from holdfast.mcp_server.questions import elicitation
+from holdfast.mcp_server.questions import APPROVAL_META, elicitation
 
 __all__ = ["ANSWER_KEY", "ANSWER_LIMIT", "BadState", "Round", "Rounds", "answer_of"]
 
@@ -80,6 +80,8 @@ class Rounds:
         return InputRequiredResult(
             input_requests={ANSWER_KEY: elicitation(question)},
             request_state=self._codec.seal(json.dumps(claims).encode()),
+            # Requests inside of a result have no `_meta` of their own.
+            _meta={APPROVAL_META: question.to_json()},
         )
 
     def open(self, principal: str, params: CallToolRequestParams) -> Round | None:

@@ -206,27 +206,25 @@ class SessionManager:
         self._owner.kill(self._owner.held[session])
         return True
 
-    async def interrupt(self, session_id: int, *, grace: float) -> bool:
+    def find_session(self, call_id: str) -> CommandSession | None:
+        """Return the command that a call started, also one that has no number yet."""
+        return next((held for held in self._owner.held if held.call_id == call_id), None)
+
+    async def stop(self, session: CommandSession, *, grace: float) -> None:
         """
-        Interrupt a command, and kill it if it is not over in time.
+        Interrupt a command, and kill it with all it started if it is not over in time.
 
         Args:
-            session_id: Its number.
+            session: The command.
             grace: Seconds between the interrupt and the kill.
-
-        Returns:
-            False if there is no such session.
         """
-        session = self._owner.store.get(session_id)
-        if session is None:
-            return False
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(grace):
                 await session.process.signal("interrupt")
                 await session.exited.wait()
-        if self._owner.store.holds(session):  # the number may be another one's by now
-            self.terminate(session_id)
-        return True
+        held = self._owner.held.get(session)
+        if held is not None:
+            self._owner.kill(held)
 
     def clean(self) -> None:
         """Kill all commands, as `terminate` does; a call that waits on one fails."""
