@@ -36,6 +36,11 @@ async def run(client: Client, cmd: str, **arguments: Any) -> types.CallToolResul
     return await client.call_tool("exec_command", {"cmd": cmd, "login": False, **arguments})
 
 
+async def sessions(client: Client) -> list[int]:
+    listed = await client.call_tool("list_sessions", {})
+    return [each["session_id"] for each in listed.structured_content["sessions"]]
+
+
 def session_id(result: types.CallToolResult) -> int:
     found: int = result.structured_content["session_id"]
     return found
@@ -119,8 +124,7 @@ async def test_a_terminal_session_is_written_to_polled_and_ended(
     async with serving(kind, mode, tmp_path) as place, place.client() as client:
         began = await run(client, "stty -echo; echo ready; cat", tty=True, yield_time_ms=250)
         number = session_id(began)
-        listed = await client.call_tool("list_sessions", {})
-        assert [each["session_id"] for each in listed.structured_content["sessions"]] == [number]
+        assert await sessions(client) == [number]
         said = await client.call_tool(
             "write_stdin", {"session_id": number, "chars": "hello\n", "yield_time_ms": 250}
         )
@@ -142,8 +146,7 @@ async def test_a_session_is_killed(kind: Kind, mode: str, tmp_path: Path) -> Non
         number = session_id(await run(client, "sleep 100", yield_time_ms=250))
         killed = await client.call_tool("kill_session", {"session_id": number})
         assert text(killed) == f"Session {number} was killed."
-        listed = await client.call_tool("list_sessions", {})
-        assert listed.structured_content == {"sessions": []}
+        assert await sessions(client) == []
 
 
 async def test_files_are_written_and_read(kind: Kind, mode: str, tmp_path: Path) -> None:
@@ -263,7 +266,7 @@ async def test_a_denial_that_is_declined_gives_the_first_output(
     async with serving(kind, mode, folder, **asking) as place, place.client(declining) as client:
         done = await run(client, "echo first | tee -a count; echo made > ../made")
     assert done.structured_content["exit_code"] == 1
-    assert done.structured_content["output"].startswith("first\n")
+    assert "first\n" in done.structured_content["output"]
     assert (folder / "count").read_text() == "first\n"
     assert not (folder.parent / "made").exists()
 
@@ -290,8 +293,7 @@ async def test_a_cancelled_command_is_stopped(kind: Kind, mode: str, tmp_path: P
         await there(tmp_path / "began")
         call.cancel()
         await there(tmp_path / "trapped")
-        listed = await client.call_tool("list_sessions", {})
-        assert listed.structured_content == {"sessions": []}
+        assert await sessions(client) == []
 
 
 async def test_a_cancelled_command_that_ignores_interrupts_is_killed(tmp_path: Path) -> None:
@@ -301,7 +303,7 @@ async def test_a_cancelled_command_that_ignores_interrupts_is_killed(tmp_path: P
         await there(tmp_path / "began")
         call.cancel()
         async with asyncio.timeout(20):
-            while (await client.call_tool("list_sessions", {})).structured_content["sessions"]:  # noqa: ASYNC110
+            while await sessions(client):  # noqa: ASYNC110 - nobody tells a client
                 await asyncio.sleep(0.1)
 
 
@@ -315,8 +317,12 @@ async def test_a_cancelled_command_may_be_kept(tmp_path: Path) -> None:
         )
         await there(tmp_path / "began")
         call.cancel()
-        listed = await client.call_tool("list_sessions", {})
-        assert len(listed.structured_content["sessions"]) == 1
+        async with asyncio.timeout(20):  # it has a number in a moment
+            while not (found := await sessions(client)):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        line = {"session_id": found[0], "chars": "hello\n", "yield_time_ms": 250}
+        said = await client.call_tool("write_stdin", line)
+        assert "hello" in said.structured_content["output"]
 
 
 async def test_a_cancelled_poll_ends_the_wait_only(kind: Kind, mode: str, tmp_path: Path) -> None:
