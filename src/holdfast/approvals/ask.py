@@ -300,7 +300,7 @@ class TerminalApprover:
             "c": Decision(DecisionKind.CANCEL),
         }
         words = ["[y]es"]
-        if question.kind is QuestionKind.COMMAND:
+        if question.kind in (QuestionKind.COMMAND, QuestionKind.FILE_CHANGE):
             choices["s"] = Decision(DecisionKind.ACCEPT_FOR_SESSION)
             words.append("yes for this [s]ession")
             if amendment is not None:

@@ -483,7 +483,7 @@ class ApprovalFlow:
             reason=INPUT_REASON,
             leaves_sandbox=True,
         )
-        decision = await self._ask(question)
+        decision = await self.ask(question)
         if decision.kind is DecisionKind.CANCEL:
             raise CallCancelled(REJECTED)
         if not decision.accepts:
@@ -549,7 +549,7 @@ class ApprovalFlow:
             reason=reason,
             permissions=wanted,
         )
-        decision = await self._ask(question)
+        decision = await self.ask(question)
         if decision.kind is DecisionKind.CANCEL:
             raise CallCancelled(REJECTED)
         if not decision.accepts:
@@ -580,7 +580,8 @@ class ApprovalFlow:
             permissions=request.added or NO_PERMISSIONS,
         )
 
-    async def _ask(self, question: Question) -> Decision:
+    async def ask(self, question: Question) -> Decision:
+        """Put a question to whoever answers; without anybody it is declined."""
         if self._approver is None:
             return Decision(DecisionKind.DECLINE)
         with self._paused():
@@ -602,7 +603,7 @@ class ApprovalFlow:
             CommandRefused: The answer is no.
             CallCancelled: The call is cancelled.
         """
-        decision = await self._ask(question)
+        decision = await self.ask(question)
         match decision.kind:
             case DecisionKind.CANCEL:
                 raise CallCancelled(REJECTED)

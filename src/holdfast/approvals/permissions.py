@@ -22,6 +22,7 @@ from holdfast.protocol.sandbox import (
     PlainPath,
     RestrictedFiles,
     SandboxContext,
+    SpecialPath,
 )
 from holdfast.sandbox.names import special_entry
 
@@ -30,7 +31,9 @@ __all__ = [
     "AddedPermissions",
     "denied_paths",
     "denies_paths",
+    "entry_paths",
     "escalated_context",
+    "file_entries",
     "is_restricted",
     "refuse_below",
     "with_permissions",
@@ -182,13 +185,30 @@ def with_permissions(
     )
 
 
-def _denied(context: SandboxContext | None) -> tuple[FileEntry, ...]:
+def file_entries(context: SandboxContext | None) -> tuple[FileEntry, ...] | None:
+    """Return the rules of a sandbox about files; None if it has none, and all is allowed."""
     if context is None or not isinstance(context.permissions, ManagedProfile):
-        return ()
+        return None
     files = context.permissions.file_system
-    if not isinstance(files, RestrictedFiles):
-        return ()
-    return tuple(entry for entry in files.entries if entry.access in ("deny", "none"))
+    return files.entries if isinstance(files, RestrictedFiles) else None
+
+
+def entry_paths(
+    entry: FileEntry, context: SandboxContext, *, tmpdir: str | None = None
+) -> tuple[str, ...]:
+    """Return the paths that a rule names, as far as they are known; none for a pattern."""
+    path = entry.path
+    if isinstance(path, SpecialPath) and path.value.kind == "tmpdir":
+        known = tuple(folder.native for folder in context.temporary_directories or ())
+        return known or (() if tmpdir is None else (tmpdir,))
+    if isinstance(path, SpecialPath) and path.value.kind == "minimal":
+        return ()  # folders of the system, which nobody may write
+    return _paths_of(entry, context)
+
+
+def _denied(context: SandboxContext | None) -> tuple[FileEntry, ...]:
+    entries = file_entries(context) or ()
+    return tuple(entry for entry in entries if entry.access in ("deny", "none"))
 
 
 def _refuse_denied(

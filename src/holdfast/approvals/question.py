@@ -1,7 +1,8 @@
 """
-Questions about commands, and the decisions that answer them.
+Questions about commands and patches, and the decisions that answer them.
 
-The JSON forms are those of the app-server's `item/commandExecution/requestApproval`.
+The JSON forms are those of the app-server's `item/commandExecution/requestApproval` and of its
+like for files and permissions.
 """
 
 import enum
@@ -20,6 +21,7 @@ __all__ = [
     "DecisionKind",
     "DeniedRun",
     "GrantScope",
+    "PatchedFile",
     "Question",
     "QuestionKind",
 ]
@@ -37,6 +39,7 @@ class QuestionKind(enum.StrEnum):
     """The subject of a question, by the names on the wire."""
 
     COMMAND = "command"
+    FILE_CHANGE = "fileChange"
     WRITE_STDIN = "writeStdin"
     PERMISSIONS = "permissions"
 
@@ -81,9 +84,28 @@ class DeniedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PatchedFile:
+    """A file that a patch changes. Paths are absolute."""
+
+    kind: Literal["add", "update", "delete"]
+    path: str
+    move_to: str | None = None
+    leads_to: str | None = None
+    """The file behind a link, if it is another one."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the form that questions show."""
+        kind: dict[str, object] = {"type": self.kind}
+        if self.move_to is not None:
+            kind["move_path"] = self.move_to
+        shown: dict[str, object] = {"path": self.path, "kind": kind}
+        return shown if self.leads_to is None else {**shown, "leadsTo": self.leads_to}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """
-    A question about exactly one command, input or set of permissions.
+    A question about exactly one command, patch, input or set of permissions.
 
     `digest` stands for what will run. A decision counts for this question only.
     """
@@ -93,7 +115,7 @@ class Question:
     """The id of the call of the model."""
     environment_id: str
     argv: tuple[str, ...]
-    """What will run; empty for permissions."""
+    """What will run; empty for permissions and for a patch."""
     command: str
     """The command as one line, as it is shown."""
     cwd: str
@@ -103,7 +125,7 @@ class Question:
     cause: str | None = None
     """The ground of the question in one word, for a command: a value of `Cause`."""
     script: str | None = None
-    """The text that the model gave, for a command that runs in a shell."""
+    """The text that the model gave: a command for a shell, or the beginning of a patch."""
     tty: bool = False
     proposed_amendment: tuple[str, ...] | None = None
     """The prefix that a stored rule would allow."""
@@ -115,6 +137,8 @@ class Question:
     """Host and protocol of a connection that is asked about."""
     denied: DeniedRun | None = None
     """The run before, if the question is whether to run again."""
+    files: tuple[PatchedFile, ...] = ()
+    """What a patch changes."""
     thread_id: str | None = None
     turn_id: str | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -125,6 +149,9 @@ class Question:
     def available_decisions(self) -> tuple["Decision", ...]:
         """The decisions that are offered; `decline` is understood as well."""
         accept, cancel = Decision(DecisionKind.ACCEPT), Decision(DecisionKind.CANCEL)
+        if self.kind is QuestionKind.FILE_CHANGE:
+            decline = Decision(DecisionKind.DECLINE)
+            return (accept, Decision(DecisionKind.ACCEPT_FOR_SESSION), decline, cancel)
         if self.network_context is not None:
             host, _ = self.network_context
             network = Decision(
@@ -140,6 +167,8 @@ class Question:
         """Return the parameters of the app-server's request; what is absent is left out."""
         if self.kind is QuestionKind.PERMISSIONS:
             return self._permissions_json()
+        if self.kind is QuestionKind.FILE_CHANGE:
+            return self._file_change_json()
         amendment = self.proposed_amendment
         members: dict[str, object] = {
             "threadId": self.thread_id,
@@ -178,6 +207,21 @@ class Question:
             "reason": self.reason,
             "permissions": self.permissions.to_json(),
             "startedAtMs": self.started_at_ms,
+        }
+        return {name: member for name, member in members.items() if member is not None}
+
+    def _file_change_json(self) -> dict[str, object]:
+        """Return the parameters of `item/fileChange/requestApproval`, and the files."""
+        members: dict[str, object] = {
+            "threadId": self.thread_id,
+            "turnId": self.turn_id,
+            "itemId": self.call_id,
+            "startedAtMs": self.started_at_ms,
+            "kind": self.kind.value,
+            "environmentId": self.environment_id,
+            "reason": self.reason,
+            "files": [file.to_json() for file in self.files],
+            "patch": self.script,
         }
         return {name: member for name, member in members.items() if member is not None}
 

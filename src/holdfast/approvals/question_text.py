@@ -4,6 +4,10 @@ from holdfast.approvals.question import Question, QuestionKind
 
 __all__ = ["question_text", "visible"]
 
+_SHOWN_FILES = 20
+_SHOWN_LINES = 60
+"""Files, and lines of a patch, that a person is shown."""
+
 _SHOWN_OUTPUT = 2_000
 """Characters of the output that a question after a denial shows: the last ones."""
 
@@ -27,7 +31,10 @@ def question_text(question: Question, *, keep: str = "") -> tuple[str, list[str]
     elif question.kind is QuestionKind.PERMISSIONS:
         heading = "Give the following commands more permissions?"
     details = []
-    if question.command:
+    if question.kind is QuestionKind.FILE_CHANGE:
+        heading = f"Change these files{where}?"
+        details += _files(question)
+    elif question.command:
         details.append(shown(question.command))
     if question.permissions:
         details.append(f"With: {shown(str(question.permissions.to_json()))}")
@@ -40,6 +47,22 @@ def question_text(question: Question, *, keep: str = "") -> tuple[str, list[str]
         details += [f"Host: {shown(host)}" for host in question.denied.network_attempts]
         details.append(f"Output: {shown(question.denied.output[-_SHOWN_OUTPUT:])}")
     return heading, details
+
+
+def _files(question: Question) -> list[str]:
+    """Return a line for each file of a patch, then the patch, both bounded."""
+    lines = []
+    for file in question.files[:_SHOWN_FILES]:
+        goes = "" if file.move_to is None else f" to {file.move_to}"
+        leads = "" if file.leads_to is None else f" (a link to {file.leads_to})"
+        lines.append(f"{file.kind} {visible(file.path + goes + leads)}")
+    if len(question.files) > _SHOWN_FILES:
+        lines.append(f"and {len(question.files) - _SHOWN_FILES} more")
+    patch = (question.script or "").split("\n")
+    lines += [f"| {visible(line)}" for line in patch[:_SHOWN_LINES]]
+    if len(patch) > _SHOWN_LINES:
+        lines.append("| …")
+    return lines
 
 
 def visible(text: str, *, keep: str = "") -> str:

@@ -94,7 +94,8 @@ def decision_of(question: Question, answer: ElicitResult) -> Decision:
 def _choices(question: Question) -> list[DecisionKind]:
     """Return what a person may choose; to cancel is the client's own button."""
     choices = [DecisionKind.ACCEPT]
-    if question.kind is QuestionKind.COMMAND and question.denied is None:
+    remembered = question.kind in (QuestionKind.COMMAND, QuestionKind.FILE_CHANGE)
+    if remembered and question.denied is None:
         choices.append(DecisionKind.ACCEPT_FOR_SESSION)
     if question.proposed_amendment is not None and not question.permissions:
         choices.append(DecisionKind.ACCEPT_WITH_AMENDMENT)

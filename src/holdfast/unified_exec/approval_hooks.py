@@ -19,8 +19,14 @@ from holdfast.approvals.flow import (
     InputRefused,
     InputToSend,
 )
-from holdfast.approvals.permissions import AddedPermissions
-from holdfast.approvals.question import DeniedRun, GrantScope
+from holdfast.approvals.patches import PatchToWrite, admit_patch, refuse_escalation
+from holdfast.approvals.permissions import AddedPermissions, with_permissions
+from holdfast.approvals.question import DeniedRun, GrantScope, PatchedFile
+from holdfast.approvals.write_access import WriteAccess, write_access
+from holdfast.errors import InvalidParams, Refused
+from holdfast.patching.plan import Plan
+from holdfast.patching.report import PATCH_DECLINED
+from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.errors import (
     CallInterrupted,
@@ -33,6 +39,7 @@ from holdfast.unified_exec.hooks import (
     DeniedAttempt,
     Hooks,
     InputRequest,
+    PatchRequest,
     StartRequest,
     end_attempt,
 )
@@ -92,6 +99,38 @@ class ApprovalHooks(Hooks):
         except CallCancelled as error:
             raise _interrupted(began) from error
         return replace(request, sandbox=clearance.sandbox, clearance=clearance)
+
+    async def before_patch(self, request: PatchRequest) -> SandboxContext | None:
+        """Ask about a patch that writes what its sandbox does not let be written."""
+        sandbox = await self._inner.before_patch(request)
+        began = time.monotonic()
+        command = request.command
+        try:
+            refuse_escalation(self.flow, command.arguments.sandbox_permissions)
+            sandbox = with_permissions(sandbox, self.flow.granted(command.environment_id))
+            access = await _real_access(request, write_access(sandbox, tmpdir=request.tmpdir))
+            return await admit_patch(
+                self.flow,
+                PatchToWrite(
+                    call_id=command.call_id,
+                    environment_id=command.environment_id,
+                    cwd=native_path(request.cwd),
+                    patch=request.text,
+                    files=_patched_files(request.plan),
+                    paths=tuple(path.native for path in request.plan.touched),
+                    sandbox=sandbox,
+                    access=access,
+                    justification=command.arguments.justification,
+                ),
+            )
+        except CommandDeclined as error:
+            raise CallRefused(PATCH_DECLINED) from error
+        except CommandRefused as error:
+            raise CallRefused(f"patch rejected: {error}") from error
+        except (EscalationRefused, InvalidParams) as error:
+            raise CallRefused(str(error)) from error
+        except CallCancelled as error:
+            raise _interrupted(began) from error
 
     async def after_denial(self, denied: DeniedAttempt) -> StartRequest | None:
         """Return the command without its sandbox if somebody lets it run again."""
@@ -199,6 +238,38 @@ class ApprovalHooks(Hooks):
     def attempt_ended(self, attempt: Attempt) -> None:
         """Tell the other hooks."""
         self._inner.attempt_ended(attempt)
+
+
+async def _real_access(request: PatchRequest, access: WriteAccess) -> WriteAccess:
+    """Return what may be written, also by the paths with links resolved: those are compared."""
+    same = []
+    for path, allowed in access.rules or ():
+        if allowed != "write":
+            continue
+        try:
+            real = await request.files.canonicalize(PathUri.from_path(path))
+        except Refused:
+            continue  # it is not there
+        if real.native != path:
+            same.append((path, real.native))
+    return access.also(same)
+
+
+def _patched_files(plan: Plan) -> tuple[PatchedFile, ...]:
+    real = {write.name: write.real.native for write in plan.writes}
+    files = []
+    for change in plan.changes:
+        target = (change.move_to or change.path).native
+        leads_to = real.get(target, target)
+        files.append(
+            PatchedFile(
+                kind=change.kind,
+                path=change.path.native,
+                move_to=None if change.move_to is None else target,
+                leads_to=None if leads_to == target else leads_to,
+            )
+        )
+    return tuple(files)
 
 
 def _interrupted(began: float) -> CallInterrupted:

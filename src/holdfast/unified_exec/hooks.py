@@ -9,20 +9,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdfast.backends import FileSystem
 from holdfast.events import Verdict
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 
-if TYPE_CHECKING:  # imported only by tools that have approvals
+if TYPE_CHECKING:  # imported only by tools that have approvals, or apply a patch
     from holdfast.approvals.flow import Clearance
     from holdfast.approvals.permissions import AddedPermissions
+    from holdfast.patching.plan import Plan
 
 __all__ = [
     "Attempt",
     "DeniedAttempt",
     "Hooks",
     "InputRequest",
+    "PatchRequest",
     "StartRequest",
     "end_attempt",
 ]
@@ -85,6 +88,24 @@ class InputRequest:
     """The command, as it was started."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchRequest:
+    """A patch that fits its files and is about to be written, in the place of a command."""
+
+    command: StartRequest
+    """The command that it was given as."""
+    text: str
+    """The patch."""
+    plan: "Plan"
+    """What it changes."""
+    cwd: PathUri
+    """The directory that its relative paths start from."""
+    files: FileSystem
+    """Where the files are."""
+    tmpdir: str | None = None
+    """The directory for temporary files there, as far as it is known."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Attempt:
     """One start of a command, from before its start to the end of everything about it."""
@@ -123,6 +144,19 @@ class Hooks:
             CreateProcess: It may not; see `rejected_text`.
         """
         return request
+
+    async def before_patch(self, request: PatchRequest) -> SandboxContext | None:
+        """
+        Return the sandbox in which a patch may be written, or None for no sandbox.
+
+        Unless this is overridden, `before_start` decides: who refuses a command refuses the
+        patch that it is.
+
+        Raises:
+            CallRefused: It may not be written; the model reads the text.
+            CreateProcess: As for `before_start`.
+        """
+        return (await self.before_start(request.command)).sandbox
 
     async def after_denial(self, denied: DeniedAttempt) -> StartRequest | None:
         """

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from holdfast.collect.head_tail import Captured
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.errors import HoldfastError
@@ -288,6 +289,10 @@ class SessionManager:
                 request = await self._planner.plan(
                     environment, arguments, call_id=call_id, session_id=session_id
                 )
+                patched = await self._take_patch(environment, request)
+                if patched is not None:
+                    self._owner.store.free(session_id)
+                    return patched
                 request = await self._before_start(request)
                 output = await CallOutput.open(
                     arguments, environment, request.sandbox, tty=request.tty
@@ -332,6 +337,39 @@ class SessionManager:
                 self._owner.store.free(session_id)
                 first.announcer.end()
                 raise
+
+    async def _take_patch(
+        self, environment: Environment, request: StartRequest
+    ) -> ExecResult | None:
+        """
+        Apply the patch that a command is, or return None if it is to be started.
+
+        Raises:
+            CallRefused: The patch was not applied; the text is for the model.
+            CallInterrupted: Somebody was asked and cancelled the call.
+        """
+        if not self.options.patches or "patch" not in request.script.lower():
+            return None
+        # Most conversations have no patch in a command: the modules are loaded for the first.
+        from holdfast.unified_exec.takeover import patch_output, take_patch
+
+        began = asyncio.get_running_loop().time()
+        result = await take_patch(environment, request, self._hooks)
+        if result is None:
+            return None
+        seconds = asyncio.get_running_loop().time() - began
+        return ExecResult(
+            call_id=request.call_id,
+            chunk_id="",
+            wall_time=0.0,
+            captured=Captured(patch_output(result, seconds)),
+            exit_code=0,
+            session_id=None,
+            command=request.argv,
+            patch=result,
+            max_output_tokens=request.arguments.max_output_tokens,
+            model_policy=self.options.model_policy,
+        )
 
     async def _before_start(self, request: StartRequest) -> StartRequest:
         """Let the hooks decide about a command; one that somebody declined is told of."""

@@ -66,11 +66,13 @@ class Options:
     """Number the sessions 1000, 1001, … instead of at random, for tests."""
     extras: bool = False
     """Offer what Codex does not have: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
+    patches: bool = True
+    """Apply a command that is an `apply_patch` call; False runs it like any other."""
     approvals: "Approvals | None" = None
     """Which commands may run, and who is asked; without, all of them may."""
 
     def __post_init__(self) -> None:
-        for name in ("allow_login_shell", "shell_snapshot", "counted_ids", "extras"):
+        for name in ("allow_login_shell", "shell_snapshot", "counted_ids", "extras", "patches"):
             _check_type(name, getattr(self, name), bool)
         _check_type("limits", self.limits, Limits, None)
         if self.approvals is not None:

@@ -16,9 +16,10 @@ from holdfast.unified_exec.text.truncate import (
     used_policy,
 )
 
-if TYPE_CHECKING:  # imported only by tools that have approvals
+if TYPE_CHECKING:  # imported only by tools that have approvals, or apply a patch
     from holdfast.approvals.permissions import AddedPermissions
     from holdfast.approvals.question import GrantScope
+    from holdfast.patching.apply import PatchResult
 
 __all__ = ["ExecResult", "PermissionGrant", "ReadResult", "ToolError"]
 
@@ -57,6 +58,8 @@ class ExecResult:
     """The condition of `wait_for` that ended the wait early, with what is known about it."""
     waiting_for: WaitingFor | None = None
     """`LINE`, `PASSWORD` or `KEY` if it waits for input on its terminal, as far as is known."""
+    patch: "PatchResult | None" = None
+    """What was changed, if the command was a patch: then no process was started."""
     notes: tuple[str, ...] = ()
     """Remarks that `text(notes=True)` shows to the model."""
     max_output_tokens: int | None = None
@@ -95,12 +98,13 @@ class ExecResult:
             self._shown,
             chunk_id=self.chunk_id,
             wall_time=self.wall_time,
-            exit_code=None if self.killed else self.exit_code,
+            exit_code=None if self.killed or self.patch else self.exit_code,
             session_id=self.session_id,
             max_output_tokens=self.max_output_tokens,
             model=self.model_policy,
             notes=self._shown_notes(notes),
             original_tokens=self.original_token_count,
+            show_tokens=self.patch is None,
         )
 
     def _shown_notes(self, notes: bool) -> tuple[str, ...]:

@@ -76,6 +76,7 @@ def answer_text(
     model: TruncationPolicy = DEFAULT_MODEL_POLICY,
     notes: tuple[str, ...] = (),
     original_tokens: int | None = None,
+    show_tokens: bool = True,
 ) -> str:
     """
     Return what the model reads.
@@ -90,15 +91,16 @@ def answer_text(
         model: What the model allows.
         notes: Lines before the header. The original has none.
         original_tokens: Of the whole output, if `output` is only a part of it.
+        show_tokens: False to leave out the line about them, as for a patch.
     """
+    if original_tokens is None:
+        original_tokens = original_token_count(output)
     header = header_text(
         chunk_id=chunk_id,
         wall_time=wall_time,
         exit_code=exit_code,
         session_id=session_id,
-        original_tokens=(
-            original_token_count(output) if original_tokens is None else original_tokens
-        ),
+        original_tokens=original_tokens if show_tokens else None,
     )
     if notes:
         header = "\n".join((*notes, header))

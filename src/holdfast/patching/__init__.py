@@ -1,0 +1,29 @@
+"""
+Patches in the format that models know, applied to the files of any environment.
+
+The package stands on the seam `FileSystem`. It starts no process and asks nobody.
+"""
+
+from holdfast.patching.apply import EmptyPatch, PatchResult, apply_patch, apply_plan, plan_patch
+from holdfast.patching.errors import InvalidPatch, PatchError, PatchFailed, PatchMismatch
+from holdfast.patching.parse import Patch, parse_patch
+from holdfast.patching.plan import FileChange, Plan, Rules
+from holdfast.patching.report import tool_error_text
+
+__all__ = [
+    "EmptyPatch",
+    "FileChange",
+    "InvalidPatch",
+    "Patch",
+    "PatchError",
+    "PatchFailed",
+    "PatchMismatch",
+    "PatchResult",
+    "Plan",
+    "Rules",
+    "apply_patch",
+    "apply_plan",
+    "parse_patch",
+    "plan_patch",
+    "tool_error_text",
+]

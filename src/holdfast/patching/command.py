@@ -1,0 +1,99 @@
+"""
+Recognises a command that is nothing but a call of `apply_patch`.
+
+Taken over are `apply_patch PATCH` as two words of an argv, and for a shell a script that is
+one here document, with `cd DIRECTORY &&` before it or not. Whatever else is in a script, it is
+left to the shell.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.patching.errors import InvalidPatch
+from holdfast.patching.parse import parse_patch
+
+__all__ = ["BARE_PATCH", "PatchCommand", "find_patch"]
+
+BARE_PATCH = (
+    "apply_patch verification failed: patch detected without explicit call to apply_patch."
+    ' Rerun as ["apply_patch", "<patch>"]'
+)
+"""What the model reads if its command is a patch, and no call of anything."""
+
+_NAMES = ("apply_patch", "applypatch")
+_SHELLS = frozenset({"bash", "sh", "zsh"})
+_FLAGS = frozenset({"-c", "-lc"})
+_FRAME = "*** Begin Patch"
+
+_HEAD = re.compile(
+    r"""
+    \s*
+    (?: cd [ \t]+
+        (?: '(?P<single>[^'\n]+)' | "(?P<double>[^"$`\\\n]+)" | (?P<bare>[\w./@%+,:=-]+) )
+        [ \t]* && \s*
+      | (?: [A-Za-z_]\w* = [\w./@%+,:=-]* [ \t]+ )*
+    )
+    (?: apply_patch | applypatch ) [ \t]*
+    << (?P<dash>-?) [ \t]*
+    (?P<quote>['"]?) (?P<mark>[\w.-]+) (?P=quote)
+    [ \t]* (?: \n | \Z )
+    """,
+    re.VERBOSE | re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PatchCommand:
+    """A call of `apply_patch`."""
+
+    patch: str | None
+    """The text of the patch; None if the command is a bare patch, see `BARE_PATCH`."""
+    workdir: str | None = None
+    """The directory it changes to first."""
+
+
+def find_patch(argv: Sequence[str]) -> PatchCommand | None:
+    """Return the patch that a command applies, or None if it is to be run."""
+    if len(argv) == 2 and argv[0] in _NAMES:
+        return PatchCommand(argv[1])
+    script: str | None = None
+    if len(argv) == 1:
+        script = argv[0]
+    elif len(argv) == 3 and argv[0].rpartition("/")[2] in _SHELLS and argv[1] in _FLAGS:
+        script = argv[2]
+    if script is None:
+        return None
+    if len(argv) == 3 and any(name in script for name in _NAMES):
+        found = _here_document(script)
+        if found is not None:
+            return found
+    if script.lstrip().startswith(_FRAME) and _is_patch(script):
+        return PatchCommand(None)
+    return None
+
+
+def _here_document(script: str) -> PatchCommand | None:
+    head = _HEAD.match(script)
+    if head is None:
+        return None
+    lines = script[head.end() :].split("\n")
+    if head["dash"]:
+        lines = [line.lstrip("\t") for line in lines]
+    try:
+        end = lines.index(head["mark"])
+    except ValueError:
+        end = len(lines)  # a shell warns and takes it all
+    if any(line.strip() for line in lines[end + 1 :]):
+        return None
+    workdir = head["single"] or head["double"] or head["bare"]
+    if workdir is not None and (workdir == "-" or workdir.startswith("-")):
+        return None  # an option, or the directory before
+    return PatchCommand("\n".join(lines[:end]), workdir)
+
+
+def _is_patch(script: str) -> bool:
+    try:
+        return bool(parse_patch(script).hunks)
+    except InvalidPatch:
+        return False

@@ -1,0 +1,117 @@
+"""
+Writes what a plan says: all of it, or nothing.
+
+Each file is replaced in one step. If one cannot be, those before it are put back. Links that
+are removed go last, for they cannot be put back.
+"""
+
+import logging
+
+from holdfast.backends import FileSystem
+from holdfast.errors import ConnectionLost, HoldfastError, NotFound
+from holdfast.patching.errors import PatchFailed
+from holdfast.patching.plan import Plan, Removal, Write
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
+
+__all__ = ["commit"]
+
+logger = logging.getLogger(__name__)
+
+
+async def commit(plan: Plan, *, files: FileSystem, sandbox: SandboxContext | None) -> None:
+    """
+    Write and remove files.
+
+    It must not be cancelled half-way: whoever may be cancelled runs it as a task and waits.
+
+    Raises:
+        PatchFailed: A file could not be changed. Those before it were put back.
+    """
+    done = _Done(files, sandbox)
+    for write in plan.writes:
+        await done.write(write)
+    for removal in plan.removals:
+        await done.remove(removal)
+
+
+class _Done:
+    """Changes that were made, for the case that the next one fails."""
+
+    def __init__(self, files: FileSystem, sandbox: SandboxContext | None) -> None:
+        self._files = files
+        self._sandbox = sandbox
+        self._folders: list[PathUri] = []
+        self._changed: list[Write | Removal] = []
+
+    async def write(self, write: Write) -> None:
+        """Give a file its content, and make the directories above it."""
+        for folder in write.new_folders:
+            if folder in self._folders:
+                continue
+            try:
+                await self._files.create_directory(
+                    folder, recursive=True, follow_symlinks=False, sandbox=self._sandbox
+                )
+            except HoldfastError as error:
+                text = f"Failed to create parent directories for {write.name}"
+                raise await self._undone(text, write, error) from error
+            self._folders.append(folder)
+        if write.data == write.before:
+            return
+        try:
+            await self._put(write.real, write.data)
+        except HoldfastError as error:
+            text = f"Failed to write file {write.name}"
+            raise await self._undone(text, write, error) from error
+        self._changed.append(write)
+
+    async def remove(self, removal: Removal) -> None:
+        """Remove a file or a link."""
+        try:
+            # Without following links, a link is refused instead of removed.
+            await self._remove(removal.real, follow_symlinks=removal.before is None)
+        except HoldfastError as error:
+            text = f"Failed to delete file {removal.name}"
+            raise await self._undone(text, removal, error) from error
+        self._changed.append(removal)
+
+    async def _undone(
+        self, text: str, failed: Write | Removal, error: HoldfastError
+    ) -> PatchFailed:
+        """Put back what was changed, and return the error to raise."""
+        left = []
+        if isinstance(error, ConnectionLost):
+            left.append(failed.name)  # it may have been done, and the answer lost
+        for change in reversed(self._changed):
+            try:
+                await self._put_back(change)
+            except HoldfastError:
+                logger.warning("%s could not be put back", change.name, exc_info=True)
+                left.append(change.name)
+        for folder in reversed(self._folders):
+            try:
+                await self._remove(folder)
+            except HoldfastError:  # somebody else uses it by now
+                logger.debug("%s stays", folder, exc_info=True)
+        return PatchFailed(text, path=failed.name, left=tuple(left))
+
+    async def _put_back(self, change: Write | Removal) -> None:
+        if change.before is not None:
+            await self._put(change.real, change.before)
+        elif isinstance(change, Write):
+            await self._remove(change.real)
+        else:
+            raise NotFound("a link cannot be put back")
+
+    async def _put(self, path: PathUri, data: bytes) -> None:
+        await self._files.write_file(path, data, follow_symlinks=False, sandbox=self._sandbox)
+
+    async def _remove(self, path: PathUri, *, follow_symlinks: bool = False) -> None:
+        await self._files.remove(
+            path,
+            recursive=False,
+            force=False,
+            follow_symlinks=follow_symlinks,
+            sandbox=self._sandbox,
+        )

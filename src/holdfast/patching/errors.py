@@ -1,0 +1,40 @@
+"""Errors of a patch: it is none, it does not fit the files, or a file cannot be changed."""
+
+from holdfast.errors import HoldfastError
+
+__all__ = ["InvalidPatch", "PatchError", "PatchFailed", "PatchMismatch"]
+
+
+class PatchError(HoldfastError):
+    """A patch was not applied; the text says why, in the words of Codex's `apply_patch`."""
+
+
+class InvalidPatch(PatchError):
+    """A text is no patch, or one that is not accepted; `line` counts from 1 if it is known."""
+
+    def __init__(self, detail: str, *, line: int | None = None) -> None:
+        where = "Invalid patch" if line is None else f"Invalid patch hunk on line {line}"
+        super().__init__(f"{where}: {detail}")
+        self.detail = detail
+        self.line = line
+
+
+class PatchMismatch(PatchError):
+    """A patch does not fit the files as they are. Nothing was written."""
+
+
+class PatchFailed(PatchError):
+    """
+    A file could not be written or removed.
+
+    What was changed before is put back. `left` names the files for which that failed too,
+    or whose state is not known because the line broke. It is empty almost always.
+    """
+
+    def __init__(
+        self, message: str, *, path: str | None = None, left: tuple[str, ...] = ()
+    ) -> None:
+        if left:
+            message = f"{message}\nThese files could not be put back: {', '.join(left)}"
+        super().__init__(message, path=path)
+        self.left = left

@@ -1,0 +1,213 @@
+"""
+Finds the chunks of an update in a file, and makes the new content.
+
+Lines are compared in four ways, each looser than the one before: as they are, without blanks
+at the end, without blanks at both ends, and with typographic dashes, quotes and blanks made
+plain. The first way that finds a place counts.
+
+A file is turned into a text with one character for each line, so a search is one `str.find`:
+the time for a file is about linear, whatever is in it.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+from holdfast.patching.parse import Chunk, ChunkLine
+from holdfast.patching.whitespace import strip, strip_end
+
+__all__ = ["MOST_LINES", "ChunkNotFound", "TooManyLines", "updated_text"]
+
+MOST_LINES = 1_000_000
+"""Lines that a file may have. There is a character for each of them."""
+
+_LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
+
+_PLAIN = str.maketrans(
+    {
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+        **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f", '"'),
+        **dict.fromkeys(
+            "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "
+        ),
+    }
+)
+
+
+class ChunkNotFound(Exception):
+    """A chunk is not in the file: its `context` line, or else its `lines`."""
+
+    def __init__(self, context: str | None, lines: Sequence[str]) -> None:
+        super().__init__(context, lines)
+        self.context = context
+        self.lines = lines
+
+
+class TooManyLines(Exception):
+    """A file has more lines than can be searched."""
+
+
+def _as_is(line: str) -> str:
+    return line
+
+
+def _plain(line: str) -> str:
+    return strip(line).translate(_PLAIN)
+
+
+_WAYS: tuple[Callable[[str], str], ...] = (_as_is, strip_end, strip, _plain)
+
+
+def updated_text(content: str, chunks: Sequence[Chunk]) -> str:
+    """
+    Return the content of a file after an update.
+
+    Every line ends with a line ending afterwards. New lines get the one of the first line.
+
+    Raises:
+        ChunkNotFound: A chunk does not fit.
+        TooManyLines: The file has too many lines.
+    """
+    lines, endings = _split(content)
+    ending = endings[0] if endings and endings[0] else "\n"
+    if endings and not endings[-1]:
+        endings[-1] = ending
+    searched = _Searched(lines)
+    replacements: list[tuple[int, int, str]] = []
+    cursor = 0
+    for chunk in chunks:
+        if chunk.context is not None:
+            found = searched.find([chunk.context], cursor)
+            if found is None:
+                raise ChunkNotFound(chunk.context, ())
+            cursor = found + 1
+        old = chunk.old
+        if not old:
+            # Nothing tells where: it goes to the end of the file.
+            added = "".join(f"{line.text}{ending}" for line in chunk.lines)
+            replacements.append((len(lines), len(lines), added))
+            continue
+        marked: Sequence[ChunkLine] = chunk.lines
+        place = searched.find(old, cursor, at_end=chunk.at_end)
+        if place is None and not old[-1]:
+            # Models like to end a chunk with a blank line that the file does not have.
+            marked = _without_last_blank(chunk.lines)
+            old = old[:-1]
+            place = searched.find(old, cursor, at_end=chunk.at_end)
+        if place is None:
+            raise ChunkNotFound(None, chunk.old)
+        at = place
+        pieces: list[str] = []
+        for line in marked:
+            if line.mark == "+":
+                pieces.append(f"{line.text}{ending}")
+                continue
+            if line.mark == " ":
+                pieces.append(lines[at] + endings[at])  # as the file spells it
+            at += 1
+        replacements.append((place, at, "".join(pieces)))
+        cursor = at
+    return _replaced(lines, endings, replacements)
+
+
+def _without_last_blank(lines: Sequence[ChunkLine]) -> list[ChunkLine]:
+    """
+    Return the lines of a chunk without the last old one, which is blank.
+
+    If the last new line is blank as well, it goes too. A kept line that is old no longer is an
+    added one, and a kept line that is new no longer is a removed one.
+    """
+    last_old = max(index for index, line in enumerate(lines) if line.mark != "+")
+    last_new = max((index for index, line in enumerate(lines) if line.mark != "-"), default=-1)
+    changed: list[ChunkLine] = []
+    for index, line in enumerate(lines):
+        old, new = line.mark != "+", line.mark != "-"
+        if index == last_old:
+            old = False
+        if index == last_new and not line.text:
+            new = False
+        if old or new:
+            changed.append(ChunkLine(" " if old and new else "-" if old else "+", line.text))
+    return changed
+
+
+def _split(content: str) -> tuple[list[str], list[str]]:
+    """
+    Return the lines of a file and their endings.
+
+    Raises:
+        TooManyLines: There are too many.
+    """
+    if content.count("\n") + content.count("\r") > 2 * MOST_LINES:
+        raise TooManyLines
+    if "\r" not in content:  # the usual file
+        lines = content.split("\n")
+        endings = ["\n"] * len(lines)
+        if lines[-1]:
+            endings[-1] = ""
+        else:
+            del lines[-1], endings[-1]
+    else:
+        pairs = [(found[1], found[2]) for found in _LINE.finditer(content) if found[0]]
+        lines, endings = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    if len(lines) > MOST_LINES:
+        raise TooManyLines
+    return lines, endings
+
+
+def _replaced(
+    lines: list[str], endings: list[str], replacements: list[tuple[int, int, str]]
+) -> str:
+    pieces: list[str] = []
+    done = 0
+    # What goes to the end of the file may have been asked for before other changes.
+    for first, last, text in sorted(replacements, key=lambda one: one[0]):
+        pieces.extend(map(str.__add__, lines[done:first], endings[done:first]))
+        pieces.append(text)
+        done = last
+    pieces.extend(map(str.__add__, lines[done:], endings[done:]))
+    return "".join(pieces)
+
+
+class _Searched:
+    """The lines of a file, ready to be searched in each of the four ways."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._coded: list[tuple[dict[str, str], str] | None] = [None] * len(_WAYS)
+
+    def find(self, wanted: Sequence[str], start: int, *, at_end: bool = False) -> int | None:
+        """
+        Return the first place from `start` on where lines are found.
+
+        Args:
+            wanted: The lines; none at all are found at `start`.
+            start: The first line that counts.
+            at_end: True if only the last lines of the file count.
+        """
+        if at_end:
+            last = len(self._lines) - len(wanted)
+            if last < start:
+                return None
+            start = last
+        for number, way in enumerate(_WAYS):
+            codes, text = self._code(number, way)
+            try:
+                pattern = "".join([codes[way(line)] for line in wanted])
+            except KeyError:
+                continue  # a line that the file does not have
+            place = text.find(pattern, start)
+            if place >= 0:
+                return place
+        return None
+
+    def _code(self, number: int, way: Callable[[str], str]) -> tuple[dict[str, str], str]:
+        coded = self._coded[number]
+        if coded is None:
+            codes: dict[str, str] = {}
+            # The codes begin behind NUL; surrogates are characters like others here.
+            text = "".join(
+                [codes.setdefault(way(line), chr(len(codes) + 1)) for line in self._lines]
+            )
+            coded = self._coded[number] = (codes, text)
+        return coded

@@ -1,0 +1,275 @@
+"""
+Reads the text of a patch.
+
+    *** Begin Patch
+    *** Add File: PATH          lines with `+` follow
+    *** Delete File: PATH
+    *** Update File: PATH       chunks follow
+    *** Move to: PATH           directly after an update
+    @@ [CONTEXT]                begins a chunk; the first one of a file may lack it
+    *** End of File             ends a chunk that belongs at the end of its file
+    *** End Patch
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from holdfast.patching.errors import InvalidPatch
+from holdfast.patching.whitespace import strip, strip_end
+
+__all__ = [
+    "LARGEST_PATCH",
+    "MOST_FILES",
+    "AddFile",
+    "Chunk",
+    "ChunkLine",
+    "DeleteFile",
+    "Hunk",
+    "Patch",
+    "UpdateFile",
+    "parse_patch",
+]
+
+LARGEST_PATCH = 8 << 20
+"""Bytes of UTF-8 that a patch may have."""
+
+MOST_FILES = 2_000
+"""Files that one patch may name."""
+
+_BEGIN = "*** Begin Patch"
+_END = "*** End Patch"
+_ENVIRONMENT = "*** Environment ID: "
+_ADD = "*** Add File: "
+_DELETE = "*** Delete File: "
+_UPDATE = "*** Update File: "
+_MOVE = "*** Move to: "
+_END_OF_FILE = "*** End of File"
+_AT = "@@"
+
+_NO_BEGIN = f"The first line of the patch must be '{_BEGIN}'"
+_NO_END = f"The last line of the patch must be '{_END}'"
+_HERE_DOCUMENTS = frozenset({"<<EOF", "<<'EOF'", '<<"EOF"'})
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLine:
+    """A line of a chunk: kept, removed or added."""
+
+    mark: Literal[" ", "-", "+"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One place of a file that changes."""
+
+    context: str | None
+    """A line somewhere above it, from which on it is looked for."""
+    lines: tuple[ChunkLine, ...]
+    at_end: bool = False
+    """True if its last line is the last one of the file."""
+
+    @property
+    def old(self) -> list[str]:
+        """The lines that the file is expected to have."""
+        return [line.text for line in self.lines if line.mark != "+"]
+
+
+@dataclass(frozen=True, slots=True)
+class AddFile:
+    """A file to create, or to replace."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A file to remove."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFile:
+    """A file to change, and the path it gets."""
+
+    path: str
+    chunks: tuple[Chunk, ...]
+    move_to: str | None = None
+
+
+Hunk: TypeAlias = AddFile | DeleteFile | UpdateFile
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A patch as it was written."""
+
+    hunks: tuple[Hunk, ...]
+    environment_id: str | None = None
+
+
+def parse_patch(text: str) -> Patch:
+    """
+    Return what a patch says.
+
+    Raises:
+        InvalidPatch: It is none, or too large; the text names the line.
+    """
+    # A character has at most four bytes: most patches need not be encoded to be measured.
+    if len(text) > LARGEST_PATCH // 4:
+        size = len(text.encode(errors="surrogatepass"))
+        if size > LARGEST_PATCH:
+            raise InvalidPatch(f"it has {size} bytes, the most are {LARGEST_PATCH}")
+    return _Parser(_framed(_lines(strip(text)))).parse()
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a patch; carriage returns at their ends are not part of them."""
+    if not text:
+        return []
+    return [line.rstrip("\r") for line in text.split("\n")]
+
+
+def _framed(lines: list[str]) -> list[str]:
+    """
+    Return the lines from the first to the last of a patch, without a here document around it.
+
+    Raises:
+        InvalidPatch: The first or the last line is missing.
+    """
+    if len(lines) >= 4 and lines[0] in _HERE_DOCUMENTS and lines[-1].endswith("EOF"):
+        lines = lines[1:-1]
+    if lines and strip(lines[0]) != _BEGIN:
+        raise InvalidPatch(_NO_BEGIN)
+    if len(lines) < 2 or strip(lines[-1]) != _END:
+        raise InvalidPatch(_NO_END)
+    return [*lines[:-1], _END]
+
+
+class _Parser:
+    """Walks over the lines of one patch."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._at = 1  # the line after the first; its number is one more
+
+    def parse(self) -> Patch:
+        environment_id = self._environment()
+        hunks: list[Hunk] = []
+        while (hunk := self._hunk()) is not None:
+            hunks.append(hunk)
+            if len(hunks) > MOST_FILES:
+                raise InvalidPatch(f"it names more than {MOST_FILES} files")
+        if any(strip(line) not in ("", _END) for line in self._lines[self._at :]):
+            raise InvalidPatch(_NO_END)
+        return Patch(tuple(hunks), environment_id)
+
+    def _environment(self) -> str | None:
+        found: str | None = None
+        while (line := strip(self._lines[self._at])).startswith(_ENVIRONMENT.rstrip()):
+            if found is not None:
+                raise InvalidPatch("apply_patch environment_id cannot be specified more than once")
+            found = strip(line[len(_ENVIRONMENT.rstrip()) :])
+            if not found:
+                raise InvalidPatch("apply_patch environment_id cannot be empty")
+            self._at += 1
+        return found
+
+    def _hunk(self) -> Hunk | None:
+        """Return what the next header says, or None at the end of the patch."""
+        number = self._at + 1
+        line = strip(self._lines[self._at])
+        if line == _END:
+            return None
+        self._at += 1
+        if line.startswith(_ADD):
+            return AddFile(line[len(_ADD) :], self._added())
+        if line.startswith(_DELETE):
+            return DeleteFile(line[len(_DELETE) :])
+        if line.startswith(_UPDATE):
+            return self._update(line[len(_UPDATE) :], number)
+        raise InvalidPatch(
+            f"'{line}' is not a valid hunk header. Valid hunk headers: '{_ADD}{{path}}',"
+            f" '{_DELETE}{{path}}', '{_UPDATE}{{path}}'",
+            line=number,
+        )
+
+    def _added(self) -> str:
+        first = self._at
+        while self._lines[self._at].startswith("+"):
+            self._at += 1
+        return "".join(f"{line[1:]}\n" for line in self._lines[first : self._at])
+
+    def _update(self, path: str, number: int) -> UpdateFile:
+        move_to: str | None = None
+        line = strip_end(self._lines[self._at])
+        if line.startswith(_MOVE):
+            move_to = line[len(_MOVE) :]
+            self._at += 1
+        chunks: list[Chunk] = []
+        while not self._at_header():
+            if chunks and not self._lines[self._at]:
+                self._at += 1  # a blank line after the end of a file's last chunk
+                continue
+            chunks.append(self._chunk(first=not chunks))
+        if not chunks:
+            raise InvalidPatch(f"Update file hunk for path '{path}' is empty", line=number)
+        return UpdateFile(path, tuple(chunks), move_to)
+
+    def _at_header(self) -> bool:
+        line = strip_end(self._lines[self._at])
+        return line == _END or line.startswith((_ADD, _DELETE, _UPDATE))
+
+    def _chunk(self, *, first: bool) -> Chunk:
+        line = self._lines[self._at]
+        context: str | None = None
+        if strip_end(line) == _AT:
+            self._at += 1
+        elif line.startswith(f"{_AT} "):
+            context = line[len(_AT) + 1 :]
+            self._at += 1
+        elif not first:
+            raise InvalidPatch(
+                f"Expected update hunk to start with a @@ context marker, got: '{line}'",
+                line=self._at + 1,
+            )
+        lines, at_end = self._chunk_lines()
+        return Chunk(context, lines, at_end)
+
+    def _chunk_lines(self) -> tuple[tuple[ChunkLine, ...], bool]:
+        found: list[ChunkLine] = []
+        while True:
+            line = self._lines[self._at]
+            if strip_end(line) == _END_OF_FILE and found:
+                self._at += 1
+                return tuple(found), True
+            match line[:1]:
+                case "":
+                    found.append(ChunkLine(" ", ""))
+                case " " | "-" | "+" as mark:
+                    found.append(ChunkLine(mark, line[1:]))
+                case _:
+                    break
+            self._at += 1
+        if not found:
+            self._refuse_empty(line)
+        return tuple(found), False
+
+    def _refuse_empty(self, line: str) -> None:
+        """
+        Refuse a chunk without lines.
+
+        Raises:
+            InvalidPatch: Always; the text depends on what stands there instead.
+        """
+        number = self._at + 1
+        if strip_end(line) in (_END, _END_OF_FILE):
+            raise InvalidPatch("Update hunk does not contain any lines", line=number)
+        raise InvalidPatch(
+            f"Unexpected line found in update hunk: '{line}'. Every line should start with ' '"
+            " (context line), '+' (added line), or '-' (removed line)",
+            line=number,
+        )

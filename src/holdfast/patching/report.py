@@ -1,0 +1,49 @@
+"""The texts about a patch: what the program prints, and what a model reads."""
+
+from collections.abc import Iterable
+
+from holdfast.patching.errors import InvalidPatch, PatchError, PatchFailed
+from holdfast.patching.plan import FileChange
+
+__all__ = [
+    "EMPTY_PATCH",
+    "PATCH_DECLINED",
+    "result_text",
+    "summary_text",
+    "tool_error_text",
+]
+
+EMPTY_PATCH = "patch rejected: empty patch"
+PATCH_DECLINED = "patch rejected by user"
+
+_LETTERS = (("add", "A"), ("update", "M"), ("delete", "D"))
+
+
+def summary_text(changes: Iterable[FileChange]) -> str:
+    """Return the list of changed files: first the added, then the changed, then the removed."""
+    listed = tuple(changes)
+    lines = [
+        f"{letter} {change.name}\n"
+        for kind, letter in _LETTERS
+        for change in listed
+        if change.kind == kind
+    ]
+    return "".join(["Success. Updated the following files:\n", *lines])
+
+
+def result_text(output: str, *, exit_code: int, seconds: float) -> str:
+    """Return what the tool tells a model about a patch that was tried."""
+    return f"Exit code: {exit_code}\nWall time: {round(seconds, 1):g} seconds\nOutput:\n{output}"
+
+
+def tool_error_text(error: PatchError, *, seconds: float = 0.0) -> str:
+    """Return what the tool tells a model about a patch that was not applied."""
+    if isinstance(error, PatchFailed):
+        return result_text(f"{error}\n", exit_code=1, seconds=seconds)
+    if isinstance(error, InvalidPatch):
+        if error.line is None:
+            detail = f"invalid patch: {error.detail}"
+        else:
+            detail = f"invalid hunk at line {error.line}, {error.detail}"
+        return f"apply_patch verification failed: {detail}"
+    return f"apply_patch verification failed: {error}"

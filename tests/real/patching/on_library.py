@@ -1,0 +1,56 @@
+"""Applies the patches of the cases with the library."""
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.backends import FileSystem
+from holdfast.patching import EmptyPatch, PatchError, Rules, apply_patch, tool_error_text
+from holdfast.patching.report import EMPTY_PATCH, result_text
+from tests.real.patching.cases import Case
+from tests.real.patching.folder import WORKSPACE, content, describe, lay_out
+from tests.real.patching.record_calls import hide
+
+Row = dict[str, Any]
+
+
+async def play(case: Case, root: Path, files: FileSystem) -> Row:
+    """Return what the library does with a case under the rules of the program."""
+    workspace = root / "ws"
+    lay_out(case.before, workspace)
+    before = describe(workspace)
+    stdout, stderr = await _applied(case, workspace, files, "program")
+    return {
+        "before": before,
+        "patch": content(case.patch.encode()),
+        "after": describe(workspace),
+        "stdout": stdout.replace(str(workspace), WORKSPACE),
+        "stderr": stderr.replace(str(workspace), WORKSPACE),
+        "exit_code": 1 if stderr else 0,
+    }
+
+
+async def _applied(case: Case, workspace: Path, files: FileSystem, rules: Rules) -> tuple[str, str]:
+    try:
+        result = await apply_patch(
+            case.patch.replace(WORKSPACE, str(workspace)),
+            files=files,
+            cwd=str(workspace / case.cwd),
+            rules=rules,
+        )
+    except EmptyPatch as error:
+        return "", f"{error if rules == 'program' else EMPTY_PATCH}\n"
+    except PatchError as error:
+        return "", f"{error if rules == 'program' else tool_error_text(error)}\n"
+    return result.text, ""
+
+
+async def play_tool(case: Case, root: Path, files: FileSystem) -> Row:
+    """Return what a model reads about a case, and the files afterwards."""
+    workspace = root / "ws"
+    lay_out(case.before, workspace)
+    stdout, stderr = await _applied(case, workspace, files, "tool")
+    if stderr:
+        text = stderr.removesuffix("\n")
+    else:
+        text = f"Wall time: 0 seconds\nOutput:\n{result_text(stdout, exit_code=0, seconds=0)}"
+    return {"text": hide(text, root), "after": describe(workspace)}
