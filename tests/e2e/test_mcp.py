@@ -61,7 +61,7 @@ async def test_a_command_and_its_result_as_text_and_as_an_object(
 async def test_tools_tell_what_they_may_do(kind: Kind, mode: str, tmp_path: Path) -> None:
     async with serving(kind, mode, tmp_path) as place, place.client() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert list(tools)[:7] == [
+        assert list(tools) == [
             "exec_command",
             "write_stdin",
             "read_output",
@@ -69,6 +69,7 @@ async def test_tools_tell_what_they_may_do(kind: Kind, mode: str, tmp_path: Path
             "kill_session",
             "read_file",
             "write_file",
+            "apply_patch",
         ]
         for name, tool in tools.items():
             hints = tool.annotations
@@ -84,8 +85,8 @@ async def test_a_long_command_tells_its_progress(kind: Kind, mode: str, tmp_path
     told: list[tuple[float, str | None]] = []
     halfway = asyncio.Event()
 
-    async def on_progress(seconds: float, total: float | None, message: str | None) -> None:
-        told.append((seconds, message))
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
         if message is not None and message.endswith("bytes: halfway"):
             (tmp_path / "go").touch()
             halfway.set()
@@ -161,6 +162,39 @@ async def test_files_are_written_and_read(kind: Kind, mode: str, tmp_path: Path)
         assert part.structured_content["total_lines"] == 9
 
 
+PATCH = """\
+*** Begin Patch
+*** Update File: a.txt
+@@
+-old
++new
+*** Add File: sub/b.txt
++added
+*** End Patch
+"""
+
+
+async def test_a_patch_is_applied_as_a_whole_or_not_at_all(
+    kind: Kind, mode: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("old\n")
+    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+        done = await client.call_tool("apply_patch", {"input": PATCH})
+        assert text(done).endswith("Success. Updated the following files:\nA sub/b.txt\nM a.txt\n")
+        assert done.structured_content == {
+            "changes": [
+                {"kind": "update", "path": str(tmp_path / "a.txt")},
+                {"kind": "add", "path": str(tmp_path / "sub/b.txt")},
+            ]
+        }
+        assert (tmp_path / "a.txt").read_text() == "new\n"
+        (tmp_path / "sub/b.txt").unlink()
+        again = await client.call_tool("apply_patch", {"input": PATCH})
+        assert again.is_error
+        assert text(again).startswith("apply_patch verification failed: ")
+        assert not (tmp_path / "sub/b.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "complaint"),
     [
@@ -173,6 +207,12 @@ async def test_files_are_written_and_read(kind: Kind, mode: str, tmp_path: Path)
         ("write_file", {"path": "../out", "content": "x"}, "cannot write ../out: "),
         ("write_file", {"path": "link", "content": "x"}, "cannot write link: "),
         ("write_file", {"path": "a\0b", "content": "x"}, "path has a NUL character"),
+        ("apply_patch", {"input": "nonsense"}, "apply_patch verification failed: invalid patch"),
+        (
+            "apply_patch",
+            {"input": "*** Begin Patch\n*** Add File: ../out\n+x\n*** End Patch\n"},
+            "patch rejected: ",
+        ),
         ("kill_session", {"session_id": "1"}, "failed to parse function arguments: "),
         ("kill_session", {}, "failed to parse function arguments: "),
         ("exec_command", {"cmd": 1}, "failed to parse function arguments: invalid type"),
@@ -208,7 +248,7 @@ async def test_sixty_one_calls_at_once(kind: Kind, mode: str, tmp_path: Path) ->
 # -- approvals
 
 ESCALATED = {"sandbox_permissions": "require_escalated", "justification": "may I?"}
-ASKING = {"sandbox": "workspace-write", "ask_for_approval": "on-request"}
+ASKING: dict[str, Any] = {"sandbox": "workspace-write", "ask_for_approval": "on-request"}
 
 
 @pytest.fixture

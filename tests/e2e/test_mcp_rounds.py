@@ -14,7 +14,7 @@ from tests.e2e.mcp_clients import MODERN, accepting, serving, text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
-ASKING = {"sandbox": "workspace-write", "ask_for_approval": "on-request"}
+ASKING: dict[str, Any] = {"sandbox": "workspace-write", "ask_for_approval": "on-request"}
 ACCEPTED = {"approval": types.ElicitResult(action="accept", content={"decision": "accept"})}
 
 Result = types.CallToolResult | types.InputRequiredResult

@@ -1,13 +1,24 @@
-"""The tools `read_file` and `write_file`, on the files of an environment."""
+"""The tools `read_file`, `write_file` and `apply_patch`, on the files of an environment."""
 
+import time
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from holdfast.environments.environment import Environment
 from holdfast.errors import HoldfastError
+from holdfast.unified_exec.takeover import patch_output
+from holdfast.unified_exec.tools import UnifiedExec
 
-__all__ = ["FileError", "ReadFile", "WriteFile", "read_file", "write_file"]
+__all__ = [
+    "ApplyPatch",
+    "FileError",
+    "ReadFile",
+    "WriteFile",
+    "apply_patch",
+    "read_file",
+    "write_file",
+]
 
 LARGEST: Final = 32 << 20
 """Bytes of a file that is read; of a larger one, commands show parts."""
@@ -30,11 +41,40 @@ class ReadFile(msgspec.Struct, frozen=True, kw_only=True):
     """Lines at most."""
 
 
+class ApplyPatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of `apply_patch`."""
+
+    input: str
+    """The patch."""
+    workdir: str | None = None
+
+
 class WriteFile(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of `write_file`."""
 
     path: str
     content: str
+
+
+async def apply_patch(tools: UnifiedExec, wanted: ApplyPatch, call_id: str) -> dict[str, Any]:
+    """
+    Apply a patch, all of it or nothing.
+
+    Raises:
+        FileError: It was not applied.
+    """
+    began = time.monotonic()
+    try:
+        result = await tools.apply_patch(wanted.input, workdir=wanted.workdir, call_id=call_id)
+    except HoldfastError as error:
+        raise FileError(str(error)) from error
+    output = patch_output(result, time.monotonic() - began).decode(errors="replace")
+    changes = []
+    for change in result.changes:
+        changes.append({"kind": change.kind, "path": change.path.native})
+        if change.move_to is not None:
+            changes[-1]["move_to"] = change.move_to.native
+    return {"output": output, "changes": changes}
 
 
 async def read_file(files: Environment, wanted: ReadFile) -> dict[str, Any]:

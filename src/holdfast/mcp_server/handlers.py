@@ -36,7 +36,15 @@ from pydantic import ValidationError
 from holdfast.approvals.question import Decision, DecisionKind, Question
 from holdfast.mcp_server import resources
 from holdfast.mcp_server.calls import Call, Work
-from holdfast.mcp_server.files import FileError, ReadFile, WriteFile, read_file, write_file
+from holdfast.mcp_server.files import (
+    ApplyPatch,
+    FileError,
+    ReadFile,
+    WriteFile,
+    apply_patch,
+    read_file,
+    write_file,
+)
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.principals import Principal, Principals, Workplace
 from holdfast.mcp_server.progress import report_progress
@@ -273,6 +281,10 @@ class Handlers:
                 if name == "write_file":
                     made = await write_file(environment, _convert(arguments, WriteFile))
                     return success(f"Wrote {made['bytes_written']} bytes to {made['path']}.", made)
+                if name == "apply_patch":
+                    patch = _convert(arguments, ApplyPatch)
+                    changed = await apply_patch(principal.tools, patch, call.id)
+                    return success(changed.pop("output"), changed)
             except FileError as error:
                 return failure(str(error))
             result = await principal.tools.call(name, arguments, call_id=call.id)

@@ -17,6 +17,7 @@ NAMES: Final = (
     "kill_session",
     "read_file",
     "write_file",
+    "apply_patch",
 )
 """All tools, in the order in which they are listed."""
 
@@ -28,6 +29,7 @@ _TITLES: Final = {
     "kill_session": "Kill a command",
     "read_file": "Read a file",
     "write_file": "Write a file",
+    "apply_patch": "Change files by a patch",
 }
 
 
@@ -72,9 +74,12 @@ def _annotations(name: str, options: ServerOptions) -> ToolAnnotations:
         return ToolAnnotations(
             read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
         )
-    if name in ("write_file", "kill_session"):
+    if name in ("write_file", "kill_session", "apply_patch"):
         return ToolAnnotations(
-            read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+            read_only_hint=False,
+            destructive_hint=True,
+            idempotent_hint=name != "apply_patch",
+            open_world_hint=False,
         )
     # A command can do what its sandbox lets it do, and what somebody may let it do besides.
     harmless = options.writes_nothing
@@ -112,6 +117,18 @@ _SESSION: Final = _object(
     environment_id=_text("Where it runs."),
     pid=_number("Its process id there."),
 )
+
+_APPLY_PATCH: Final = """\
+Add, change, rename and delete text files by a patch: all of it is applied, or nothing.
+
+The patch begins with the line `*** Begin Patch` and ends with `*** End Patch`. Between them, for\
+ each file one of
+`*** Add File: PATH` and its lines, each behind a `+`;
+`*** Delete File: PATH`;
+`*** Update File: PATH`, possibly `*** Move to: PATH`, and chunks: `@@` with a line to look for\
+ first, if that is needed, then lines of context behind a blank, removed ones behind a `-`, and\
+ new ones behind a `+`.\
+"""
 
 _OWN: Final[list[dict[str, Any]]] = [
     {
@@ -159,6 +176,30 @@ _OWN: Final[list[dict[str, Any]]] = [
             ["path", "bytes_written"],
             path=_text("The file, as it was asked for."),
             bytes_written=_number("Bytes of its content."),
+        ),
+    },
+    {
+        "name": "apply_patch",
+        "description": _APPLY_PATCH,
+        "inputSchema": _object(
+            ["input"],
+            input=_text("The patch, from `*** Begin Patch` to `*** End Patch`."),
+            workdir=_text(
+                "Where relative paths start, absolute or relative to the default folder."
+                " Default: the default folder."
+            ),
+        ),
+        "outputSchema": _object(
+            ["changes"],
+            changes={
+                "type": "array",
+                "items": _object(
+                    ["kind", "path"],
+                    kind={"type": "string", "enum": ["add", "update", "delete"]},
+                    path=_text("The file, absolute."),
+                    move_to=_text("What it was renamed to."),
+                ),
+            },
         ),
     },
 ]

@@ -57,7 +57,8 @@ from holdfast.unified_exec.waiting.collect import (
     write_wait,
 )
 
-if TYPE_CHECKING:  # imported only by tools that have approvals
+if TYPE_CHECKING:  # imported only by tools that have approvals, or apply a patch
+    from holdfast.patching.apply import PatchResult
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
 
 __all__ = ["SessionInfo", "SessionManager", "new_call_id"]
@@ -337,6 +338,38 @@ class SessionManager:
                 self._owner.store.free(session_id)
                 first.announcer.end()
                 raise
+
+    async def apply_patch(
+        self, text: str, *, workdir: str | None = None, call_id: str | None = None
+    ) -> "PatchResult":
+        """
+        Apply a patch in the format that models know: all of it, or nothing.
+
+        It is decided about like a command that is an `apply_patch` call.
+
+        Args:
+            text: From `*** Begin Patch` to `*** End Patch`.
+            workdir: Where relative paths start; the folder of the environment unless given.
+            call_id: The id of the call; made up unless given.
+
+        Raises:
+            UnifiedExecError: It was not applied; the text is for the model.
+        """
+        from holdfast.unified_exec.takeover import write_patch
+
+        environment = self._open_environment(None)
+        session_id = self._owner.store.reserve()  # of a command that is not started
+        try:
+            async with self._starter.ended_by_close():
+                request = await self._planner.plan(
+                    environment,
+                    ExecArguments(cmd="apply_patch", workdir=workdir),
+                    call_id=call_id or new_call_id(),
+                    session_id=session_id,
+                )
+                return await write_patch(environment, request, self._hooks, text)
+        finally:
+            self._owner.store.free(session_id)
 
     async def _take_patch(
         self, environment: Environment, request: StartRequest

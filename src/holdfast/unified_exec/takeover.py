@@ -19,7 +19,7 @@ from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.unified_exec.errors import CallRefused, unknown_environment_text
 from holdfast.unified_exec.hooks import Hooks, PatchRequest, StartRequest
 
-__all__ = ["patch_output", "take_patch"]
+__all__ = ["patch_output", "take_patch", "write_patch"]
 
 
 async def take_patch(
@@ -42,18 +42,43 @@ async def take_patch(
         return None
     if found.patch is None:
         raise CallRefused(BARE_PATCH)
+    return await write_patch(environment, command, hooks, found.patch, workdir=found.workdir)
+
+
+async def write_patch(
+    environment: Environment,
+    command: StartRequest,
+    hooks: Hooks,
+    text: str,
+    *,
+    workdir: str | None = None,
+) -> PatchResult:
+    """
+    Apply a patch as far as the hooks let it.
+
+    Args:
+        environment: As for `take_patch`, as are the next two.
+        command: The command that it was given as, or would have been.
+        hooks: Decide over the patch.
+        text: The patch.
+        workdir: A directory below that of the command, for relative paths.
+
+    Raises:
+        CallRefused: The patch was not applied; the model reads the text.
+        CallInterrupted: Somebody was asked and cancelled the call.
+    """
     began = time.monotonic()
     files = environment.filesystem
     try:
-        patch = parse_patch(found.patch)
+        patch = parse_patch(text)
         if patch.environment_id not in (None, environment.id):
             # Elsewhere it would change other files than the call was about.
             raise CallRefused(unknown_environment_text(str(patch.environment_id)))
-        cwd = _folder(command.cwd, found.workdir)
+        cwd = _folder(command.cwd, workdir)
         plan = await plan_patch(patch, files=files, cwd=cwd, sandbox=command.sandbox)
         request = PatchRequest(
             command=command,
-            text=found.patch,
+            text=text,
             plan=plan,
             cwd=cwd,
             files=files,

@@ -2,6 +2,7 @@
 
 import random
 import string
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,7 +10,6 @@ import mcp_types as types
 import pytest
 
 from holdfast.approvals.question import Question, QuestionKind
-from holdfast.mcp_server import rounds
 from holdfast.mcp_server.calls import Call
 from holdfast.mcp_server.rounds import BadState, Rounds, answer_of
 
@@ -99,8 +99,8 @@ def test_the_state_of_another_tool_or_server_is_refused() -> None:
 def test_an_old_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given = Rounds(limit=60)
     state = sealed(given, question())
-    now = rounds.time.time()
-    monkeypatch.setattr(rounds.time, "time", lambda: now + 61)
+    later = time.time() + 61
+    monkeypatch.setattr(time, "time", lambda: later)
     with pytest.raises(BadState):
         given.open("me", params(state))
 

@@ -108,8 +108,9 @@ class PausableClock:
 
 async def _within(work: Awaitable[object], limit: float | None) -> None:
     """Do some work for at most so many seconds of any time; then it is cancelled."""
+    whole = asyncio.timeout(limit)
     try:
-        async with asyncio.timeout(limit) as whole:
+        async with whole:
             await work
     except TimeoutError:
         if not whole.expired():
