@@ -11,6 +11,7 @@ from bench.measures import (
     launch,
     lines,
     looks,
+    mcp,
     memory,
     readers,
     rpc,
@@ -50,4 +51,5 @@ ALL: tuple[Benchmark, ...] = (
     looks.LOOKS,
     lines.LINES,
     app_server.APP_SERVER,
+    mcp.MCP,
 )
