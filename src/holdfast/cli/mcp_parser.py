@@ -30,10 +30,15 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a .toml file with these options by their names; what is given here wins"
+        " (default: mcp.toml in the home of Holdfast, if it is there)",
+    )
+    parser.add_argument(
         "--listen",
         metavar="URL",
-        default="stdio",
-        help="stdio or http://IP:PORT (default: %(default)s)",
+        help="stdio or http://IP:PORT (default: stdio)",
     )
     parser.add_argument(
         "--environment",
@@ -47,17 +52,15 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--sandbox",
         metavar="PROFILE",
-        default="workspace-write",
         help="danger-full-access, workspace-write, read-only or a .toml file"
-        " (default: %(default)s)",
+        " (default: workspace-write)",
     )
     parser.add_argument(
         "--ask-for-approval",
         metavar="POLICY",
         choices=("never", "on-request"),
-        default="on-request",
         help="never, or on-request: what needs an approval is asked of the client"
-        " (default: %(default)s)",
+        " (default: on-request)",
     )
     parser.add_argument(
         "--ask-after-denial",
@@ -75,22 +78,19 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--max-wait",
         metavar="SECONDS",
         type=_seconds,
-        default=50.0,
-        help="the longest that a call lasts, whatever it asks for (default: %(default)g)",
+        help="the longest that a call lasts, whatever it asks for (default: 50)",
     )
     parser.add_argument(
         "--on-cancel",
         choices=("stop", "keep"),
-        default="stop",
-        help="what becomes of a command whose exec_command is cancelled (default: %(default)s)",
+        help="what becomes of a command whose exec_command is cancelled (default: stop)",
     )
     over_http = parser.add_argument_group("over HTTP")
     over_http.add_argument(
         "--keep",
         metavar="SECONDS",
         type=_seconds,
-        default=1800.0,
-        help="how long sessions outlive the last request of their client (default: %(default)g)",
+        help="how long sessions outlive the last request of their client (default: 1800)",
     )
     over_http.add_argument(
         "--token-file",

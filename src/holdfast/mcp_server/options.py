@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["KEEP", "MAX_WAIT", "OnCancel", "ServerOptions"]
+__all__ = ["KEEP", "MAX_WAIT", "PROFILES", "OnCancel", "ServerOptions"]
+
+PROFILES: Final = ("danger-full-access", "workspace-write", "read-only")
+"""The sandboxes that have a name."""
 
 MAX_WAIT: Final = 50.0
 """Seconds that a call may last: most clients give one up after 60."""
