@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,8 @@ import pytest
 from tests.e2e.wire import HOLDFAST, LIMIT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).parents[2]
 
 FULL = ("--sandbox", "danger-full-access", "--ask-for-approval", "never")
 
@@ -214,3 +218,36 @@ def test_ten_thousand_progress_tokens_do_no_harm(tmp_path: Path) -> None:
         answered = {peer.receive()["id"] for _ in range(10_000)}
         writer.join()
         assert answered == set(range(10_000))
+
+
+_SETTINGS = re.compile(
+    r"^<!-- checked: (?P<key>\w+) -->\n```(?P<kind>json|toml)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def documented() -> list[tuple[str, Any]]:
+    """The settings for agents in the documentation."""
+    found = []
+    for document in ("README.md", "docs/mcp.md"):
+        for block in _SETTINGS.finditer((ROOT / document).read_text()):
+            read = json.loads if block["kind"] == "json" else tomllib.loads
+            found.append((document, read(block["text"])[block["key"]]["holdfast"]))
+    return found
+
+
+def test_the_settings_for_agents_start_a_server(tmp_path: Path) -> None:
+    settings = documented()
+    assert [document for document, _ in settings] == ["README.md"] * 3 + ["docs/mcp.md"] * 4
+    places = ("/home/me/project", "${workspaceFolder}")
+    variants = {
+        (one["command"], *(str(tmp_path) if word in places else word for word in one["args"]))
+        for _, one in settings
+    }
+    for command, *arguments in variants:
+        assert command == "holdfast"
+        assert arguments.pop(0) == "mcp"
+        with started(tmp_path, *arguments) as peer:
+            peer.hello()
+            tools = peer.request("tools/list")["result"]["tools"]
+            assert tools[0]["name"] == "exec_command"
