@@ -58,8 +58,8 @@ async def test_a_command_and_its_result_as_text_and_as_an_object(
         assert not done.is_error
 
 
-async def test_tools_tell_what_they_may_do(kind: Kind, mode: str, tmp_path: Path) -> None:
-    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+async def test_tools_tell_what_they_may_do(mode: str, tmp_path: Path) -> None:
+    async with serving("stdio", mode, tmp_path) as place, place.client() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert list(tools) == [
             "exec_command",
@@ -142,8 +142,8 @@ async def test_a_terminal_session_is_written_to_polled_and_ended(
         assert text(gone) == f"write_stdin failed: Unknown process id {number}"
 
 
-async def test_a_session_is_killed(kind: Kind, mode: str, tmp_path: Path) -> None:
-    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+async def test_a_session_is_killed(mode: str, tmp_path: Path) -> None:
+    async with serving("stdio", mode, tmp_path) as place, place.client() as client:
         number = session_id(await run(client, "sleep 100", yield_time_ms=250))
         killed = await client.call_tool("kill_session", {"session_id": number})
         assert text(killed) == f"Session {number} was killed."
@@ -311,10 +311,8 @@ async def test_a_denial_that_is_declined_gives_the_first_output(
     assert not (folder.parent / "made").exists()
 
 
-async def test_who_cannot_be_asked_is_told_which_flag_helps(
-    kind: Kind, mode: str, folder: Path
-) -> None:
-    async with serving(kind, mode, folder, **ASKING) as place, place.client() as client:
+async def test_who_cannot_be_asked_is_told_which_flag_helps(mode: str, folder: Path) -> None:
+    async with serving("stdio", mode, folder, **ASKING) as place, place.client() as client:
         done = await run(client, "touch ../made", **ESCALATED)
     assert done.is_error
     assert "--ask-for-approval never" in text(done)

@@ -128,6 +128,17 @@ async def test_a_state_is_good_for_its_client_and_tool_only(folder: Path) -> Non
     assert (folder.parent / "a").exists()
 
 
+async def test_an_open_question_holds_up_no_other_call(folder: Path) -> None:
+    async with (
+        serving("stdio", MODERN, folder, max_wait=40, **ASKING) as place,
+        place.client(accepting()) as client,
+    ):
+        await first(client, command("touch ../a"))
+        async with asyncio.timeout(20):
+            done = await client.call_tool("exec_command", {"cmd": "sleep 0.3; echo b"})
+        assert "b\n" in done.structured_content["output"]
+
+
 async def test_who_vanishes_in_a_question_runs_nothing(folder: Path) -> None:
     async with (
         serving("http", MODERN, folder, **ASKING) as place,

@@ -7,6 +7,7 @@ hands, not before the first answer.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
@@ -34,7 +35,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from holdfast.approvals.question import Decision, DecisionKind, Question
+from holdfast.errors import HoldfastError
 from holdfast.mcp_server import resources
+from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.calls import Call, Work
 from holdfast.mcp_server.files import (
     ApplyPatch,
@@ -57,6 +60,8 @@ from holdfast.unified_exec.sessions.session import CommandSession
 
 __all__ = ["Context", "Handlers"]
 
+logger = logging.getLogger(__name__)
+
 Context = ServerRequestContext[Any, Any]
 
 _NOT_FOUND = -32002
@@ -73,14 +78,18 @@ _CLOSED = (
 class Handlers:
     """The tools of a server, for all its principals."""
 
-    def __init__(self, options: ServerOptions, *, keep: float | None) -> None:
+    def __init__(
+        self, options: ServerOptions, attendance: Attendance, *, keep: float | None
+    ) -> None:
         """
         Args:
             options: Choices of whoever started the server.
+            attendance: The requests under way.
             keep: Seconds that sessions outlive the last request of their principal; None for
                 as long as the server.
         """
         self._options = options
+        self._attendance = attendance
         self._keep = keep
         self._rounds = Rounds()
         self._stack = AsyncExitStack()
@@ -96,7 +105,7 @@ class Handlers:
             HoldfastError: It cannot be used; the text says why.
         """
         workplace = await self._stack.enter_async_context(Workplace.open(self._options))
-        self.principals = Principals(workplace, keep=self._keep)
+        self.principals = Principals(workplace, self._attendance, keep=self._keep)
         self._stack.push_async_callback(self.principals.aclose)
         preparing = asyncio.get_running_loop().create_task(workplace.prepare())
         self._stack.push_async_callback(_cancelled, preparing)
@@ -169,16 +178,31 @@ class Handlers:
         self, ctx: Context, key: str, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
         """Begin a call, or go on with one that has asked, and return how it stands."""
-        principal = self.principals.of(key)
         try:
-            call = self._resumed(principal, params)
-        except BadState as error:
+            principal = self.principals.of(key)
+            async with principal.places:
+                return await self._served(ctx, principal, params)
+        except HoldfastError as error:
             return failure(str(error))
+        except Exception:
+            logger.exception("a call of %s failed", params.name)
+            return failure(f"{params.name} failed: an internal error, see the log of the server")
+
+    async def _served(
+        self, ctx: Context, principal: Principal, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        """
+        Serve one request for a call.
+
+        Raises:
+            BadState: It is a second round, and its answer cannot be used.
+        """
+        call = self._resumed(principal, params)
         if call is None:
             call = principal.begin(params.name, self._work(principal, params))
         try:
             return await self._outcome(ctx, principal, params, call)
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, as a rule
             principal.abandon(call)
             raise
 

@@ -13,8 +13,8 @@ import hmac
 import ipaddress
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from holdfast.mcp_server.attendance import Attendance
 from holdfast.server.listen import ListenUrl
 
 __all__ = ["PATH", "PRINCIPAL", "HttpAccess", "serving"]
@@ -49,9 +50,6 @@ _SESSIONS: Final = 1_024
 _END: Final = 1
 """Seconds that streams have to end with the server."""
 
-InUse = Callable[[str], AbstractContextManager[None]]
-"""Keeps a principal for the time of a request."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAccess:
@@ -69,13 +67,13 @@ class _Gate:
     """Lets requests in that may come in, and says whose they are."""
 
     def __init__(
-        self, manager: StreamableHTTPSessionManager, access: HttpAccess, in_use: InUse
+        self, manager: StreamableHTTPSessionManager, access: HttpAccess, attendance: Attendance
     ) -> None:
         self._manager = manager
         self._hosts = {host.lower() for host in access.hosts} | {"localhost"}
         self._origins = {origin.lower().rstrip("/") for origin in access.origins}
         self._tokens = [hashlib.sha256(token.encode()).digest() for token in access.tokens]
-        self._in_use = in_use
+        self._attendance = attendance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -90,7 +88,7 @@ class _Gate:
             return
         key = self._key(headers)
         scope[PRINCIPAL] = key
-        with contextlib.nullcontext() if key is None else self._in_use(key):
+        with contextlib.nullcontext() if key is None else self._attendance.request(key):
             await self._manager.handle_request(scope, receive, send)
 
     def _refusal(self, path: str, headers: dict[str, str]) -> PlainTextResponse | None:
@@ -157,7 +155,12 @@ class _Uvicorn(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(
-    server: Server[Any], where: ListenUrl, access: HttpAccess, *, keep: float, in_use: InUse
+    server: Server[Any],
+    where: ListenUrl,
+    access: HttpAccess,
+    *,
+    keep: float,
+    attendance: Attendance,
 ) -> AsyncIterator[str]:
     """
     Serve HTTP in the block, and give its URL.
@@ -167,7 +170,7 @@ async def serving(
         where: The address; port 0 stands for any that is free.
         access: Who may come in.
         keep: Seconds that an MCP session without requests is kept.
-        in_use: Called for the time of every request that has a principal.
+        attendance: Counts the requests that have a principal.
 
     Raises:
         OSError: The address cannot be had.
@@ -179,7 +182,7 @@ async def serving(
         session_idle_timeout=keep,
     )
     config = uvicorn.Config(
-        _Gate(manager, access, in_use),
+        _Gate(manager, access, attendance),
         lifespan="off",
         log_config=None,
         access_log=False,

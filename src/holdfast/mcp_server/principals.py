@@ -7,10 +7,9 @@ knows the random id of an MCP session.
 """
 
 import asyncio
-import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -23,6 +22,7 @@ from holdfast.environments.config.providers import holdfast_home
 from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment
 from holdfast.errors import HoldfastError
+from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.calls import Call, Work
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.resources import SessionUpdates
@@ -43,6 +43,9 @@ _NUMBERED: Final = 0.5
 
 _PRINCIPALS: Final = 1_024
 """Principals at once."""
+
+_AT_ONCE: Final = 1_024
+"""Calls of one principal under way at once."""
 
 _WAITING: Final = 64
 """Calls of one principal that may wait for an answer; one more is declined."""
@@ -107,6 +110,7 @@ class Principal:
             options=Options(
                 extras=True,
                 longest_call=options.max_wait,
+                pause_for_questions=False,
                 approvals=Approvals(
                     policy=options.ask_for_approval,
                     rules=workplace.rules,
@@ -122,6 +126,8 @@ class Principal:
         """Ends of calls that nobody waits for."""
         self.updates = SessionUpdates(self.tools, self.tasks)
         """For those who follow sessions as resources."""
+        self.places = asyncio.Semaphore(_AT_ONCE)
+        """Of calls that requests wait for; one more request waits for a place."""
         self._options = options
         self._calls: dict[str, Call] = {}
         self._waiting: set[str] = set()
@@ -195,22 +201,24 @@ class Principal:
 class Principals:
     """All principals of a server, each made when its client first calls a tool."""
 
-    def __init__(self, workplace: Workplace, *, keep: float | None) -> None:
+    def __init__(self, workplace: Workplace, attendance: Attendance, *, keep: float | None) -> None:
         """
         Args:
             workplace: Where their commands run.
+            attendance: Tells when a principal has no request any more.
             keep: Seconds that one outlives its last request; None for as long as the server.
         """
         self._workplace = workplace
         self._keep = keep
         self._principals: dict[str, Principal] = {}
-        self._requests: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks = OwnedTasks()
+        attendance.arrived = self._arrived
+        attendance.left = self._left
 
     def of(self, key: str) -> Principal:
         """
-        Return a principal by its key.
+        Return a principal by its key, for a request that is under way.
 
         Raises:
             HoldfastError: It would be one too many.
@@ -222,26 +230,15 @@ class Principals:
             principal = self._principals[key] = Principal(key, self._workplace)
         return principal
 
-    @contextlib.contextmanager
-    def in_use(self, key: str) -> Iterator[None]:
-        """Keep a principal for the block, which is one request, and for a while behind it."""
-        self._requests[key] = self._requests.get(key, 0) + 1
+    def _arrived(self, key: str) -> None:
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        try:
-            yield
-        finally:
-            self._requests[key] -= 1
-            if not self._requests[key]:
-                del self._requests[key]
-                self._end_later(key)
 
-    def _end_later(self, key: str) -> None:
-        if self._keep is None or key not in self._principals:
-            return
-        loop = asyncio.get_running_loop()
-        self._timers[key] = loop.call_later(self._keep, self._end, key)
+    def _left(self, key: str) -> None:
+        if self._keep is not None and key in self._principals:
+            loop = asyncio.get_running_loop()
+            self._timers[key] = loop.call_later(self._keep, self._end, key)
 
     def _end(self, key: str) -> None:
         del self._timers[key]

@@ -8,8 +8,7 @@ answered.
 import asyncio
 import importlib
 import logging
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -36,6 +35,7 @@ from mcp_types import (
 
 from holdfast._version import __version__
 from holdfast.errors import HoldfastError
+from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.wire import Wire
 from holdfast.server.auth import Check
@@ -79,6 +79,7 @@ class McpServer:
         self._options = options
         # The one client of stdio takes its sessions along.
         self._keep = None if access is None else options.keep
+        self._attendance = Attendance()
         self._stack = AsyncExitStack()
         self._tasks = OwnedTasks()
         self._opening: asyncio.Task[Handlers] | None = None
@@ -87,6 +88,8 @@ class McpServer:
             version=__version__,
             title="Holdfast",
             instructions=INSTRUCTIONS,
+            # No argument is mirrored in a header, so nothing has to be looked up.
+            get_tool_input_schema=lambda name: None,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,
@@ -132,7 +135,7 @@ class McpServer:
                 where,
                 self._access,
                 keep=self._options.keep,
-                in_use=self._in_use,
+                attendance=self._attendance,
             )
         )
 
@@ -162,7 +165,7 @@ class McpServer:
     async def _opened(self) -> "Handlers":
         # In a thread, so that requests are answered meanwhile.
         module = await asyncio.to_thread(importlib.import_module, "holdfast.mcp_server.handlers")
-        handlers: Handlers = module.Handlers(self._options, keep=self._keep)
+        handlers: Handlers = module.Handlers(self._options, self._attendance, keep=self._keep)
         try:
             await handlers.open()
         except HoldfastError as error:
@@ -183,16 +186,6 @@ class McpServer:
         except HoldfastError as error:
             raise MCPError(INTERNAL_ERROR, f"commands cannot be run: {error}") from error
 
-    @contextmanager
-    def _in_use(self, key: str) -> Iterator[None]:
-        """Keep a principal, if there is one yet, for the time of a request."""
-        opening = self._opening
-        if opening is None or not opening.done() or opening.exception() is not None:
-            yield
-            return
-        with opening.result().principals.in_use(key):
-            yield
-
     async def _list_tools(
         self, ctx: _Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
@@ -205,8 +198,7 @@ class McpServer:
             handlers = await self._handlers()
         except MCPError as error:
             return CallToolResult(content=[TextContent(text=error.message)], is_error=True)
-        with handlers.principals.in_use(_key(ctx)):
-            return await handlers.call_tool(ctx, _key(ctx), params)
+        return await handlers.call_tool(ctx, _key(ctx), params)
 
     async def _list_resources(
         self, ctx: _Context, params: PaginatedRequestParams | None
@@ -234,9 +226,7 @@ class McpServer:
     async def _listen(
         self, ctx: _Context, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        handlers = await self._handlers()
-        with handlers.principals.in_use(_key(ctx)):
-            return await handlers.listen(ctx, _key(ctx), params)
+        return await (await self._handlers()).listen(ctx, _key(ctx), params)
 
 
 def _key(ctx: _Context) -> str:

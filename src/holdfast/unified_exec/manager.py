@@ -8,7 +8,7 @@ interrupted call leaves it there, and what the call had collected goes to the ne
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -706,4 +706,5 @@ def _approval_hooks(options: Options, clock: PausableClock, inner: Hooks) -> "Ap
         return None
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
 
-    return ApprovalHooks(options.approvals, clock=clock, inner=inner)
+    paused = clock.paused if options.pause_for_questions else nullcontext
+    return ApprovalHooks(options.approvals, paused=paused, inner=inner)

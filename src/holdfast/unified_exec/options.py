@@ -68,11 +68,20 @@ class Options:
     """Offer what Codex does not have: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
     patches: bool = True
     """Apply a command that is an `apply_patch` call; False runs it like any other."""
+    pause_for_questions: bool = True
+    """Stop the clocks of all calls while somebody is asked; False: only the one that asks waits."""
     approvals: "Approvals | None" = None
     """Which commands may run, and who is asked; without, all of them may."""
 
     def __post_init__(self) -> None:
-        for name in ("allow_login_shell", "shell_snapshot", "counted_ids", "extras", "patches"):
+        for name in (
+            "allow_login_shell",
+            "shell_snapshot",
+            "counted_ids",
+            "extras",
+            "patches",
+            "pause_for_questions",
+        ):
             _check_type(name, getattr(self, name), bool)
         _check_type("limits", self.limits, Limits, None)
         if self.approvals is not None:
