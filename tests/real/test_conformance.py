@@ -245,7 +245,7 @@ def test_sandboxes_of_an_ordinary_user() -> None:
 
 QUICK = (
     *("exit.", "output.", "cut.", "shell.", "workdir.", "env.", "args.", "background."),
-    *("permissions.", "rules."),
+    *("permissions.", "rules.", "patch."),
 )
 LONG = (
     *("big.", "yield.", "poll.", "input.", "sessions.", "prune.", "login.", "sandbox."),
@@ -253,7 +253,7 @@ LONG = (
 )
 TOOL_CASES = QUICK + LONG if os.environ.get("HOLDFAST_CONFORMANCE_WHOLE") else QUICK
 """
-Cases of the tools by their areas, but for those of patches.
+Cases of the tools by their areas.
 
 Those that wait for long are played if the variable asks for it. So is `interrupt.` by hand: it
 cancels a call after 1.5 s, when a driver on a busy machine may not have begun.

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.environments.local import LocalEnvironment
-from tests.real.codex import codex
+from tests.real.codex import codex, codex_serving
 from tests.real.patching import calls_on_library, on_library, record, record_calls
 from tests.real.patching.calls import CALLS
 from tests.real.patching.cases import CASES
@@ -138,3 +139,12 @@ async def test_a_sample_on_the_real_one(tmp_path: Path) -> None:
         root = tmp_path / str(number)
         root.mkdir()
         assert record.play(CASES[name], root, codex()) == RECORDED[name], name
+
+
+@pytest.mark.real
+@pytest.mark.slow
+async def test_files_on_the_real_server(tmp_path: Path) -> None:
+    with codex_serving(tmp_path / "home") as url:
+        async with holdfast.connect(url) as environment:
+            files = environment.filesystem
+            assert await on_library.differences(files, tmp_path / "cases") == []

@@ -1,13 +1,11 @@
 """The tools `read_file`, `write_file` and `apply_patch`, on the files of an environment."""
 
-import time
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from holdfast.environments.environment import Environment
 from holdfast.errors import HoldfastError
-from holdfast.unified_exec.takeover import patch_output
 from holdfast.unified_exec.tools import UnifiedExec
 
 __all__ = [
@@ -63,18 +61,17 @@ async def apply_patch(tools: UnifiedExec, wanted: ApplyPatch, call_id: str) -> d
     Raises:
         FileError: It was not applied.
     """
-    began = time.monotonic()
     try:
         result = await tools.apply_patch(wanted.input, workdir=wanted.workdir, call_id=call_id)
     except HoldfastError as error:
         raise FileError(str(error)) from error
-    output = patch_output(result, time.monotonic() - began).decode(errors="replace")
+    assert result.patch is not None  # it was applied
     changes = []
-    for change in result.changes:
+    for change in result.patch.changes:
         changes.append({"kind": change.kind, "path": change.path.native})
         if change.move_to is not None:
             changes[-1]["move_to"] = change.move_to.native
-    return {"output": output, "changes": changes}
+    return {"output": result.output, "changes": changes}
 
 
 async def read_file(files: Environment, wanted: ReadFile) -> dict[str, Any]:

@@ -7,7 +7,7 @@ The package stands on the seam `FileSystem`. It starts no process and asks nobod
 from holdfast.patching.apply import EmptyPatch, PatchResult, apply_patch, apply_plan, plan_patch
 from holdfast.patching.errors import InvalidPatch, PatchError, PatchFailed, PatchMismatch
 from holdfast.patching.parse import Patch, parse_patch
-from holdfast.patching.plan import FileChange, Plan, Rules
+from holdfast.patching.plan import FileChange, PatchPlan, Rules
 from holdfast.patching.report import tool_error_text
 
 __all__ = [
@@ -18,8 +18,8 @@ __all__ = [
     "PatchError",
     "PatchFailed",
     "PatchMismatch",
+    "PatchPlan",
     "PatchResult",
-    "Plan",
     "Rules",
     "apply_patch",
     "apply_plan",

@@ -7,15 +7,18 @@ from holdfast.backends import FileSystem
 from holdfast.patching.commit import commit
 from holdfast.patching.errors import InvalidPatch, PatchError
 from holdfast.patching.parse import Patch, parse_patch
-from holdfast.patching.plan import FileChange, Plan, Rules, make_plan
+from holdfast.patching.plan import FileChange, PatchPlan, Rules, make_plan
 from holdfast.patching.report import summary_text
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
-__all__ = ["EmptyPatch", "PatchResult", "apply_patch", "apply_plan", "plan_patch"]
+__all__ = ["EmptyPatch", "PatchResult", "apply_patch", "apply_plan", "plan_patch", "read_patch"]
 
 CANCEL_LIMIT = 30.0
 """Seconds that a cancelled call waits for the writes that have begun."""
+
+_LONG = 1 << 16
+"""Characters above which a patch is read in a thread."""
 
 # Writes that go on after their call was cancelled; the loop itself keeps weak references only.
 _under_way: set[asyncio.Task[None]] = set()
@@ -69,8 +72,22 @@ async def apply_patch(
         PatchMismatch: It does not fit the files.
         PatchFailed: A file could not be changed.
     """
-    plan = await plan_patch(parse_patch(text), files=files, cwd=cwd, sandbox=sandbox, rules=rules)
+    plan = await plan_patch(
+        await read_patch(text), files=files, cwd=cwd, sandbox=sandbox, rules=rules
+    )
     return await apply_plan(plan, files=files, sandbox=sandbox)
+
+
+async def read_patch(text: str) -> Patch:
+    """
+    Return what a patch says; a long one is read in a thread.
+
+    Raises:
+        InvalidPatch: It is none.
+    """
+    if len(text) < _LONG:
+        return parse_patch(text)
+    return await asyncio.to_thread(parse_patch, text)
 
 
 async def plan_patch(
@@ -80,7 +97,7 @@ async def plan_patch(
     cwd: PathUri | str,
     sandbox: SandboxContext | None = None,
     rules: Rules = "tool",
-) -> Plan:
+) -> PatchPlan:
     """
     Return what a patch would change, for whoever has to agree first; see `apply_patch`.
 
@@ -100,12 +117,13 @@ def _folder(cwd: str) -> PathUri:
 
 
 async def apply_plan(
-    plan: Plan, *, files: FileSystem, sandbox: SandboxContext | None = None
+    plan: PatchPlan, *, files: FileSystem, sandbox: SandboxContext | None = None
 ) -> PatchResult:
     """
     Write what a plan says: all of it, or nothing.
 
     Raises:
+        PatchMismatch: A file has changed since the plan was made.
         PatchFailed: A file could not be changed.
     """
     writing = asyncio.get_running_loop().create_task(commit(plan, files=files, sandbox=sandbox))

@@ -10,9 +10,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.patching.errors import InvalidPatch
-from holdfast.patching.parse import parse_patch
-
 __all__ = ["BARE_PATCH", "PatchCommand", "find_patch"]
 
 BARE_PATCH = (
@@ -47,10 +44,12 @@ _HEAD = re.compile(
 class PatchCommand:
     """A call of `apply_patch`."""
 
-    patch: str | None
-    """The text of the patch; None if the command is a bare patch, see `BARE_PATCH`."""
+    patch: str
+    """The text of the patch."""
     workdir: str | None = None
     """The directory it changes to first."""
+    bare: bool = False
+    """True if there is no call: a command that may be a patch, and then gets `BARE_PATCH`."""
 
 
 def find_patch(argv: Sequence[str]) -> PatchCommand | None:
@@ -68,9 +67,7 @@ def find_patch(argv: Sequence[str]) -> PatchCommand | None:
         found = _here_document(script)
         if found is not None:
             return found
-    if script.lstrip().startswith(_FRAME) and _is_patch(script):
-        return PatchCommand(None)
-    return None
+    return PatchCommand(script, bare=True) if script.lstrip().startswith(_FRAME) else None
 
 
 def _here_document(script: str) -> PatchCommand | None:
@@ -90,10 +87,3 @@ def _here_document(script: str) -> PatchCommand | None:
     if workdir is not None and (workdir == "-" or workdir.startswith("-")):
         return None  # an option, or the directory before
     return PatchCommand("\n".join(lines[:end]), workdir)
-
-
-def _is_patch(script: str) -> bool:
-    try:
-        return bool(parse_patch(script).hunks)
-    except InvalidPatch:
-        return False

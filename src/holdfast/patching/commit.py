@@ -8,9 +8,9 @@ are removed go last, for they cannot be put back.
 import logging
 
 from holdfast.backends import FileSystem
-from holdfast.errors import ConnectionLost, HoldfastError, NotFound
-from holdfast.patching.errors import PatchFailed
-from holdfast.patching.plan import Plan, Removal, Write
+from holdfast.errors import ConnectionLost, HoldfastError, NotFound, Refused
+from holdfast.patching.errors import PatchFailed, PatchMismatch
+from holdfast.patching.plan import PatchPlan, PlannedRemoval, PlannedWrite
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
@@ -19,20 +19,46 @@ __all__ = ["commit"]
 logger = logging.getLogger(__name__)
 
 
-async def commit(plan: Plan, *, files: FileSystem, sandbox: SandboxContext | None) -> None:
+async def commit(plan: PatchPlan, *, files: FileSystem, sandbox: SandboxContext | None) -> None:
     """
     Write and remove files.
 
     It must not be cancelled half-way: whoever may be cancelled runs it as a task and waits.
 
     Raises:
+        PatchMismatch: A file is not what it was when the plan was made. Nothing was written.
         PatchFailed: A file could not be changed. Those before it were put back.
     """
+    # Somebody may have thought about the patch for an hour.
+    changes: list[PlannedWrite | PlannedRemoval] = [*plan.writes, *plan.removals]
+    for change in changes:
+        if await _has_changed(change, files, sandbox):
+            raise PatchMismatch(
+                f"{change.name} changed while the patch was being decided about", path=change.name
+            )
     done = _Done(files, sandbox)
     for write in plan.writes:
         await done.write(write)
     for removal in plan.removals:
         await done.remove(removal)
+
+
+async def _has_changed(
+    change: PlannedWrite | PlannedRemoval, files: FileSystem, sandbox: SandboxContext | None
+) -> bool:
+    """Return True if a file is not what the plan took it for, as far as that can be seen."""
+    try:
+        if change.before is not None:
+            data = await files.read_file(change.real, follow_symlinks=False, sandbox=sandbox)
+            return data != change.before
+        if isinstance(change, PlannedWrite):
+            await files.get_metadata(change.real, follow_symlinks=False, sandbox=sandbox)
+            return True
+    except NotFound:
+        return change.before is not None
+    except Refused:
+        return False  # the write says why
+    return False
 
 
 class _Done:
@@ -42,9 +68,9 @@ class _Done:
         self._files = files
         self._sandbox = sandbox
         self._folders: list[PathUri] = []
-        self._changed: list[Write | Removal] = []
+        self._changed: list[PlannedWrite | PlannedRemoval] = []
 
-    async def write(self, write: Write) -> None:
+    async def write(self, write: PlannedWrite) -> None:
         """Give a file its content, and make the directories above it."""
         for folder in write.new_folders:
             if folder in self._folders:
@@ -66,7 +92,7 @@ class _Done:
             raise await self._undone(text, write, error) from error
         self._changed.append(write)
 
-    async def remove(self, removal: Removal) -> None:
+    async def remove(self, removal: PlannedRemoval) -> None:
         """Remove a file or a link."""
         try:
             # Without following links, a link is refused instead of removed.
@@ -77,7 +103,7 @@ class _Done:
         self._changed.append(removal)
 
     async def _undone(
-        self, text: str, failed: Write | Removal, error: HoldfastError
+        self, text: str, failed: PlannedWrite | PlannedRemoval, error: HoldfastError
     ) -> PatchFailed:
         """Put back what was changed, and return the error to raise."""
         left = []
@@ -96,10 +122,10 @@ class _Done:
                 logger.debug("%s stays", folder, exc_info=True)
         return PatchFailed(text, path=failed.name, left=tuple(left))
 
-    async def _put_back(self, change: Write | Removal) -> None:
+    async def _put_back(self, change: PlannedWrite | PlannedRemoval) -> None:
         if change.before is not None:
             await self._put(change.real, change.before)
-        elif isinstance(change, Write):
+        elif isinstance(change, PlannedWrite):
             await self._remove(change.real)
         else:
             raise NotFound("a link cannot be put back")

@@ -5,20 +5,24 @@ Lines are compared in four ways, each looser than the one before: as they are, w
 at the end, without blanks at both ends, and with typographic dashes, quotes and blanks made
 plain. The first way that finds a place counts.
 
-A file is turned into a text with one character for each line, so a search is one `str.find`:
-the time for a file is about linear, whatever is in it.
+A file is turned into a text with one character for each line, so a search is one `str.find`.
+What was not found is not looked for again, and the lines that are gone over for one file are
+counted: a patch made to be slow ends with an error.
 """
 
 import re
 from collections.abc import Callable, Sequence
 
-from holdfast.patching.parse import Chunk, ChunkLine
+from holdfast.patching.parse import ChunkLine, UpdateChunk
 from holdfast.patching.whitespace import strip, strip_end
 
-__all__ = ["MOST_LINES", "ChunkNotFound", "TooManyLines", "updated_text"]
+__all__ = ["MOST_LINES", "ChunkNotFound", "TooMuchWork", "updated_text"]
 
 MOST_LINES = 1_000_000
 """Lines that a file may have. There is a character for each of them."""
+
+MOST_STEPS = 250_000_000
+"""Lines that all searches in one file may go over, which takes a second or so."""
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 
@@ -43,8 +47,8 @@ class ChunkNotFound(Exception):
         self.lines = lines
 
 
-class TooManyLines(Exception):
-    """A file has more lines than can be searched."""
+class TooMuchWork(Exception):
+    """A file has too many lines, or the chunks take too long to find; the text says which."""
 
 
 def _as_is(line: str) -> str:
@@ -58,7 +62,7 @@ def _plain(line: str) -> str:
 _WAYS: tuple[Callable[[str], str], ...] = (_as_is, strip_end, strip, _plain)
 
 
-def updated_text(content: str, chunks: Sequence[Chunk]) -> str:
+def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
     """
     Return the content of a file after an update.
 
@@ -66,7 +70,7 @@ def updated_text(content: str, chunks: Sequence[Chunk]) -> str:
 
     Raises:
         ChunkNotFound: A chunk does not fit.
-        TooManyLines: The file has too many lines.
+        TooMuchWork: The file has too many lines, or the chunks are hard to find.
     """
     lines, endings = _split(content)
     ending = endings[0] if endings and endings[0] else "\n"
@@ -136,10 +140,10 @@ def _split(content: str) -> tuple[list[str], list[str]]:
     Return the lines of a file and their endings.
 
     Raises:
-        TooManyLines: There are too many.
+        TooMuchWork: There are too many.
     """
     if content.count("\n") + content.count("\r") > 2 * MOST_LINES:
-        raise TooManyLines
+        raise TooMuchWork(f"it has more than {MOST_LINES} lines")
     if "\r" not in content:  # the usual file
         lines = content.split("\n")
         endings = ["\n"] * len(lines)
@@ -151,7 +155,7 @@ def _split(content: str) -> tuple[list[str], list[str]]:
         pairs = [(found[1], found[2]) for found in _LINE.finditer(content) if found[0]]
         lines, endings = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     if len(lines) > MOST_LINES:
-        raise TooManyLines
+        raise TooMuchWork(f"it has more than {MOST_LINES} lines")
     return lines, endings
 
 
@@ -175,6 +179,9 @@ class _Searched:
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
         self._coded: list[tuple[dict[str, str], str] | None] = [None] * len(_WAYS)
+        # Searches begin further and further down: what is not there stays not there.
+        self._absent: set[tuple[int, str]] = set()
+        self._steps = 0
 
     def find(self, wanted: Sequence[str], start: int, *, at_end: bool = False) -> int | None:
         """
@@ -196,9 +203,16 @@ class _Searched:
                 pattern = "".join([codes[way(line)] for line in wanted])
             except KeyError:
                 continue  # a line that the file does not have
+            if (number, pattern) in self._absent:
+                continue
             place = text.find(pattern, start)
+            self._steps += (place if place >= 0 else len(text)) - start
+            if self._steps > MOST_STEPS:
+                raise TooMuchWork("it takes too long to find the chunks in it")
             if place >= 0:
                 return place
+            if not at_end:
+                self._absent.add((number, pattern))
         return None
 
     def _code(self, number: int, way: Callable[[str], str]) -> tuple[dict[str, str], str]:

@@ -21,18 +21,22 @@ from holdfast.patching.whitespace import strip, strip_end
 __all__ = [
     "LARGEST_PATCH",
     "MOST_FILES",
+    "MOST_PATCH_LINES",
     "AddFile",
-    "Chunk",
     "ChunkLine",
     "DeleteFile",
     "Hunk",
     "Patch",
+    "UpdateChunk",
     "UpdateFile",
     "parse_patch",
 ]
 
 LARGEST_PATCH = 8 << 20
 """Bytes of UTF-8 that a patch may have."""
+
+MOST_PATCH_LINES = 500_000
+"""Lines that a patch may have."""
 
 MOST_FILES = 2_000
 """Files that one patch may name."""
@@ -61,7 +65,7 @@ class ChunkLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class UpdateChunk:
     """One place of a file that changes."""
 
     context: str | None
@@ -96,7 +100,7 @@ class UpdateFile:
     """A file to change, and the path it gets."""
 
     path: str
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[UpdateChunk, ...]
     move_to: str | None = None
 
 
@@ -123,6 +127,9 @@ def parse_patch(text: str) -> Patch:
         size = len(text.encode(errors="surrogatepass"))
         if size > LARGEST_PATCH:
             raise InvalidPatch(f"it has {size} bytes, the most are {LARGEST_PATCH}")
+    count = text.count("\n")
+    if count > MOST_PATCH_LINES:
+        raise InvalidPatch(f"it has {count} lines, the most are {MOST_PATCH_LINES}")
     return _Parser(_framed(_lines(strip(text)))).parse()
 
 
@@ -209,7 +216,7 @@ class _Parser:
         if line.startswith(_MOVE):
             move_to = line[len(_MOVE) :]
             self._at += 1
-        chunks: list[Chunk] = []
+        chunks: list[UpdateChunk] = []
         while not self._at_header():
             if chunks and not self._lines[self._at]:
                 self._at += 1  # a blank line after the end of a file's last chunk
@@ -223,7 +230,7 @@ class _Parser:
         line = strip_end(self._lines[self._at])
         return line == _END or line.startswith((_ADD, _DELETE, _UPDATE))
 
-    def _chunk(self, *, first: bool) -> Chunk:
+    def _chunk(self, *, first: bool) -> UpdateChunk:
         line = self._lines[self._at]
         context: str | None = None
         if strip_end(line) == _AT:
@@ -237,22 +244,22 @@ class _Parser:
                 line=self._at + 1,
             )
         lines, at_end = self._chunk_lines()
-        return Chunk(context, lines, at_end)
+        return UpdateChunk(context, lines, at_end)
 
     def _chunk_lines(self) -> tuple[tuple[ChunkLine, ...], bool]:
         found: list[ChunkLine] = []
         while True:
             line = self._lines[self._at]
-            if strip_end(line) == _END_OF_FILE and found:
+            mark = line[:1]
+            if mark in (" ", "-", "+"):
+                found.append(ChunkLine(mark, line[1:]))  # type: ignore[arg-type]  # one of them
+            elif not mark:
+                found.append(ChunkLine(" ", ""))
+            elif found and strip_end(line) == _END_OF_FILE:
                 self._at += 1
                 return tuple(found), True
-            match line[:1]:
-                case "":
-                    found.append(ChunkLine(" ", ""))
-                case " " | "-" | "+" as mark:
-                    found.append(ChunkLine(mark, line[1:]))
-                case _:
-                    break
+            else:
+                break
             self._at += 1
         if not found:
             self._refuse_empty(line)

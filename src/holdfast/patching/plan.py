@@ -13,15 +13,28 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.backends import FileSystem
-from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, RemoteError
+from holdfast.errors import (
+    HoldfastError,
+    NotFound,
+    Refused,
+    RemoteError,
+)
 from holdfast.patching.errors import InvalidPatch, PatchFailed, PatchMismatch
-from holdfast.patching.match import MOST_LINES, ChunkNotFound, TooManyLines, updated_text
-from holdfast.patching.parse import AddFile, Chunk, DeleteFile, Hunk, Patch, UpdateFile
+from holdfast.patching.match import ChunkNotFound, TooMuchWork, updated_text
+from holdfast.patching.parse import AddFile, DeleteFile, Hunk, Patch, UpdateChunk, UpdateFile
 from holdfast.protocol.fs import FileMetadata
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
-__all__ = ["LARGEST_FILE", "LARGEST_TOTAL", "FileChange", "Plan", "Rules", "make_plan", "reason_of"]
+__all__ = [
+    "LARGEST_FILE",
+    "LARGEST_TOTAL",
+    "FileChange",
+    "PatchPlan",
+    "Rules",
+    "make_plan",
+    "reason_of",
+]
 
 LARGEST_FILE = 32 << 20
 """Bytes that a file may have to be updated or removed."""
@@ -64,7 +77,7 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class PlannedWrite:
     """A file that gets a content."""
 
     name: str
@@ -79,7 +92,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
+class PlannedRemoval:
     """A name that goes away."""
 
     name: str
@@ -90,13 +103,13 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PatchPlan:
     """All that a patch does."""
 
     changes: tuple[FileChange, ...]
     """One for each part of the patch, in its order."""
-    writes: tuple[Write, ...]
-    removals: tuple[Removal, ...]
+    writes: tuple[PlannedWrite, ...]
+    removals: tuple[PlannedRemoval, ...]
 
     @property
     def touched(self) -> tuple[PathUri, ...]:
@@ -118,7 +131,7 @@ async def make_plan(
     cwd: PathUri,
     sandbox: SandboxContext | None,
     rules: Rules,
-) -> Plan:
+) -> PatchPlan:
     """
     Return what a patch does to the files as they are.
 
@@ -188,6 +201,7 @@ class _PlanMaker:
         self._owners: dict[PathUri, _Spot] = {}
         self._links: dict[PathUri, _Spot] = {}
         """Links that are removed, by their entry."""
+        self._directories: dict[str, tuple[str, list[str]]] = {}
         self._changes: list[FileChange] = []
         self._total = 0
 
@@ -206,16 +220,16 @@ class _PlanMaker:
             raise PatchMismatch(f"'{name}' is invalid on 'linux'")
         return PathUri.from_path(posixpath.join(self._cwd.native, name))
 
-    def finish(self) -> Plan:
+    def finish(self) -> PatchPlan:
         """Return everything that was noted, with the least that has to be written."""
-        writes: list[Write] = []
-        removals: list[Removal] = []
+        writes: list[PlannedWrite] = []
+        removals: list[PlannedRemoval] = []
         for real, data in self._contents.items():
             spot = self._owners[real]
             name = spot.path.native
             if data is not None:
                 writes.append(
-                    Write(
+                    PlannedWrite(
                         name=name,
                         real=real,
                         data=data,
@@ -224,10 +238,12 @@ class _PlanMaker:
                     )
                 )
             elif spot.found is not None:
-                removals.append(Removal(name=name, real=real, before=spot.before))
+                removals.append(PlannedRemoval(name=name, real=real, before=spot.before))
         for entry, spot in self._links.items():
-            removals.append(Removal(name=spot.path.native, real=entry, before=None))
-        return Plan(changes=tuple(self._changes), writes=tuple(writes), removals=tuple(removals))
+            removals.append(PlannedRemoval(name=spot.path.native, real=entry, before=None))
+        return PatchPlan(
+            changes=tuple(self._changes), writes=tuple(writes), removals=tuple(removals)
+        )
 
     # -- the parts of a patch
 
@@ -270,14 +286,13 @@ class _PlanMaker:
             self._note("update", hunk.path, path, old=source, new=new)
             return
         target = self.locate(hunk.move_to)
-        await self._look(target)
+        await self._write(target, new)
         spot = self._spots[path]
         if spot.is_link or spot.real != self._spots[target].real:
             self._take_away(spot)
-        await self._write(target, new)
         self._note("update", hunk.move_to, path, move_to=target, old=source, new=new)
 
-    async def _changed(self, old: str, chunks: Sequence[Chunk], path: PathUri) -> str:
+    async def _changed(self, old: str, chunks: Sequence[UpdateChunk], path: PathUri) -> str:
         try:
             if len(old) + _CHUNK_COST * len(chunks) < _LONG:
                 return updated_text(old, chunks)
@@ -290,9 +305,9 @@ class _PlanMaker:
                 wanted = "\n".join(error.lines)
                 text = f"Failed to find expected lines in {path.native}:\n{wanted}"
             raise PatchMismatch(text, path=path.native) from None
-        except TooManyLines:
+        except TooMuchWork as error:
             raise PatchMismatch(
-                f"{path.native} has more than {MOST_LINES} lines", path=path.native
+                f"Failed to update file {path.native}: {error}", path=path.native
             ) from None
 
     def _note(
@@ -339,10 +354,15 @@ class _PlanMaker:
         Raises:
             PatchFailed: There can be no file.
         """
-        spot = await self._look(path)
         failure = f"Failed to write file {path.native}"
+        try:
+            spot = await self._look(path)
+        except Refused as error:  # below a file, too long, or a loop of links
+            raise PatchFailed(failure, path=path.native) from error
         if spot.found is not None and not spot.found.is_file:
             raise PatchFailed(failure, path=path.native)
+        if spot.found is None and await self._is_broken_link(spot):
+            raise PatchFailed(f"{failure}: it is a link that leads nowhere", path=path.native)
         if spot.entry in self._links:
             raise PatchFailed(f"{failure}: the patch removes this link", path=path.native)
         if spot.real in self._contents:
@@ -415,8 +435,23 @@ class _PlanMaker:
             self._spots[path] = spot
         return spot
 
+    async def _is_broken_link(self, spot: _Spot) -> bool:
+        if spot.new_folders:
+            return False
+        try:
+            await self._files.get_metadata(spot.entry, follow_symlinks=False, sandbox=self._sandbox)
+        except Refused:
+            return False
+        return True
+
     async def _nearest(self, folder: str) -> tuple[str, list[str]]:
         """Return the nearest directory above that exists, and the names that are missing."""
+        found = self._directories.get(folder)
+        if found is None:
+            found = self._directories[folder] = await self._find_nearest(folder)
+        return found
+
+    async def _find_nearest(self, folder: str) -> tuple[str, list[str]]:
         missing: list[str] = []
         while True:
             uri = PathUri.from_path(folder)
@@ -431,9 +466,6 @@ class _PlanMaker:
             return await self._files.get_metadata(path, sandbox=self._sandbox)
         except NotFound:
             return None
-        except (InvalidRequest, OperationFailed) as error:
-            # Below a file, too long, or hidden: nothing can be there.
-            raise PatchFailed(f"Failed to write file {path.native}", path=path.native) from error
 
 
 def _decoded(data: bytes) -> str:

@@ -29,6 +29,7 @@ from holdfast.unified_exec.hooks import (
     DeniedAttempt,
     Hooks,
     InputRequest,
+    PatchRequest,
     StartRequest,
 )
 from holdfast.unified_exec.manager import SessionInfo
@@ -70,6 +71,7 @@ __all__ = [
     "OutputDelta",
     "OutputMissing",
     "Page",
+    "PatchRequest",
     "PermissionArguments",
     "PermissionGrant",
     "ProcessFailed",

@@ -26,7 +26,7 @@ from holdfast.approvals.permissions import AddedPermissions, with_permissions
 from holdfast.approvals.question import DeniedRun, GrantScope, PatchedFile
 from holdfast.approvals.write_access import WriteAccess, write_access
 from holdfast.errors import InvalidParams, Refused
-from holdfast.patching.plan import Plan
+from holdfast.patching.plan import PatchPlan
 from holdfast.patching.report import PATCH_DECLINED
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
@@ -262,7 +262,7 @@ async def _real_access(request: PatchRequest, access: WriteAccess) -> WriteAcces
     return access.also(same)
 
 
-def _patched_files(plan: Plan) -> tuple[PatchedFile, ...]:
+def _patched_files(plan: PatchPlan) -> tuple[PatchedFile, ...]:
     real = {write.name: write.real.native for write in plan.writes}
     files = []
     for change in plan.changes:

@@ -18,7 +18,7 @@ from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 if TYPE_CHECKING:  # imported only by tools that have approvals, or apply a patch
     from holdfast.approvals.flow import Clearance
     from holdfast.approvals.permissions import AddedPermissions
-    from holdfast.patching.plan import Plan
+    from holdfast.patching.plan import PatchPlan
 
 __all__ = [
     "Attempt",
@@ -96,7 +96,7 @@ class PatchRequest:
     """The command that it was given as."""
     text: str
     """The patch."""
-    plan: "Plan"
+    plan: "PatchPlan"
     """What it changes."""
     cwd: PathUri
     """The directory that its relative paths start from."""

@@ -9,10 +9,9 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from holdfast.collect.head_tail import Captured
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.errors import HoldfastError
@@ -57,8 +56,7 @@ from holdfast.unified_exec.waiting.collect import (
     write_wait,
 )
 
-if TYPE_CHECKING:  # imported only by tools that have approvals, or apply a patch
-    from holdfast.patching.apply import PatchResult
+if TYPE_CHECKING:  # imported only by tools that have approvals
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
 
 __all__ = ["SessionInfo", "SessionManager", "new_call_id"]
@@ -340,36 +338,38 @@ class SessionManager:
                 raise
 
     async def apply_patch(
-        self, text: str, *, workdir: str | None = None, call_id: str | None = None
-    ) -> "PatchResult":
+        self,
+        text: str,
+        *,
+        workdir: str | None = None,
+        environment_id: str | None = None,
+        call_id: str | None = None,
+    ) -> ExecResult:
         """
-        Apply a patch in the format that models know: all of it, or nothing.
-
-        It is decided about like a command that is an `apply_patch` call.
+        Apply a patch under the sandbox, the hooks and the approvals of commands.
 
         Args:
-            text: From `*** Begin Patch` to `*** End Patch`.
-            workdir: Where relative paths start; the folder of the environment unless given.
+            text: The patch, from `*** Begin Patch` to `*** End Patch`.
+            workdir: As for `exec_command`, as are the others.
+            environment_id: Where its files are.
             call_id: The id of the call; made up unless given.
 
         Raises:
-            UnifiedExecError: It was not applied; the text is for the model.
+            CallRefused: It was not applied; the text is for the model.
+            CallInterrupted: Somebody was asked and cancelled the call.
         """
-        from holdfast.unified_exec.takeover import write_patch
+        from holdfast.unified_exec.takeover import take_patch
 
-        environment = self._open_environment(None)
-        session_id = self._owner.store.reserve()  # of a command that is not started
-        try:
-            async with self._starter.ended_by_close():
-                request = await self._planner.plan(
-                    environment,
-                    ExecArguments(cmd="apply_patch", workdir=workdir),
-                    call_id=call_id or new_call_id(),
-                    session_id=session_id,
-                )
-                return await write_patch(environment, request, self._hooks, text)
-        finally:
-            self._owner.store.free(session_id)
+        environment = self._open_environment(environment_id)
+        arguments = ExecArguments(cmd="apply_patch", workdir=workdir, login=False)
+        async with self._starter.ended_by_close():
+            request = await self._planner.plan(
+                environment, arguments, call_id=call_id or new_call_id(), session_id=0
+            )
+            request = replace(request, argv=("apply_patch", text))
+            result = await take_patch(environment, request, self._hooks, self.options.model_policy)
+        assert result is not None  # the argv is that of a patch
+        return result
 
     async def _take_patch(
         self, environment: Environment, request: StartRequest
@@ -384,25 +384,9 @@ class SessionManager:
         if not self.options.patches or "patch" not in request.script.lower():
             return None
         # Most conversations have no patch in a command: the modules are loaded for the first.
-        from holdfast.unified_exec.takeover import patch_output, take_patch
+        from holdfast.unified_exec.takeover import take_patch
 
-        began = asyncio.get_running_loop().time()
-        result = await take_patch(environment, request, self._hooks)
-        if result is None:
-            return None
-        seconds = asyncio.get_running_loop().time() - began
-        return ExecResult(
-            call_id=request.call_id,
-            chunk_id="",
-            wall_time=0.0,
-            captured=Captured(patch_output(result, seconds)),
-            exit_code=0,
-            session_id=None,
-            command=request.argv,
-            patch=result,
-            max_output_tokens=request.arguments.max_output_tokens,
-            model_policy=self.options.model_policy,
-        )
+        return await take_patch(environment, request, self._hooks, self.options.model_policy)
 
     async def _before_start(self, request: StartRequest) -> StartRequest:
         """Let the hooks decide about a command; one that somebody declined is told of."""

@@ -9,22 +9,24 @@ import os
 import posixpath
 import time
 
+from holdfast.collect.head_tail import Captured
 from holdfast.environments.environment import Environment
-from holdfast.patching.apply import EmptyPatch, PatchResult, apply_plan, plan_patch
-from holdfast.patching.command import BARE_PATCH, find_patch
-from holdfast.patching.errors import PatchError
-from holdfast.patching.parse import parse_patch
+from holdfast.patching.apply import EmptyPatch, PatchResult, apply_plan, plan_patch, read_patch
+from holdfast.patching.command import BARE_PATCH, PatchCommand, find_patch
+from holdfast.patching.errors import InvalidPatch, PatchError
 from holdfast.patching.report import EMPTY_PATCH, result_text, tool_error_text
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.unified_exec.errors import CallRefused, unknown_environment_text
 from holdfast.unified_exec.hooks import Hooks, PatchRequest, StartRequest
+from holdfast.unified_exec.result import ExecResult
+from holdfast.unified_exec.text.truncate import TruncationPolicy
 
-__all__ = ["patch_output", "take_patch", "write_patch"]
+__all__ = ["take_patch"]
 
 
 async def take_patch(
-    environment: Environment, command: StartRequest, hooks: Hooks
-) -> PatchResult | None:
+    environment: Environment, command: StartRequest, hooks: Hooks, model: TruncationPolicy
+) -> ExecResult | None:
     """
     Apply the patch that a command is, or return None if it is to be started.
 
@@ -32,71 +34,69 @@ async def take_patch(
         environment: Where its files are.
         command: The command as it would be started.
         hooks: Decide over the patch.
+        model: What the model takes in one answer.
 
     Raises:
         CallRefused: The patch was not applied; the model reads the text.
         CallInterrupted: Somebody was asked and cancelled the call.
     """
     found = find_patch(command.argv)
-    if found is None:
+    if found is None or (found.bare and not await _is_patch(found.patch)):
         return None
-    if found.patch is None:
+    if found.bare:
         raise CallRefused(BARE_PATCH)
-    return await write_patch(environment, command, hooks, found.patch, workdir=found.workdir)
-
-
-async def write_patch(
-    environment: Environment,
-    command: StartRequest,
-    hooks: Hooks,
-    text: str,
-    *,
-    workdir: str | None = None,
-) -> PatchResult:
-    """
-    Apply a patch as far as the hooks let it.
-
-    Args:
-        environment: As for `take_patch`, as are the next two.
-        command: The command that it was given as, or would have been.
-        hooks: Decide over the patch.
-        text: The patch.
-        workdir: A directory below that of the command, for relative paths.
-
-    Raises:
-        CallRefused: The patch was not applied; the model reads the text.
-        CallInterrupted: Somebody was asked and cancelled the call.
-    """
     began = time.monotonic()
-    files = environment.filesystem
     try:
-        patch = parse_patch(text)
-        if patch.environment_id not in (None, environment.id):
-            # Elsewhere it would change other files than the call was about.
-            raise CallRefused(unknown_environment_text(str(patch.environment_id)))
-        cwd = _folder(command.cwd, workdir)
-        plan = await plan_patch(patch, files=files, cwd=cwd, sandbox=command.sandbox)
-        request = PatchRequest(
-            command=command,
-            text=text,
-            plan=plan,
-            cwd=cwd,
-            files=files,
-            tmpdir=None if environment.is_remote else os.environ.get("TMPDIR"),
-        )
-        sandbox = await hooks.before_patch(request)
-        return await apply_plan(plan, files=files, sandbox=sandbox)
+        result = await _applied(environment, command, hooks, found)
     except EmptyPatch as error:
         raise CallRefused(EMPTY_PATCH) from error
     except PatchError as error:
         raise CallRefused(tool_error_text(error, seconds=time.monotonic() - began)) from error
     except ForeignPathUri as error:
         raise CallRefused(str(error)) from error
+    output = result_text(result.text, exit_code=0, seconds=time.monotonic() - began)
+    return ExecResult(
+        call_id=command.call_id,
+        chunk_id="",
+        wall_time=0.0,
+        captured=Captured(output.encode(errors="replace")),
+        exit_code=0,
+        session_id=None,
+        command=command.argv,
+        patch=result,
+        max_output_tokens=command.arguments.max_output_tokens,
+        model_policy=model,
+    )
 
 
-def patch_output(result: PatchResult, seconds: float) -> bytes:
-    """Return what counts as the output of a command that was a patch."""
-    return result_text(result.text, exit_code=0, seconds=seconds).encode(errors="replace")
+async def _is_patch(text: str) -> bool:
+    try:
+        await read_patch(text)
+    except InvalidPatch:
+        return False  # it is the shell's to refuse
+    return True
+
+
+async def _applied(
+    environment: Environment, command: StartRequest, hooks: Hooks, found: PatchCommand
+) -> PatchResult:
+    files = environment.filesystem
+    patch = await read_patch(found.patch)
+    if patch.environment_id not in (None, environment.id):
+        # Elsewhere it would change other files than the call was about.
+        raise CallRefused(unknown_environment_text(str(patch.environment_id)))
+    cwd = _folder(command.cwd, found.workdir)
+    plan = await plan_patch(patch, files=files, cwd=cwd, sandbox=command.sandbox)
+    request = PatchRequest(
+        command=command,
+        text=found.patch,
+        plan=plan,
+        cwd=cwd,
+        files=files,
+        tmpdir=None if environment.is_remote else os.environ.get("TMPDIR"),
+    )
+    sandbox = await hooks.before_patch(request)
+    return await apply_plan(plan, files=files, sandbox=sandbox)
 
 
 def _folder(cwd: PathUri, below: str | None) -> PathUri:

@@ -6,7 +6,8 @@ from typing import Any
 from holdfast.backends import FileSystem
 from holdfast.patching import EmptyPatch, PatchError, Rules, apply_patch, tool_error_text
 from holdfast.patching.report import EMPTY_PATCH, result_text
-from tests.real.patching.cases import Case
+from tests.real.patching import record
+from tests.real.patching.cases import CASES, Case
 from tests.real.patching.folder import WORKSPACE, content, describe, lay_out
 from tests.real.patching.record_calls import hide
 
@@ -54,3 +55,20 @@ async def play_tool(case: Case, root: Path, files: FileSystem) -> Row:
     else:
         text = f"Wall time: 0 seconds\nOutput:\n{result_text(stdout, exit_code=0, seconds=0)}"
     return {"text": hide(text, root), "after": describe(workspace)}
+
+
+async def differences(files: FileSystem, folder: Path) -> list[str]:
+    """Return the cases about files, and not about texts, that end otherwise on a server."""
+    rows = record.load()
+    different = []
+    names = [
+        name
+        for name in CASES
+        if name.startswith(("add", "delete", "move", "several", "update.link", "update.folder"))
+        and name not in ("add.link-nowhere", "delete.twice")
+        and not name.startswith(("move.onto-itself", "several.second"))
+    ]
+    for number, name in enumerate(names):
+        if await play(CASES[name], folder / str(number), files) != rows[name]:
+            different.append(name)
+    return different
