@@ -32,7 +32,8 @@ class _Client:
 
     async def request(self, method: str, params: object) -> bytes:
         number = next(self._numbers)
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         self._transport.send(json.dumps(message).encode())
         return await answer
