@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 from tests.e2e.wire import HOLDFAST, LIMIT
 
@@ -76,6 +79,11 @@ def started(folder: Path, *flags: str, env: dict[str, str] | None = None) -> Ite
                 process.terminate()
 
 
+def ended(folder: Path) -> bool:
+    """Whether the process whose number a command wrote down is gone."""
+    return not Path("/proc", (folder / "pid").read_text().strip()).exists()
+
+
 def test_the_end_of_its_input_ends_all_commands(tmp_path: Path) -> None:
     with started(tmp_path, *FULL) as peer:
         assert peer.hello()["result"]["serverInfo"]["name"] == "holdfast"
@@ -97,7 +105,25 @@ def test_a_killed_guardian_ends_all_commands(tmp_path: Path) -> None:
         peer.process.send_signal(signal.SIGKILL)
         assert peer.process.stdout is not None
         assert peer.process.stdout.read() == b""  # its last process is gone
-        assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+        assert ended(tmp_path)
+
+
+async def test_a_server_over_http_ends_with_all_commands(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("secret\n")
+    listen = ("--listen", "http://127.0.0.1:0", "--token-file", "tokens")
+    with started(tmp_path, *FULL, *listen) as peer:
+        assert peer.process.stdout is not None
+        url = peer.process.stdout.readline().decode().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/mcp", url)
+        async with (
+            create_mcp_http_client(headers={"Authorization": "Bearer secret"}) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            arguments = {"cmd": "echo $$ > pid; sleep 100", "login": False, "yield_time_ms": 500}
+            assert not (await client.call_tool("exec_command", arguments)).is_error
+        peer.process.terminate()
+        assert peer.process.wait(4 * LIMIT) == 0
+        assert ended(tmp_path)
 
 
 @pytest.mark.parametrize(

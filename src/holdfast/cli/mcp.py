@@ -25,13 +25,18 @@ def mcp(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace, lifeline: int) -> int:
     from holdfast.cli.mcp_settings import read_settings
+    from holdfast.cli.serve import set_log_level
     from holdfast.errors import InvalidConfig
     from holdfast.server.life import LifeOptions, StartFailed, live
 
     try:
+        set_log_level(os.environ.get("HOLDFAST_LOG", "error"))
         settings = read_settings(options)
         _check(settings)
         from holdfast.mcp_server.server import McpServer
+    except ValueError:
+        print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
+        return 1
     except InvalidConfig as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
@@ -40,6 +45,12 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
         return 1
     from holdfast.mcp_server.options import ServerOptions
 
+    if settings.listen == "stdio" and sys.stdin.isatty():
+        print(
+            "holdfast mcp: waiting for a client on the standard streams; an agent starts it,"
+            " see `holdfast mcp --help`",
+            file=sys.stderr,
+        )
     chosen = ServerOptions(
         environment=settings.environment,
         cwd=settings.cwd,

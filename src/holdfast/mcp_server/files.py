@@ -1,5 +1,7 @@
 """The tools `read_file`, `write_file` and `apply_patch`, on the files of an environment."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -20,6 +22,9 @@ __all__ = [
 
 LARGEST: Final = 32 << 20
 """Bytes of a file that is read; of a larger one, commands show parts."""
+
+_SMALL: Final = 1 << 20
+"""Bytes of a file that is looked through at once."""
 
 PAGE: Final = 100_000
 """Characters of one answer; what is behind them is read by its line numbers."""
@@ -100,25 +105,38 @@ async def read_file(files: Environment, wanted: ReadFile) -> dict[str, Any]:
         raise FileError(
             f"{wanted.path} is no text: byte {error.start} is not UTF-8; it has {len(data)} bytes"
         ) from error
-    lines = text.splitlines(keepends=True)
+    # Other requests go on while a large file is looked through.
+    work = asyncio.to_thread if len(data) > _SMALL else _at_once
+    found: dict[str, Any] = await work(_page, text, wanted)
+    return {"path": wanted.path, **found, "total_bytes": len(data)}
+
+
+async def _at_once(function: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
+    return function(*arguments)
+
+
+def _page(text: str, wanted: ReadFile) -> dict[str, Any]:
+    """Return the lines that were asked for, as many as fit into one answer."""
+    # Not `splitlines`: a line ends with a newline, for editors and compilers.
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
     first = wanted.offset - 1
     last = len(lines) if wanted.limit is None else min(first + wanted.limit, len(lines))
     shown: list[str] = []
     room = PAGE
     for line in lines[first:last]:
-        if len(line) > room and shown:
+        if len(line) >= room and shown:
             break
         shown.append(line[:room])
-        room -= len(shown[-1])
-        if room <= 0:
-            break
+        room -= len(line) + 1
     end = first + len(shown)
-    found: dict[str, Any] = {
-        "path": wanted.path,
-        "content": "".join(shown),
-        "total_lines": len(lines),
-        "total_bytes": len(data),
-    }
+    content = "\n".join(shown)
+    if shown and (end < len(lines) or text.endswith("\n")) and room >= 0:
+        content += "\n"
+    found: dict[str, Any] = {"content": content, "total_lines": len(lines)}
+    if room < 0:
+        found["line_cut"] = True
     if end < len(lines):
         found["next_line"] = end + 1
     return found

@@ -19,6 +19,7 @@ from holdfast.approvals.layers import load_rules
 from holdfast.approvals.question import Decision, DecisionKind, Question
 from holdfast.approvals.rules import RuleSet
 from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment
 from holdfast.errors import HoldfastError
@@ -89,7 +90,8 @@ def _rules(options: ServerOptions) -> RuleSet:
         HoldfastError: A file that was named cannot be used: it must not be left out unnoticed.
     """
     named = [str(Path(path).absolute()) for path in options.rules]
-    project = None if options.environment else Path(options.cwd or ".").absolute()
+    here = options.environment in (None, LOCAL)
+    project = Path(options.cwd or ".").absolute() if here else None
     rules = load_rules(home=holdfast_home(os.environ), project=project, explicit=named)
     for broken in rules.broken:
         if str(broken.path) in named:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from holdfast.approvals.question_text import visible
 from holdfast.events import Gap, WaitingFor
 from holdfast.unified_exec.sessions.session import CommandSession
 
@@ -49,7 +50,7 @@ class _LastLine:
         lines = self._tail.decode(errors="replace").split("\n")
         # Behind a newline the last line is empty, and says nothing.
         line = next((each.strip() for each in reversed(lines) if each.strip()), "")
-        return line[-_LINE:]
+        return visible(line[-_LINE:])
 
 
 async def report_progress(find: Callable[[], CommandSession | None], send: Send) -> None:

@@ -159,6 +159,7 @@ _OWN: Final[list[dict[str, Any]]] = [
             total_lines=_number("Lines of the whole file."),
             total_bytes=_number("Bytes of the whole file."),
             next_line=_number("The line to go on with, if there is more."),
+            line_cut={"type": "boolean", "description": "True if the line is too long to show."},
         ),
     },
     {
