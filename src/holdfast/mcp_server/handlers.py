@@ -253,10 +253,9 @@ class Handlers:
                     call.answer(_declined(CANNOT_ASK))
                 elif not modern:
                     call.answer(await _elicited(ctx, question))
-                elif principal.park(call):
-                    return self._rounds.required(principal.key, params, call, question)
                 else:
-                    call.answer(_declined("too many questions are open"))
+                    principal.park(call)
+                    return self._rounds.required(principal.key, params, call, question)
 
     @asynccontextmanager
     async def _progress(

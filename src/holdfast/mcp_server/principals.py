@@ -49,7 +49,7 @@ _AT_ONCE: Final = 1_024
 """Calls of one principal under way at once."""
 
 _WAITING: Final = 64
-"""Calls of one principal that may wait for an answer; one more is declined."""
+"""Calls of one principal that may wait for an answer: clients that give up do not say so."""
 
 
 class Workplace:
@@ -132,7 +132,7 @@ class Principal:
         """Of calls that requests wait for; one more request waits for a place."""
         self._options = options
         self._calls: dict[str, Call] = {}
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, Call] = {}
 
     # -- calls
 
@@ -145,7 +145,7 @@ class Principal:
     def end(self, call: Call) -> None:
         """Forget a call; harmless a second time."""
         self._calls.pop(call.id, None)
-        self._waiting.discard(call.id)
+        self._waiting.pop(call.id, None)
 
     async def ask(self, question: Question) -> Decision:
         """Let the call that a question belongs to put it to its client."""
@@ -170,20 +170,16 @@ class Principal:
 
     # -- calls between two rounds
 
-    def park(self, call: Call) -> bool:
-        """Let a call wait for its second round; False if too many do."""
+    def park(self, call: Call) -> None:
+        """Let a call wait for its second round; the one that has waited longest makes room."""
         if len(self._waiting) >= _WAITING:
-            return False
-        self._waiting.add(call.id)
+            self.abandon(self._waiting.pop(next(iter(self._waiting))))
+        self._waiting[call.id] = call
         self.tasks.start(self._forget_unanswered(call))
-        return True
 
     def resume(self, call_id: str) -> Call | None:
         """Return a call that waits for its second round, once."""
-        if call_id not in self._waiting:
-            return None
-        self._waiting.remove(call_id)
-        return self._calls.get(call_id)
+        return self._waiting.pop(call_id, None)
 
     async def _forget_unanswered(self, call: Call) -> None:
         """Forget a call whose question was never answered, once it has given up."""
