@@ -72,6 +72,7 @@ def outside_of_tmp() -> Iterator[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("patching.program")
 async def test_the_program(tmp_path: Path) -> None:
     assert set(RECORDED) == set(CASES)
     different = set()
@@ -108,6 +109,7 @@ async def test_the_tool(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("unified.3.patch")
 async def test_calls(tmp_path_factory: pytest.TempPathFactory) -> None:
     assert set(RECORDED_CALLS) == set(CALLS)
     different = set()
@@ -121,6 +123,7 @@ async def test_calls(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.requirement("unified.3.patch-questions")
 async def test_sandboxed_calls(outside_of_tmp: Path) -> None:
     different = set()
     for number, (name, case) in enumerate(CALLS.items()):
