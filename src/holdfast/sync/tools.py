@@ -89,7 +89,6 @@ class UnifiedExec(Twin[AsyncUnifiedExec]):
     read_output = twin(AsyncUnifiedExec.read_output)
     apply_patch = twin(AsyncUnifiedExec.apply_patch)
     request_permissions = twin(AsyncUnifiedExec.request_permissions)
-    apply_patch = twin(AsyncUnifiedExec.apply_patch)
     schemas = twin_of_plain(AsyncUnifiedExec.schemas)
     sessions = twin_of_plain(AsyncUnifiedExec.sessions)
     terminate = twin_of_plain(AsyncUnifiedExec.terminate)
