@@ -16,6 +16,7 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Kind, accepting, declining, serving, text
+from tests.e2e.wire import serving as exec_serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -431,3 +432,19 @@ async def test_sessions_are_resources_with_updates(kind: Kind, mode: str, tmp_pa
         state = json.loads(content.text)
         assert state["running"] is True
         assert state["output"] == "ready\nmore\n"
+
+
+# -- elsewhere
+
+
+async def test_commands_and_files_of_another_machine(tmp_path: Path) -> None:
+    with exec_serving(cwd=tmp_path) as other:
+        async with (
+            serving("stdio", MODERN, tmp_path, environment=other.url) as place,
+            place.client() as client,
+        ):
+            await client.call_tool("write_file", {"path": "a.txt", "content": "here\n"})
+            done = await run(client, "cat a.txt; echo $PPID")
+            told, parent = done.structured_content["output"].split()
+            assert told == "here"
+            assert int(parent) == other.serving_pid

@@ -94,6 +94,7 @@ class Handlers:
         self._rounds = Rounds()
         self._stack = AsyncExitStack()
         self._described: list[Tool] | None = None
+        self._ruled = True
         self.principals: Principals
         """Set by `open`."""
 
@@ -105,6 +106,7 @@ class Handlers:
             HoldfastError: It cannot be used; the text says why.
         """
         workplace = await self._stack.enter_async_context(Workplace.open(self._options))
+        self._ruled = bool(workplace.rules.prefix_rules)
         self.principals = Principals(workplace, self._attendance, keep=self._keep)
         self._stack.push_async_callback(self.principals.aclose)
         preparing = asyncio.get_running_loop().create_task(workplace.prepare())
@@ -119,7 +121,9 @@ class Handlers:
     def list_tools(self, key: str) -> ListToolsResult:
         """Return the tools; they are the same for everybody."""
         if self._described is None:
-            self._described = described_tools(self._options, self.principals.of(key).tools)
+            self._described = described_tools(
+                self._options, self.principals.of(key).tools, ruled=self._ruled
+            )
         return ListToolsResult(tools=self._described)
 
     # -- resources

@@ -48,7 +48,6 @@ class ServerOptions:
         return "disabled" if self.sandbox == "danger-full-access" else self.sandbox
 
     @property
-    def writes_nothing(self) -> bool:
-        """True if no command can change anything: nobody can let one out of its sandbox."""
-        locked = self.sandbox == "read-only" and self.ask_for_approval == "never"
-        return locked and not self.rules
+    def asks_nobody(self) -> bool:
+        """True if nobody can let a command out of its sandbox."""
+        return self.ask_for_approval == "never"

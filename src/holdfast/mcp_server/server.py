@@ -56,7 +56,7 @@ _Context = ServerRequestContext[Any, Any]
 _AFTER_ANSWER = 0.02
 """Seconds for the first answer to be on its way before anything else is loaded."""
 
-INSTRUCTIONS = """\
+_INSTRUCTIONS = """\
 Runs commands and works on files. `exec_command` waits for a command as long as `yield_time_ms`\
  says; one that goes on has a session ID, by which `write_stdin` polls it and sends input. Give\
  `tty: true` to a program that asks for input. `read_output` shows what was cut.\
@@ -87,7 +87,7 @@ class McpServer:
             "holdfast",
             version=__version__,
             title="Holdfast",
-            instructions=INSTRUCTIONS,
+            instructions=_instructions(options),
             # No argument is mirrored in a header, so nothing has to be looked up.
             get_tool_input_schema=lambda name: None,
             on_list_tools=self._list_tools,
@@ -227,6 +227,19 @@ class McpServer:
         self, ctx: _Context, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
         return await (await self._handlers()).listen(ctx, _key(ctx), params)
+
+
+def _instructions(options: ServerOptions) -> str:
+    """Return what a model is told about the server."""
+    where = f" in {options.cwd}" if options.cwd else ""
+    escape = (
+        " What it denies is refused."
+        if options.ask_for_approval == "never"
+        else " What it denies can be asked for with `sandbox_permissions: require_escalated`."
+    )
+    if options.sandbox == "danger-full-access":
+        return f"{_INSTRUCTIONS} Commands run{where} without a sandbox."
+    return f"{_INSTRUCTIONS} Commands run{where} in the sandbox `{options.sandbox}`.{escape}"
 
 
 def _key(ctx: _Context) -> str:

@@ -33,8 +33,15 @@ _TITLES: Final = {
 }
 
 
-def described_tools(options: ServerOptions, tools: UnifiedExec) -> list[Tool]:
-    """Return all tools, for `tools/list`."""
+def described_tools(options: ServerOptions, tools: UnifiedExec, *, ruled: bool) -> list[Tool]:
+    """
+    Return all tools, for `tools/list`.
+
+    Args:
+        options: What commands may do.
+        tools: Those of any principal.
+        ruled: True if there are rules, which may let commands out of their sandbox.
+    """
     described: dict[str, dict[str, Any]] = {
         str(each["name"]): each for each in tools.schemas("mcp")
     }
@@ -46,7 +53,7 @@ def described_tools(options: ServerOptions, tools: UnifiedExec) -> list[Tool]:
             {
                 **described[name],
                 "title": _TITLES[name],
-                "annotations": _annotations(name, options).model_dump(by_alias=True),
+                "annotations": _annotations(name, options, ruled).model_dump(by_alias=True),
             }
         )
         for name in NAMES
@@ -68,7 +75,7 @@ def _with_notes(tool: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _annotations(name: str, options: ServerOptions) -> ToolAnnotations:
+def _annotations(name: str, options: ServerOptions, ruled: bool) -> ToolAnnotations:
     """Return what a tool may do at worst: clients decide by it whether to ask."""
     if name in ("read_output", "list_sessions", "read_file"):
         return ToolAnnotations(
@@ -82,12 +89,14 @@ def _annotations(name: str, options: ServerOptions) -> ToolAnnotations:
             open_world_hint=False,
         )
     # A command can do what its sandbox lets it do, and what somebody may let it do besides.
-    harmless = options.writes_nothing
+    locked = options.asks_nobody and not ruled
+    harmless = locked and options.sandbox == "read-only"
+    offline = locked and options.sandbox in ("read-only", "workspace-write")
     return ToolAnnotations(
         read_only_hint=harmless,
         destructive_hint=not harmless,
         idempotent_hint=False,
-        open_world_hint=not harmless,
+        open_world_hint=not offline,
     )
 
 
