@@ -14,7 +14,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from holdfast.mcp_server.http import HttpAccess
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.server import McpServer
-from holdfast.mcp_server.wire import Wire
+from holdfast.mcp_server.wire import StreamPair
 from holdfast.server.listen import ListenUrl
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.stdio import connect_pipes
@@ -45,10 +45,10 @@ async def _piped(server: McpServer) -> AsyncIterator[tuple[Any, Any]]:
     """Two pipes between a client and a server, with a message in each line."""
     to_server, from_client = os.pipe()
     to_client, from_server = os.pipe()
-    wires: list[Wire] = []
+    wires: list[StreamPair] = []
 
     def receive(transport: Transport) -> Receiver:
-        wires.append(Wire(transport))
+        wires.append(StreamPair(transport))
         return wires[-1]
 
     there = await connect_pipes(to_server, from_server, server.accept)

@@ -37,7 +37,7 @@ from holdfast._version import __version__
 from holdfast.errors import HoldfastError
 from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.options import ServerOptions
-from holdfast.mcp_server.wire import Wire
+from holdfast.mcp_server.wire import StreamPair
 from holdfast.server.auth import Check
 from holdfast.server.listen import ListenUrl
 from holdfast.tasks import OwnedTasks
@@ -116,11 +116,11 @@ class McpServer:
 
     def accept(self, transport: Transport) -> Receiver:
         """Serve one client."""
-        wire = Wire(transport)
+        wire = StreamPair(transport)
         self._tasks.start(self._serve(wire))
         return wire
 
-    async def _serve(self, wire: Wire) -> None:
+    async def _serve(self, wire: StreamPair) -> None:
         options = self._server.create_initialization_options()
         await self._server.run(wire.incoming, wire.outgoing, options)
 

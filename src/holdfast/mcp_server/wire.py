@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from holdfast.transports.base import Transport
 
-__all__ = ["Incoming", "Outgoing", "Wire"]
+__all__ = ["Incoming", "Outgoing", "StreamPair"]
 
 _HIGH: Final = 256
 """Messages that wait to be read at which the transport is paused."""
@@ -126,7 +126,7 @@ class Outgoing:
         await self.aclose()
 
 
-class Wire:
+class StreamPair:
     """Receives what a transport carries and turns it into messages of the SDK."""
 
     def __init__(self, transport: Transport) -> None:

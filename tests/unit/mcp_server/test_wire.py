@@ -8,7 +8,7 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from holdfast.mcp_server.wire import Wire
+from holdfast.mcp_server.wire import StreamPair
 
 
 class Sent:
@@ -32,9 +32,9 @@ class Sent:
         self.closed = True
 
 
-def wired() -> tuple[Sent, Wire]:
+def wired() -> tuple[Sent, StreamPair]:
     sent = Sent()
-    return sent, Wire(sent)  # type: ignore[arg-type]
+    return sent, StreamPair(sent)  # type: ignore[arg-type]
 
 
 def ping(number: int) -> bytes:
