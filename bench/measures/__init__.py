@@ -12,6 +12,7 @@ from bench.measures import (
     launch,
     lines,
     looks,
+    mcp,
     memory,
     readers,
     rpc,
@@ -52,4 +53,5 @@ ALL: tuple[Benchmark, ...] = (
     looks.LOOKS,
     lines.LINES,
     app_server.APP_SERVER,
+    mcp.MCP,
 )

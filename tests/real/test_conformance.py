@@ -24,6 +24,7 @@ FILES = "fs_http_conformance"
 SANDBOXES = "sandbox_conformance"
 STRICTER = "sandbox_conformance, stricter"
 TOOLS = "unified_exec_conformance"
+OVER_MCP = "unified_exec_conformance, over MCP"
 CODEX = "real_client"
 COMMANDS = "command_exec_conformance"
 NAME = re.compile(r"`([\w.-]+)`")
@@ -271,6 +272,30 @@ def test_the_tools_of_a_model() -> None:
         return ran | failed, failed
 
     played(TOOLS, play)
+
+
+MCP_CASES = ("approval.", "patch.", "rules.", "interrupt.")
+"""Where a client has a part in it; `HOLDFAST_CONFORMANCE_WHOLE` plays all of them over MCP too."""
+
+
+@pytest.mark.timeout(1200)
+def test_the_tools_over_mcp() -> None:
+    whole = bool(os.environ.get("HOLDFAST_CONFORMANCE_WHOLE"))
+    command = " ".join([*HOLDFAST, "mcp"])
+
+    def play(names: Sequence[str]) -> tuple[set[str], set[str]]:
+        chosen = names or (() if whole else MCP_CASES)
+        filters = [option for name in chosen for option in ("--filter", name)]
+        # Each case starts a server, which takes a core for a second.
+        lines = output(TOOLS, "--mcp", command, "--jobs", "2", *filters, limit=900).splitlines()
+        failed, passed = starting(lines, "FAIL"), starting(lines, "ok")
+        return passed | failed, failed
+
+    ran, failed = play(())
+    known = deliberate(TOOLS) | deliberate(OVER_MCP)
+    if suspects := failed - known:  # a busy machine: they get a second chance
+        failed -= suspects - play(sorted(suspects))[1]
+    assert failed == known & ran
 
 
 def play_codex(chosen: Callable[[str], bool], *, limit: float) -> None:

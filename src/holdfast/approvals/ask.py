@@ -18,6 +18,7 @@ from functools import partial
 from typing import Protocol, TextIO, TypeAlias, TypeVar, cast, runtime_checkable
 
 from holdfast.approvals.question import Decision, DecisionKind, Question, QuestionKind
+from holdfast.approvals.question_text import question_text, visible
 from holdfast.errors import HoldfastError, InvalidParams
 
 __all__ = [
@@ -43,10 +44,6 @@ REVIEW_LIMIT = 90.0
 
 _QUEUED = 64
 """Questions that may wait for a user interface; one more is declined."""
-
-_SHOWN_FILES = 20
-_SHOWN_LINES = 60
-"""Files, and lines of a patch, that a person at a terminal is shown."""
 
 _WITHDRAWAL = 1.0
 """Seconds that an approver has to withdraw a question that nobody waits for any more."""
@@ -331,11 +328,13 @@ class TerminalApprover:
             # Permissions for this command only are nothing that a rule could give later.
             if amendment is not None and not question.permissions:
                 choices["a"] = Decision(DecisionKind.ACCEPT_WITH_AMENDMENT, amendment=amendment)
-                words.append(f"[a]lways for `{_visible(' '.join(amendment))}`")
+                words.append(f"[a]lways for `{visible(' '.join(amendment))}`")
         words += ["[n]o", "[c]ancel the call"]
+        heading, details = question_text(question)
+        shown = "".join(f"  {line}\n" for line in details)
         # Once more next to the answer: a long command moves the first line out of sight.
         where = "Outside of its sandbox: " if question.leaves_sandbox else ""
-        target.write(_shown(question) + where + ", ".join(words) + ": ")
+        target.write(f"{heading}\n{shown}{where}{', '.join(words)}: ")
         target.flush()
         for _ in range(_TRIES):
             line = source.readline()
@@ -383,51 +382,3 @@ def _forget_typed(source: TextIO) -> None:
     with suppress(OSError, ValueError, termios.error):
         if source.isatty():
             termios.tcflush(source.fileno(), termios.TCIFLUSH)
-
-
-def _shown(question: Question) -> str:
-    where = " outside of its sandbox" if question.leaves_sandbox else ""
-    lines = [f"Run this command{where} in {_visible(question.cwd)}?"]
-    if question.kind is QuestionKind.WRITE_STDIN:
-        lines = ["Send this input to a program outside of the sandbox?"]
-    elif question.kind is QuestionKind.PERMISSIONS:
-        lines = ["Give the following commands more permissions?"]
-    if question.kind is QuestionKind.FILE_CHANGE:
-        lines = [f"Change these files{where}?", *_shown_files(question)]
-    elif question.command:
-        lines.append(f"  {_visible(question.command)}")
-    if question.permissions:
-        lines.append(f"  With: {_visible(str(question.permissions.to_json()))}")
-    if question.cause == "dangerous":
-        lines.append("  It deletes by force, or is hidden by many wrappers.")
-    if question.reason:
-        lines.append(f"  Reason: {_visible(question.reason)}")
-    if question.denied is not None:
-        lines.append(f"  Denied: {_visible(question.denied.what)}")
-        lines += [f"  Network: {_visible(one)}" for one in question.denied.network_attempts]
-        lines.append(f"  Output: {_visible(question.denied.output[-2_000:])}")
-    return "\n".join(lines) + "\n"
-
-
-def _shown_files(question: Question) -> list[str]:
-    """Return a line for each file of a patch, then the patch, both bounded."""
-    lines = []
-    for file in question.files[:_SHOWN_FILES]:
-        goes = "" if file.move_to is None else f" to {file.move_to}"
-        leads = "" if file.leads_to is None else f" (a link to {file.leads_to})"
-        lines.append(f"  {file.kind} {_visible(file.path + goes + leads)}")
-    if len(question.files) > _SHOWN_FILES:
-        lines.append(f"  and {len(question.files) - _SHOWN_FILES} more")
-    patch = (question.script or "").split("\n")
-    lines += [f"  | {_visible(line)}" for line in patch[:_SHOWN_LINES]]
-    if len(patch) > _SHOWN_LINES:
-        lines.append("  | …")
-    return lines
-
-
-def _visible(text: str) -> str:
-    """Return a text without characters that could change what a terminal shows."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )

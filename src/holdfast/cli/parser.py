@@ -9,6 +9,7 @@ from holdfast.cli.connect_parser import add_connect
 from holdfast.cli.env_parser import add_env
 from holdfast.cli.fs_parser import add_fs
 from holdfast.cli.listen_parser import add_listen_options, positive
+from holdfast.cli.mcp_parser import add_mcp
 from holdfast.cli.place_parser import add_place_options
 from holdfast.cli.policy_parser import add_policy
 from holdfast.cli.sandbox_parser import add_doctor, add_sandbox
@@ -58,6 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_serve(commands, "serve", "start a server and print its URL")
     _add_serve(commands, "exec-server", "the same, under the name it has in Codex")
     add_app_server(commands)
+    add_mcp(commands)
     _add_run(commands)
     add_shell(commands)
     add_fs(commands)

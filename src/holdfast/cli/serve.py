@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.server.kept import Keeping
     from holdfast.server.life import ServiceMaker
 
-__all__ = ["run_server", "serve"]
+__all__ = ["run_server", "serve", "set_log_level"]
 
 _KEPT_IDLE = 10.0
 """
@@ -70,7 +70,7 @@ def run_server(
     from holdfast.server.life import LifeOptions, ListenFailed, StartFailed, live
 
     try:
-        _set_log_level(os.environ.get("HOLDFAST_LOG", "error"))
+        set_log_level(os.environ.get("HOLDFAST_LOG", "error"))
     except ValueError:
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
         return 1
@@ -102,8 +102,13 @@ def run_server(
         return 1
 
 
-def _set_log_level(name: str) -> None:
-    """What goes to stderr; nothing does as long as all is well, unless it is asked for."""
+def set_log_level(name: str) -> None:
+    """
+    Choose what goes to stderr; nothing does as long as all is well, unless it is asked for.
+
+    Raises:
+        ValueError: There is no such level.
+    """
     import logging
 
     logging.basicConfig(level=name.upper(), format="%(levelname)s %(name)s: %(message)s")

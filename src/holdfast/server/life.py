@@ -15,17 +15,16 @@ from holdfast.process.child import owned_pids
 from holdfast.process.guardian import kill_all_children, reap_children
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.sandbox.launcher import note_launchers
-from holdfast.server.app import Server
 from holdfast.server.auth import AuthOptions, BadAuthOptions, Check, make_check
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.memory import keep_freed_memory
-from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
 from holdfast.system_text import system_text
 from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
 from holdfast.transports.base import Receiver, Transport
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the exec-server is loaded by those who run one
+    from holdfast.server.app import Server
     from holdfast.server.kept import Keeping
 
 __all__ = ["LifeOptions", "ListenFailed", "Service", "ServiceMaker", "StartFailed", "live"]
@@ -54,6 +53,8 @@ class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command line."""
 
     listen: str = "ws://127.0.0.1:0"
+    scheme: str = "ws"
+    """The scheme of a URL to listen on: `ws`, or `http`."""
     concurrent_requests: int | None = None
     auth_mode: str | None = None
     token_file: str | None = None
@@ -118,7 +119,7 @@ def live(
         StartFailed: Before anything was served.
     """
     try:
-        where = parse_listen_url(options.listen)
+        where = parse_listen_url(options.listen, scheme=options.scheme)
         check = make_check(
             AuthOptions(
                 mode=options.auth_mode,
@@ -158,7 +159,10 @@ def live(
 
 
 def _exec_server_maker(options: LifeOptions) -> ServiceMaker:
-    def make(where: ListenUrl, telemetry: Telemetry | None) -> Server:
+    def make(where: ListenUrl, telemetry: Telemetry | None) -> "Server":
+        from holdfast.server.app import Server
+        from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
+
         return Server(
             concurrent_requests=options.concurrent_requests or DEFAULT_CONCURRENT_REQUESTS,
             telemetry=telemetry,
@@ -204,6 +208,8 @@ async def _serve(
     async with server:
         try:
             if options.keeping is not None:
+                from holdfast.server.app import Server
+
                 assert isinstance(server, Server)  # only an exec-server can be kept
                 server.take_streams(options.keeping, stopped.set)
                 announce(options.keeping.folder.path)

@@ -5,6 +5,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,7 +13,9 @@ from holdfast.errors import HoldfastError
 from holdfast.server.auth import Check
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
-from holdfast.transports.websocket import Gate
+
+if TYPE_CHECKING:  # a server on its standard streams needs no WebSocket
+    from holdfast.transports.websocket import Gate
 
 __all__ = ["BadListenUrl", "ListenUrl", "listen", "make_gate", "parse_listen_url"]
 
@@ -25,7 +28,7 @@ class ListenUrl(msgspec.Struct, frozen=True):
     """A place to listen."""
 
     kind: str
-    """`ws`, `stdio` or `unix`."""
+    """`ws`, `http`, `stdio` or `unix`."""
     host: str = ""
     port: int = 0
     path: str = ""
@@ -33,15 +36,21 @@ class ListenUrl(msgspec.Struct, frozen=True):
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach it."""
-        return self.kind != "ws" or ipaddress.ip_address(self.host).is_loopback
+        return self.kind not in _NETWORK or ipaddress.ip_address(self.host).is_loopback
 
 
-_WS = re.compile(r"ws://(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+)):(?P<port>[0-9]{1,5})")
+_NETWORK = ("ws", "http")
+
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+)):(?P<port>[0-9]{1,5})")
 
 
-def parse_listen_url(url: str) -> ListenUrl:
+def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
     """
     Read a `--listen` value.
+
+    Args:
+        url: What was given.
+        scheme: That of a URL with an address: `ws`, or `http`.
 
     Raises:
         BadListenUrl: With the text for whoever started the server.
@@ -55,9 +64,11 @@ def parse_listen_url(url: str) -> ListenUrl:
                 f"invalid unix --listen URL `{url}`; expected `unix:///absolute/path`"
             )
         return ListenUrl("unix", path=path)
-    if not url.startswith("ws://"):
-        raise BadListenUrl(f"unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio`")
-    found = _WS.fullmatch(url)
+    if not url.startswith(f"{scheme}://"):
+        raise BadListenUrl(
+            f"unsupported --listen URL `{url}`; expected `{scheme}://IP:PORT` or `stdio`"
+        )
+    found = _ADDRESS.fullmatch(url.removeprefix(f"{scheme}://"))
     try:
         if found is None or int(found["port"]) > 0xFFFF:
             raise ValueError
@@ -67,10 +78,11 @@ def parse_listen_url(url: str) -> ListenUrl:
         else:
             host = str(ipaddress.IPv4Address(found["v4"]))
     except ValueError:
+        kind = "websocket" if scheme == "ws" else scheme
         raise BadListenUrl(
-            f"invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`"
+            f"invalid {kind} --listen URL `{url}`; expected `{scheme}://IP:PORT`"
         ) from None
-    return ListenUrl("ws", host, int(found["port"]))
+    return ListenUrl(scheme, host, int(found["port"]))
 
 
 async def listen(
@@ -115,7 +127,7 @@ async def listen(
     return server, f"ws://{host}:{port}"
 
 
-def make_gate(check: Check | None) -> Gate:
+def make_gate(check: Check | None) -> "Gate":
     """
     What a listener answers to plain HTTP, and whom it lets in.
 

@@ -6,6 +6,8 @@ afterwards is noticed, and the command is refused.
 """
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from holdfast.approvals.flow import (
@@ -45,7 +47,6 @@ from holdfast.unified_exec.hooks import (
 )
 from holdfast.unified_exec.planner import native_path
 from holdfast.unified_exec.text.answer import aborted_exec_text, aborted_write_text
-from holdfast.unified_exec.waiting.clock import PausableClock
 from holdfast.unified_exec.waiting.collect import GRACE
 
 __all__ = ["ApprovalHooks"]
@@ -57,14 +58,20 @@ _SHOWN_OUTPUT = 16_384
 class ApprovalHooks(Hooks):
     """Decides over the commands of one set of tools."""
 
-    def __init__(self, approvals: Approvals, *, clock: PausableClock, inner: Hooks) -> None:
+    def __init__(
+        self,
+        approvals: Approvals,
+        *,
+        paused: Callable[[], AbstractContextManager[None]],
+        inner: Hooks,
+    ) -> None:
         """
         Args:
             approvals: The choices.
-            clock: Stands still while somebody is asked.
+            paused: Stops the clocks of calls while somebody is asked.
             inner: Other hooks of the tools.
         """
-        self.flow = ApprovalFlow(approvals, paused=clock.paused)
+        self.flow = ApprovalFlow(approvals, paused=paused)
         self._inner = inner
         # A window as long as the grace is the original's: nothing is asked about later.
         window = approvals.retry_window

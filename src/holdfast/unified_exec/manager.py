@@ -8,12 +8,13 @@ interrupted call leaves it there, and what the call had collected goes to the ne
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
+from holdfast.errors import HoldfastError
 from holdfast.events import WaitingFor
 from holdfast.unified_exec.arguments.tool_arguments import (
     ExecArguments,
@@ -130,7 +131,7 @@ class SessionManager:
         self.options = Options() if options is None else options
         self._environments = environment
         self._planner = Planner(self.options)
-        self._clock = PausableClock()
+        self._clock = PausableClock(self.options.longest_call)
         self._hooks = Hooks() if hooks is None else hooks
         self._approvals = _approval_hooks(self.options, self._clock, self._hooks)
         if self._approvals is not None:
@@ -213,6 +214,26 @@ class SessionManager:
             return False
         self._owner.kill(self._owner.held[session])
         return True
+
+    def find_session(self, call_id: str) -> CommandSession | None:
+        """Return the command that a call started, also one that has no number yet."""
+        return next((held for held in self._owner.held if held.call_id == call_id), None)
+
+    async def stop(self, session: CommandSession, *, grace: float) -> None:
+        """
+        Interrupt a command, and kill it with all it started if it is not over in time.
+
+        Args:
+            session: The command.
+            grace: Seconds between the interrupt and the kill.
+        """
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(grace):
+                await session.process.signal("interrupt")
+                await session.exited.wait()
+        held = self._owner.held.get(session)
+        if held is not None:
+            self._owner.kill(held)
 
     def clean(self) -> None:
         """Kill all commands, as `terminate` does; a call that waits on one fails."""
@@ -679,4 +700,5 @@ def _approval_hooks(options: Options, clock: PausableClock, inner: Hooks) -> "Ap
         return None
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
 
-    return ApprovalHooks(options.approvals, clock=clock, inner=inner)
+    paused = clock.paused if options.pause_for_questions else nullcontext
+    return ApprovalHooks(options.approvals, paused=paused, inner=inner)

@@ -44,6 +44,12 @@ class Options:
     """How much output the model takes in one answer, whatever a call asks for."""
     longest_poll: float = LONGEST_POLL
     """Seconds an empty `write_stdin` may wait at most; never below 5."""
+    longest_call: float | None = None
+    """
+    Seconds that any call waits at most, whatever it asks for.
+
+    They run on while somebody is asked about another call, when other clocks stand still.
+    """
     allow_login_shell: bool = True
     """False: commands run without login shell, and a call that wants one is refused."""
     background: Background = "end"
@@ -62,11 +68,20 @@ class Options:
     """Offer what Codex does not have: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
     patches: bool = True
     """Apply a command that is an `apply_patch` call; False runs it like any other."""
+    pause_for_questions: bool = True
+    """Stop the clocks of all calls while somebody is asked; False: only the one that asks waits."""
     approvals: "Approvals | None" = None
     """Which commands may run, and who is asked; without, all of them may."""
 
     def __post_init__(self) -> None:
-        for name in ("allow_login_shell", "shell_snapshot", "counted_ids", "extras", "patches"):
+        for name in (
+            "allow_login_shell",
+            "shell_snapshot",
+            "counted_ids",
+            "extras",
+            "patches",
+            "pause_for_questions",
+        ):
             _check_type(name, getattr(self, name), bool)
         _check_type("limits", self.limits, Limits, None)
         if self.approvals is not None:
@@ -90,6 +105,9 @@ class Options:
         _check_type("longest_poll", self.longest_poll, int, float)
         if not (self.longest_poll >= 0 and math.isfinite(self.longest_poll)):
             raise InvalidParams(f"longest_poll is {self.longest_poll!r}, it must be in seconds")
+        _check_type("longest_call", self.longest_call, int, float, None)
+        if self.longest_call is not None and not 0 < self.longest_call < math.inf:
+            raise InvalidParams(f"longest_call is {self.longest_call!r}, it must be in seconds")
         _check_type("thread_id", self.thread_id, str, None)
         if self.thread_id is not None:
             try:

@@ -121,7 +121,7 @@ async def one_call(
     return {"questions": questions, "text": model.outputs[call_id], "interrupted": interrupted}
 
 
-async def one_turn(app: Asked, thread: str) -> None:
+async def one_turn(app: AppServer, thread: str) -> None:
     asked = {"threadId": thread, "input": [{"type": "text", "text": "go"}]}
     turn = (await app.call("turn/start", asked))["turn"]["id"]
     await app.completed(turn)

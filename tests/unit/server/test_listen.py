@@ -158,3 +158,14 @@ def test_the_origin_comes_first_then_the_headers_then_the_token() -> None:
     assert knock(token="t", **proper(authorization="x")) == (401, "wrong: x")
     assert knock(token="t", **proper(authorization="t")) == (101, "")
     assert knock(**proper(authorization="ignored")) == (101, "")
+
+
+def test_a_server_may_listen_for_http_instead() -> None:
+    place = parse_listen_url("http://127.0.0.1:4700", scheme="http")
+    assert place == ListenUrl("http", "127.0.0.1", 4700)
+    assert place.is_local
+    assert not parse_listen_url("http://0.0.0.0:1", scheme="http").is_local
+    with pytest.raises(BadListenUrl, match="expected `http://IP:PORT` or `stdio`"):
+        parse_listen_url("ws://127.0.0.1:1", scheme="http")
+    with pytest.raises(BadListenUrl, match="invalid http --listen URL"):
+        parse_listen_url("http://localhost:1", scheme="http")

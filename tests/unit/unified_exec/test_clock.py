@@ -106,3 +106,16 @@ async def test_a_pause_behind_another_one() -> None:
     assert await event is True
     assert await beginning is False
     assert now() - start == pytest.approx(14.0)
+
+
+async def test_no_wait_is_longer_than_the_longest_whatever_is_paused() -> None:
+    clock, event, start = PausableClock(longest=5.0), asyncio.Event(), now()
+    assert await clock.wait(event, 60.0) is False
+    assert now() - start == pytest.approx(5.0)
+    with clock.paused():
+        start = now()
+        assert await clock.wait(event, 1.0) is False
+        # Once for the clock to run again, and once for the event.
+        assert now() - start <= 10.0
+        event.set()
+        assert await clock.wait(event, 1.0) is True

@@ -291,7 +291,7 @@ def test_every_method_has_its_twin() -> None:
         for name, value in vars(base).items()
         if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
     }
-    internal = {"aclose", "environment", "session", "environment_ids"}
+    internal = {"aclose", "environment", "session", "find_session", "stop", "environment_ids"}
     assert public - set(vars(sync.UnifiedExec)) == internal
 
 

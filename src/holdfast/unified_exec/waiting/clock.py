@@ -14,7 +14,12 @@ class PausableClock:
     Any number of callers may pause it at once; it runs again when the last one resumes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, longest: float | None = None) -> None:
+        """
+        Args:
+            longest: Seconds after which every wait is over, also while the clock is paused.
+        """
+        self._longest = longest
         self._pauses = 0
         self._runs = asyncio.Event()
         self._runs.set()
@@ -61,7 +66,8 @@ class PausableClock:
         Returns:
             True if the event is set.
         """
-        await self._running()
+        if self._pauses:
+            await _within(self._running(), self._longest)
         if event.is_set():
             return True
         if limit <= 0:
@@ -75,6 +81,12 @@ class PausableClock:
 
         Work that ends during a pause is reported after it.
         """
+        if self._longest is None:
+            await self._run(work, limit)
+        else:
+            await _within(self._run(work, limit), self._longest)
+
+    async def _run(self, work: Awaitable[object], limit: float) -> None:
         timeout = asyncio.timeout(limit)
         try:
             async with timeout:
@@ -92,3 +104,14 @@ class PausableClock:
         except TimeoutError:
             if not timeout.expired():
                 raise
+
+
+async def _within(work: Awaitable[object], limit: float | None) -> None:
+    """Do some work for at most so many seconds of any time; then it is cancelled."""
+    whole = asyncio.timeout(limit)
+    try:
+        async with whole:
+            await work
+    except TimeoutError:
+        if not whole.expired():
+            raise

@@ -1,0 +1,82 @@
+"""The settings of `holdfast mcp`: its options, and behind them a file."""
+
+import argparse
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from holdfast.environments.config.providers import holdfast_home
+from holdfast.errors import InvalidConfig
+from holdfast.mcp_server.options import KEEP, MAX_WAIT
+
+__all__ = ["McpSettings", "read_settings"]
+
+_Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e7)]
+
+_FILE = "mcp.toml"
+
+
+class McpSettings(
+    msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True
+):
+    """All settings by the names of their options; paths are relative to the file's folder."""
+
+    listen: str = "stdio"
+    environment: str | None = None
+    cwd: str | None = None
+    sandbox: str = "workspace-write"
+    ask_for_approval: Literal["never", "on-request"] = "on-request"
+    ask_after_denial: bool = False
+    rules: list[str] = []
+    max_wait: _Seconds = MAX_WAIT
+    on_cancel: Literal["stop", "keep"] = "stop"
+    keep: _Seconds = KEEP
+    token_file: str | None = None
+    allowed_host: list[str] = []
+    allowed_origin: list[str] = []
+
+
+_PATHS = ("cwd", "token_file")
+
+
+def read_settings(options: argparse.Namespace) -> McpSettings:
+    """
+    Return what the options say, and where they say nothing, what the file says.
+
+    Args:
+        options: `config` names the file; without it, it is `mcp.toml` in the home of Holdfast,
+            if there is one.
+
+    Raises:
+        InvalidConfig: The file cannot be read, or a setting makes no sense.
+    """
+    file = None if options.config is None else Path(options.config)
+    found = _from_file(holdfast_home(os.environ) / _FILE if file is None else file, file is None)
+    given = {name: getattr(options, name) for name in McpSettings.__struct_fields__}
+    chosen = {name: value for name, value in given.items() if value not in (None, [], False)}
+    return msgspec.structs.replace(found, **chosen)
+
+
+def _from_file(path: Path, may_be_missing: bool) -> McpSettings:
+    try:
+        with path.open("rb") as file:
+            content = tomllib.load(file)
+        found = msgspec.convert(content, McpSettings)
+    except FileNotFoundError as error:
+        if may_be_missing:
+            return McpSettings()
+        raise InvalidConfig(f"there is no file {path}") from error
+    except OSError as error:
+        raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise InvalidConfig(f"{path}: {error}") from error
+    below: dict[str, Any] = {
+        name: str(path.parent / value)
+        for name in _PATHS
+        if (value := getattr(found, name)) is not None
+    }
+    below["rules"] = [str(path.parent / rules) for rules in found.rules]
+    return msgspec.structs.replace(found, **below)

@@ -1,0 +1,168 @@
+"""The tools `read_file`, `write_file` and `apply_patch`, on the files of an environment."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from holdfast.environments.environment import Environment
+from holdfast.errors import HoldfastError
+from holdfast.unified_exec.tools import UnifiedExec
+
+__all__ = [
+    "ApplyPatch",
+    "FileError",
+    "ReadFile",
+    "WriteFile",
+    "apply_patch",
+    "read_file",
+    "write_file",
+]
+
+LARGEST: Final = 32 << 20
+"""Bytes of a file that is read; of a larger one, commands show parts."""
+
+_SMALL: Final = 1 << 20
+"""Bytes of a file that is looked through at once."""
+
+PAGE: Final = 100_000
+"""Characters of one answer; what is behind them is read by its line numbers."""
+
+
+class FileError(HoldfastError):
+    """A call of a file tool cannot be done; the model reads the text."""
+
+
+class ReadFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of `read_file`."""
+
+    path: str
+    offset: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """The first line, from 1."""
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Lines at most."""
+
+
+class ApplyPatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of `apply_patch`."""
+
+    input: str
+    """The patch."""
+    workdir: str | None = None
+
+
+class WriteFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of `write_file`."""
+
+    path: str
+    content: str
+
+
+async def apply_patch(tools: UnifiedExec, wanted: ApplyPatch, call_id: str) -> dict[str, Any]:
+    """
+    Apply a patch, all of it or nothing.
+
+    Raises:
+        FileError: It was not applied.
+    """
+    try:
+        result = await tools.apply_patch(wanted.input, workdir=wanted.workdir, call_id=call_id)
+    except HoldfastError as error:
+        raise FileError(str(error)) from error
+    assert result.patch is not None  # it was applied
+    changes = []
+    for change in result.patch.changes:
+        changes.append({"kind": change.kind, "path": change.path.native})
+        if change.move_to is not None:
+            changes[-1]["move_to"] = change.move_to.native
+    return {"output": result.output, "changes": changes}
+
+
+async def read_file(files: Environment, wanted: ReadFile) -> dict[str, Any]:
+    """
+    Return the text of a file, or the lines that were asked for.
+
+    Raises:
+        FileError: It cannot be read, is too large, or is no text.
+    """
+    _check_path(wanted.path)
+    try:
+        size = (await files.files.stat(wanted.path)).size
+        if size > LARGEST:
+            raise FileError(
+                f"{wanted.path} has {size} bytes, more than the {LARGEST} that read_file takes:"
+                " use exec_command to look at a part of it"
+            )
+        data = await files.files.read_bytes(wanted.path)
+    except FileError:
+        raise
+    except HoldfastError as error:
+        raise FileError(f"cannot read {wanted.path}: {error}") from error
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise FileError(
+            f"{wanted.path} is no text: byte {error.start} is not UTF-8; it has {len(data)} bytes"
+        ) from error
+    # Other requests go on while a large file is looked through.
+    work = asyncio.to_thread if len(data) > _SMALL else _at_once
+    found: dict[str, Any] = await work(_page, text, wanted)
+    return {"path": wanted.path, **found, "total_bytes": len(data)}
+
+
+async def _at_once(function: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
+    return function(*arguments)
+
+
+def _page(text: str, wanted: ReadFile) -> dict[str, Any]:
+    """Return the lines that were asked for, as many as fit into one answer."""
+    # Not `splitlines`: a line ends with a newline, for editors and compilers.
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    first = wanted.offset - 1
+    last = len(lines) if wanted.limit is None else min(first + wanted.limit, len(lines))
+    shown: list[str] = []
+    room = PAGE
+    for line in lines[first:last]:
+        if len(line) >= room and shown:
+            break
+        shown.append(line[:room])
+        room -= len(line) + 1
+    end = first + len(shown)
+    content = "\n".join(shown)
+    if shown and (end < len(lines) or text.endswith("\n")) and room >= 0:
+        content += "\n"
+    found: dict[str, Any] = {"content": content, "total_lines": len(lines)}
+    if room < 0:
+        found["line_cut"] = True
+    if end < len(lines):
+        found["next_line"] = end + 1
+    return found
+
+
+async def write_file(files: Environment, wanted: WriteFile) -> dict[str, Any]:
+    """
+    Replace a file as a whole, or make it and the folders above it.
+
+    Raises:
+        FileError: It cannot be written; it is as it was.
+    """
+    _check_path(wanted.path)
+    try:
+        data = wanted.content.encode()
+    except UnicodeEncodeError as error:
+        raise FileError(f"content is no text: half a character at {error.start}") from error
+    try:
+        await files.files.write(wanted.path, data, parents=True)
+    except HoldfastError as error:
+        raise FileError(f"cannot write {wanted.path}: {error}") from error
+    return {"path": wanted.path, "bytes_written": len(data)}
+
+
+def _check_path(path: str) -> None:
+    if not path:
+        raise FileError("path is empty")
+    if "\0" in path:
+        raise FileError("path has a NUL character, which no file name has")

@@ -1,0 +1,218 @@
+"""
+Streamable HTTP: who may come in, and whose sessions they see.
+
+A page in a browser must not reach a server that runs commands. So a request with an `Origin`
+is refused unless that was allowed, and so is one for a host by a name that is not ours: a name
+can be made to lead to this machine, an address cannot.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import ipaddress
+import logging
+import socket
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import uvicorn
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from holdfast.mcp_server.attendance import Attendance
+from holdfast.server.listen import ListenUrl
+
+__all__ = ["PATH", "PRINCIPAL", "HttpAccess", "serving"]
+
+logger = logging.getLogger(__name__)
+
+PATH: Final = "/mcp"
+"""Where clients find the server."""
+
+PRINCIPAL: Final = "holdfast.principal"
+"""The member of a request's scope that has the key of its principal."""
+
+ANONYMOUS: Final = "anonymous"
+"""The principal of all requests of 2026-07-28 without a token: they have no session id."""
+
+_LARGEST: Final = 16 << 20
+"""Bytes of a request."""
+
+_SESSIONS: Final = 1_024
+"""MCP sessions at once."""
+
+_END: Final = 1
+"""Seconds that streams have to end with the server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpAccess:
+    """Who may come in."""
+
+    tokens: Sequence[str] = ()
+    """Each is a principal of its own; without any, nobody needs one."""
+    hosts: Collection[str] = ()
+    """Names by which the server may be asked for, besides `localhost` and addresses."""
+    origins: Collection[str] = ()
+    """Web pages that may come in, such as `https://app.example.com`."""
+
+
+class _Gate:
+    """Lets requests in that may come in, and says whose they are."""
+
+    def __init__(
+        self, manager: StreamableHTTPSessionManager, access: HttpAccess, attendance: Attendance
+    ) -> None:
+        self._manager = manager
+        self._hosts = {host.lower() for host in access.hosts} | {"localhost"}
+        self._origins = {origin.lower().rstrip("/") for origin in access.origins}
+        self._tokens = [hashlib.sha256(token.encode()).digest() for token in access.tokens]
+        self._attendance = attendance
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        refusal = self._refusal(scope["path"], headers)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        key = self._key(headers)
+        scope[PRINCIPAL] = key
+        with contextlib.nullcontext() if key is None else self._attendance.request(key):
+            await self._manager.handle_request(scope, receive, send)
+
+    def _refusal(self, path: str, headers: dict[str, str]) -> PlainTextResponse | None:
+        """Return the answer to a request that may not come in."""
+        if path != PATH:
+            return PlainTextResponse(f"not found: the server is at {PATH}", 404)
+        host = headers.get("host", "")
+        if not self._knows(host):
+            return PlainTextResponse(
+                f"Host {host!r} is not ours: allow it with --allowed-host", 421
+            )
+        origin = headers.get("origin")
+        if origin is not None and origin.lower().rstrip("/") not in self._origins:
+            return PlainTextResponse(
+                f"Origin {origin!r} is not allowed: allow it with --allowed-origin", 403
+            )
+        if self._tokens and self._token(headers) is None:
+            return PlainTextResponse(
+                "a bearer token is missing, or it is not one of the server's",
+                401,
+                {"WWW-Authenticate": "Bearer"},
+            )
+        return None
+
+    def _knows(self, host: str) -> bool:
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if name.lower() in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        except ValueError:
+            return False
+        return True
+
+    def _token(self, headers: dict[str, str]) -> str | None:
+        """Return what stands for the token of a request, if it is one of ours."""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        digest = hashlib.sha256(token.strip().encode("latin-1")).digest()
+        # All are looked at, so that the time tells nothing.
+        matches = [hmac.compare_digest(digest, known) for known in self._tokens]
+        if scheme.lower() != "bearer" or not any(matches):
+            return None
+        return digest.hex()
+
+    def _key(self, headers: dict[str, str]) -> str | None:
+        """Return the key of a request's principal; None for the first of an MCP session."""
+        if self._tokens:
+            return f"token:{self._token(headers)}"
+        version = headers.get("mcp-protocol-version")
+        if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            return ANONYMOUS
+        # It is random, and told to nobody else.
+        session = headers.get("mcp-session-id")
+        return None if session is None else f"session:{session}"
+
+
+class _Uvicorn(uvicorn.Server):
+    """A server that leaves signals to the process it is in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serving(
+    server: Server[Any],
+    where: ListenUrl,
+    access: HttpAccess,
+    *,
+    keep: float,
+    attendance: Attendance,
+) -> AsyncIterator[str]:
+    """
+    Serve HTTP in the block, and give its URL.
+
+    Args:
+        server: What to serve.
+        where: The address; port 0 stands for any that is free.
+        access: Who may come in.
+        keep: Seconds that an MCP session without requests is kept.
+        attendance: Counts the requests that have a principal.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    manager = StreamableHTTPSessionManager(
+        server,
+        max_request_body_size=_LARGEST,
+        max_sessions=_SESSIONS,
+        session_idle_timeout=keep,
+    )
+    config = uvicorn.Config(
+        _Gate(manager, access, attendance),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_END,
+    )
+    with _listening(where) as listener:
+        http = _Uvicorn(config)
+
+        async def serve() -> None:
+            async with manager.run():
+                await http.serve(sockets=[listener])
+
+        task = asyncio.get_running_loop().create_task(serve())
+        try:
+            host = f"[{where.host}]" if ":" in where.host else where.host
+            yield f"http://{host}:{listener.getsockname()[1]}{PATH}"
+        finally:
+            http.should_exit = True
+            await asyncio.wait([task], timeout=_END + 2)
+            task.cancel()
+            await asyncio.wait([task])
+
+
+@contextlib.contextmanager
+def _listening(where: ListenUrl) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((where.host, where.port))
+        listener.listen(128)
+        listener.setblocking(False)
+        yield listener

@@ -1,0 +1,53 @@
+"""Choices of whoever starts the server."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["KEEP", "MAX_WAIT", "PROFILES", "OnCancel", "ServerOptions"]
+
+PROFILES: Final = ("danger-full-access", "workspace-write", "read-only")
+"""The sandboxes that have a name."""
+
+MAX_WAIT: Final = 50.0
+"""Seconds that a call may last: most clients give one up after 60."""
+
+KEEP: Final = 1_800.0
+"""Seconds that the sessions of an HTTP client outlive its last request."""
+
+OnCancel: TypeAlias = Literal["stop", "keep"]
+"""What becomes of the command of an `exec_command` that is cancelled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Where commands run, what they may do, and who is asked."""
+
+    environment: str | None = None
+    """A name, `ssh://HOST` or the URL of an exec-server; this machine unless given."""
+    cwd: str | None = None
+    """The folder of the commands; that of the server unless given."""
+    sandbox: str = "workspace-write"
+    """`danger-full-access`, `workspace-write`, `read-only`, or the path of a profile."""
+    ask_for_approval: str = "on-request"
+    """`never`, or `on-request`: what is asked about is put to the client."""
+    ask_after_denial: bool = False
+    """True: a command that its sandbox denied something is asked about, and may run again."""
+    rules: Sequence[str] = ()
+    """Rules files, besides those of the home of Holdfast and of the folder."""
+    max_wait: float = MAX_WAIT
+    """Seconds that a call may last, without the time in which somebody is asked."""
+    on_cancel: OnCancel = "stop"
+    """`stop` interrupts the command and kills it after 2 s; `keep` lets it run on."""
+    keep: float = KEEP
+    """Seconds that sessions outlive the last request of an HTTP client."""
+
+    @property
+    def profile(self) -> str:
+        """The sandbox by the name that environments know."""
+        return "disabled" if self.sandbox == "danger-full-access" else self.sandbox
+
+    @property
+    def asks_nobody(self) -> bool:
+        """True if nobody can let a command out of its sandbox."""
+        return self.ask_for_approval == "never"

@@ -1,0 +1,252 @@
+"""
+Clients as the server knows them: each has sessions, calls and questions of its own.
+
+The numbers of sessions are easy to guess, so nothing of one principal can be named by another.
+On stdio there is one. Over HTTP it is whoever shows the same token, or without tokens whoever
+knows the random id of an MCP session.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from holdfast.approvals.flow import Approvals
+from holdfast.approvals.layers import load_rules
+from holdfast.approvals.question import Decision, DecisionKind, Question
+from holdfast.approvals.rules import RuleSet
+from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.config.snapshot import LOCAL
+from holdfast.environments.connect import connect
+from holdfast.environments.environment import Environment
+from holdfast.errors import HoldfastError
+from holdfast.mcp_server.attendance import Attendance
+from holdfast.mcp_server.calls import Call, Work
+from holdfast.mcp_server.options import ServerOptions
+from holdfast.mcp_server.resources import SessionUpdates
+from holdfast.mcp_server.rounds import ANSWER_LIMIT
+from holdfast.tasks import OwnedTasks
+from holdfast.unified_exec.options import Options
+from holdfast.unified_exec.tools import UnifiedExec
+
+__all__ = ["Principal", "Principals", "Workplace"]
+
+logger = logging.getLogger(__name__)
+
+_INTERRUPT_GRACE: Final = 2.0
+"""Seconds between the interrupt and the kill of a command whose call was cancelled."""
+
+_NUMBERED: Final = 0.5
+"""Seconds after which a command that was started has a number: the grace, and some more."""
+
+_PRINCIPALS: Final = 1_024
+"""Principals at once."""
+
+_AT_ONCE: Final = 1_024
+"""Calls of one principal under way at once."""
+
+_WAITING: Final = 64
+"""Calls of one principal that may wait for an answer: clients that give up do not say so."""
+
+
+class Workplace:
+    """What all principals share: the environment, and the rules."""
+
+    def __init__(self, options: ServerOptions, environment: Environment, rules: RuleSet) -> None:
+        self.options = options
+        self.environment = environment
+        self.rules = rules
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, options: ServerOptions) -> AsyncIterator["Workplace"]:
+        """
+        Open the environment and load the rules.
+
+        Raises:
+            HoldfastError: The environment cannot be reached, or a rules file cannot be used.
+        """
+        environment = connect(options.environment, cwd=options.cwd, sandbox=options.profile)
+        async with environment:
+            yield cls(options, environment, await asyncio.to_thread(_rules, options))
+
+    async def prepare(self) -> None:
+        """Do ahead of time what the first command would wait for."""
+        try:
+            await self.environment.prepare()
+        except HoldfastError as error:
+            # The first command meets it as well, and the model reads why.
+            logger.warning("a sandbox could not be prepared: %s", error)
+
+
+def _rules(options: ServerOptions) -> RuleSet:
+    """
+    Return the rules of all layers.
+
+    Raises:
+        HoldfastError: A file that was named cannot be used: it must not be left out unnoticed.
+    """
+    named = [str(Path(path).absolute()) for path in options.rules]
+    here = options.environment in (None, LOCAL)
+    project = Path(options.cwd or ".").absolute() if here else None
+    rules = load_rules(home=holdfast_home(os.environ), project=project, explicit=named)
+    for broken in rules.broken:
+        if str(broken.path) in named:
+            raise HoldfastError(f"rules file cannot be used: {broken.summary}")
+        logger.warning("rules file not used: %s", broken.summary)
+    return rules
+
+
+class Principal:
+    """One client, or all that show the same token."""
+
+    def __init__(self, key: str, workplace: Workplace) -> None:
+        self.key = key
+        options = workplace.options
+        self.environment = workplace.environment
+        self.tools = UnifiedExec(
+            workplace.environment,
+            options=Options(
+                extras=True,
+                longest_call=options.max_wait,
+                pause_for_questions=False,
+                approvals=Approvals(
+                    policy=options.ask_for_approval,
+                    rules=workplace.rules,
+                    approver=self,
+                    rules_leave_sandbox=True,
+                    retry_on_request=options.ask_after_denial,
+                    ask_limit=ANSWER_LIMIT,
+                    home=holdfast_home(os.environ),
+                ),
+            ),
+        )
+        self.tasks = OwnedTasks()
+        """Ends of calls that nobody waits for."""
+        self.updates = SessionUpdates(self.tools, self.tasks)
+        """For those who follow sessions as resources."""
+        self.places = asyncio.Semaphore(_AT_ONCE)
+        """Of calls that requests wait for; one more request waits for a place."""
+        self._options = options
+        self._calls: dict[str, Call] = {}
+        self._waiting: dict[str, Call] = {}
+
+    # -- calls
+
+    def begin(self, name: str, work: Work) -> Call:
+        """Start a call; `end` it when its result was taken."""
+        call = Call(name, work, max_wait=self._options.max_wait)
+        self._calls[call.id] = call
+        return call
+
+    def end(self, call: Call) -> None:
+        """Forget a call; harmless a second time."""
+        self._calls.pop(call.id, None)
+        self._waiting.pop(call.id, None)
+
+    async def ask(self, question: Question) -> Decision:
+        """Let the call that a question belongs to put it to its client."""
+        call = self._calls.get(question.call_id)
+        if call is None:
+            return Decision(DecisionKind.DECLINE, rejection="nobody waits for this call any more")
+        return await call.ask(question)
+
+    def abandon(self, call: Call) -> None:
+        """End a call whose client has given it up, and its command if nobody could name it."""
+        self.tasks.start(self._abandon(call))
+
+    async def _abandon(self, call: Call) -> None:
+        session = self.tools.find_session(call.id)
+        if session is not None and self._options.on_cancel == "stop":
+            await self.tools.stop(session, grace=_INTERRUPT_GRACE)
+        elif session is not None:
+            # Until it has a number, it would be killed with its call.
+            await call.wait(_NUMBERED)
+        await call.stop()
+        self.end(call)
+
+    # -- calls between two rounds
+
+    def park(self, call: Call) -> None:
+        """Let a call wait for its second round; the one that has waited longest makes room."""
+        if len(self._waiting) >= _WAITING:
+            self.abandon(self._waiting.pop(next(iter(self._waiting))))
+        self._waiting[call.id] = call
+        self.tasks.start(self._forget_unanswered(call))
+
+    def resume(self, call_id: str) -> Call | None:
+        """Return a call that waits for its second round, once."""
+        return self._waiting.pop(call_id, None)
+
+    async def _forget_unanswered(self, call: Call) -> None:
+        """Forget a call whose question was never answered, once it has given up."""
+        await call.wait()
+        if call.id in self._waiting:
+            self.end(call)
+
+    async def aclose(self) -> None:
+        """End all calls and kill all commands."""
+        self.updates.close()
+        for call in list(self._calls.values()):
+            self.tasks.start(call.stop())
+        await self.tools.aclose()
+        await self.tasks.aclose()
+
+
+class Principals:
+    """All principals of a server, each made when its client first calls a tool."""
+
+    def __init__(self, workplace: Workplace, attendance: Attendance, *, keep: float | None) -> None:
+        """
+        Args:
+            workplace: Where their commands run.
+            attendance: Tells when a principal has no request any more.
+            keep: Seconds that one outlives its last request; None for as long as the server.
+        """
+        self._workplace = workplace
+        self._keep = keep
+        self._principals: dict[str, Principal] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tasks = OwnedTasks()
+        attendance.arrived = self._arrived
+        attendance.left = self._left
+
+    def of(self, key: str) -> Principal:
+        """
+        Return a principal by its key, for a request that is under way.
+
+        Raises:
+            HoldfastError: It would be one too many.
+        """
+        principal = self._principals.get(key)
+        if principal is None:
+            if len(self._principals) >= _PRINCIPALS:
+                raise HoldfastError("too many clients have sessions on this server")
+            principal = self._principals[key] = Principal(key, self._workplace)
+        return principal
+
+    def _arrived(self, key: str) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _left(self, key: str) -> None:
+        if self._keep is not None and key in self._principals:
+            loop = asyncio.get_running_loop()
+            self._timers[key] = loop.call_later(self._keep, self._end, key)
+
+    def _end(self, key: str) -> None:
+        del self._timers[key]
+        self._tasks.start(self._principals.pop(key).aclose())
+
+    async def aclose(self) -> None:
+        """End all of them."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        await asyncio.gather(*(each.aclose() for each in self._principals.values()))
+        self._principals.clear()
+        await self._tasks.join()

@@ -1,0 +1,250 @@
+"""
+The server: the SDK's protocol on Holdfast's transports, and the tools behind it.
+
+What runs commands is loaded and opened in the background, as soon as the first request is
+answered.
+"""
+
+import asyncio
+import importlib
+import logging
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    InputRequiredResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    TextContent,
+    UnsubscribeRequestParams,
+)
+
+from holdfast._version import __version__
+from holdfast.errors import HoldfastError
+from holdfast.mcp_server.attendance import Attendance
+from holdfast.mcp_server.options import ServerOptions
+from holdfast.mcp_server.wire import StreamPair
+from holdfast.server.auth import Check
+from holdfast.server.listen import ListenUrl
+from holdfast.tasks import OwnedTasks
+from holdfast.transports.base import Receiver, Transport
+
+if TYPE_CHECKING:  # loaded after the first answer
+    from holdfast.mcp_server.handlers import Handlers
+    from holdfast.mcp_server.http import HttpAccess
+
+__all__ = ["McpServer"]
+
+logger = logging.getLogger(__name__)
+
+_Context = ServerRequestContext[Any, Any]
+
+_AFTER_ANSWER = 0.02
+"""Seconds for the first answer to be on its way before anything else is loaded."""
+
+_INSTRUCTIONS = """\
+Runs commands and works on files. `exec_command` waits for a command as long as `yield_time_ms`\
+ says; one that goes on has a session ID, by which `write_stdin` polls it and sends input. Give\
+ `tty: true` to a program that asks for input. `read_output` shows what was cut.\
+"""
+
+_STDIO = "stdio"
+"""The key of the one client on standard streams."""
+
+
+class McpServer:
+    """A server for any number of transports. An async context manager."""
+
+    def __init__(self, options: ServerOptions, access: "HttpAccess | None" = None) -> None:
+        """
+        Args:
+            options: Choices of whoever started it.
+            access: Who may come in over HTTP; None for a server that does not listen.
+        """
+        self._access = access
+        self._options = options
+        # The one client of stdio takes its sessions along.
+        self._keep = None if access is None else options.keep
+        self._attendance = Attendance()
+        self._stack = AsyncExitStack()
+        self._tasks = OwnedTasks()
+        self._opening: asyncio.Task[Handlers] | None = None
+        self._server: Server[Any] = Server(
+            "holdfast",
+            version=__version__,
+            title="Holdfast",
+            instructions=_instructions(options),
+            # No argument is mirrored in a header, so nothing has to be looked up.
+            get_tool_input_schema=lambda name: None,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
+        )
+        self._server.middleware.append(self._open_after_first)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+        await self._tasks.aclose()
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+            if not self._opening.cancelled() and self._opening.exception() is None:
+                await self._opening.result().aclose()
+
+    # -- a service of `server.life`
+
+    def accept(self, transport: Transport) -> Receiver:
+        """Serve one client."""
+        wire = StreamPair(transport)
+        self._tasks.start(self._serve(wire))
+        return wire
+
+    async def _serve(self, wire: StreamPair) -> None:
+        options = self._server.create_initialization_options()
+        await self._server.run(wire.incoming, wire.outgoing, options)
+
+    async def listen(self, where: ListenUrl, check: Check | None) -> str:
+        """Accept connections until the end, and return the URL."""
+        from holdfast.mcp_server.http import serving
+
+        assert self._access is not None  # or nobody would listen
+        return await self._stack.enter_async_context(
+            serving(
+                self._server,
+                where,
+                self._access,
+                keep=self._options.keep,
+                attendance=self._attendance,
+            )
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Never true: a client comes back without notice."""
+        return False
+
+    async def ask_to_end(self, grace: float) -> None:
+        """Do nothing: the end of the context kills what runs."""
+
+    # -- requests
+
+    async def _open_after_first(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
+        """Open the tools once a first request is answered."""
+        try:
+            return await call_next(ctx)
+        finally:
+            if self._opening is None:
+                asyncio.get_running_loop().call_later(_AFTER_ANSWER, self._open)
+
+    def _open(self) -> "asyncio.Task[Handlers]":
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._opened())
+        return self._opening
+
+    async def _opened(self) -> "Handlers":
+        # In a thread, so that requests are answered meanwhile.
+        module = await asyncio.to_thread(importlib.import_module, "holdfast.mcp_server.handlers")
+        handlers: Handlers = module.Handlers(self._options, self._attendance, keep=self._keep)
+        try:
+            await handlers.open()
+        except HoldfastError as error:
+            logger.error("commands cannot be run: %s", error)
+            raise
+        return handlers
+
+    async def _handlers(self) -> "Handlers":
+        """
+        Return the tools, once they are open.
+
+        Raises:
+            MCPError: They cannot be opened.
+        """
+        try:
+            # Shielded: a client that cancels its request must not cancel it for all others.
+            return await asyncio.shield(self._open())
+        except HoldfastError as error:
+            raise MCPError(INTERNAL_ERROR, f"commands cannot be run: {error}") from error
+
+    async def _list_tools(
+        self, ctx: _Context, params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return (await self._handlers()).list_tools(_key(ctx))
+
+    async def _call_tool(
+        self, ctx: _Context, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        try:
+            handlers = await self._handlers()
+        except MCPError as error:
+            return CallToolResult(content=[TextContent(text=error.message)], is_error=True)
+        return await handlers.call_tool(ctx, _key(ctx), params)
+
+    async def _list_resources(
+        self, ctx: _Context, params: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        return (await self._handlers()).list_resources(_key(ctx))
+
+    async def _list_templates(
+        self, ctx: _Context, params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        return (await self._handlers()).list_templates()
+
+    async def _read_resource(
+        self, ctx: _Context, params: ReadResourceRequestParams
+    ) -> ReadResourceResult:
+        return await (await self._handlers()).read_resource(ctx, _key(ctx), params.uri)
+
+    async def _subscribe(self, ctx: _Context, params: SubscribeRequestParams) -> EmptyResult:
+        (await self._handlers()).subscribe(ctx, _key(ctx), params.uri, wanted=True)
+        return EmptyResult()
+
+    async def _unsubscribe(self, ctx: _Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        (await self._handlers()).subscribe(ctx, _key(ctx), params.uri, wanted=False)
+        return EmptyResult()
+
+    async def _listen(
+        self, ctx: _Context, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        return await (await self._handlers()).listen(ctx, _key(ctx), params)
+
+
+def _instructions(options: ServerOptions) -> str:
+    """Return what a model is told about the server."""
+    where = f" in {options.cwd}" if options.cwd else ""
+    escape = (
+        " What it denies is refused."
+        if options.ask_for_approval == "never"
+        else " What it denies can be asked for with `sandbox_permissions: require_escalated`."
+    )
+    if options.sandbox == "danger-full-access":
+        return f"{_INSTRUCTIONS} Commands run{where} without a sandbox."
+    return f"{_INSTRUCTIONS} Commands run{where} in the sandbox `{options.sandbox}`.{escape}"
+
+
+def _key(ctx: _Context) -> str:
+    """Return the key of the principal whose request this is."""
+    if ctx.request is None:
+        return _STDIO
+    key: str = ctx.request.scope["holdfast.principal"]
+    return key

@@ -1,0 +1,116 @@
+"""The official client of the Model Context Protocol, on a server in this process."""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import mcp_types as types
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from holdfast.mcp_server.http import HttpAccess
+from holdfast.mcp_server.options import ServerOptions
+from holdfast.mcp_server.server import McpServer
+from holdfast.mcp_server.wire import StreamPair
+from holdfast.server.listen import ListenUrl
+from holdfast.transports.base import Receiver, Transport
+from holdfast.transports.stdio import connect_pipes
+
+HANDSHAKE = "legacy"
+MODERN = "2026-07-28"
+
+Kind = Literal["stdio", "http"]
+Answer = Callable[[types.ElicitRequestFormParams], Awaitable[types.ElicitResult]]
+
+
+def accepting(decision: str = "accept") -> Answer:
+    """An answer that says yes."""
+
+    async def answer(params: types.ElicitRequestFormParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"decision": decision})
+
+    return answer
+
+
+async def declining(params: types.ElicitRequestFormParams) -> types.ElicitResult:
+    """An answer that says no."""
+    return types.ElicitResult(action="decline")
+
+
+@asynccontextmanager
+async def _piped(server: McpServer) -> AsyncIterator[tuple[Any, Any]]:
+    """Two pipes between a client and a server, with a message in each line."""
+    to_server, from_client = os.pipe()
+    to_client, from_server = os.pipe()
+    wires: list[StreamPair] = []
+
+    def receive(transport: Transport) -> Receiver:
+        wires.append(StreamPair(transport))
+        return wires[-1]
+
+    there = await connect_pipes(to_server, from_server, server.accept)
+    here = await connect_pipes(to_client, from_client, receive)
+    try:
+        yield wires[0].incoming, wires[0].outgoing
+    finally:
+        here.abort()
+        there.abort()
+        await here.wait_closed()
+        await there.wait_closed()
+
+
+class Place:
+    """A server, and clients of it."""
+
+    def __init__(self, kind: Kind, mode: str, server: McpServer, url: str) -> None:
+        self.kind = kind
+        self.mode = mode
+        self.server = server
+        self.url = url
+
+    @asynccontextmanager
+    async def client(
+        self, answer: Answer | None = None, *, token: str | None = None, **more: Any
+    ) -> AsyncIterator[Client]:
+        """One more client; it can be asked if it has an answer."""
+
+        async def elicited(context: object, params: Any) -> types.ElicitResult:
+            assert answer is not None
+            return await answer(params)
+
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        async with create_mcp_http_client(headers=headers) as http:
+            over: Any = (
+                streamable_http_client(self.url, http_client=http)
+                if self.kind == "http"
+                else _piped(self.server)
+            )
+            async with Client(
+                over,
+                mode=self.mode,
+                elicitation_callback=None if answer is None else elicited,
+                **more,
+            ) as client:
+                yield client
+
+
+@asynccontextmanager
+async def serving(
+    kind: Kind, mode: str, folder: Path, *, tokens: Sequence[str] = (), **options: Any
+) -> AsyncIterator[Place]:
+    """A server whose commands run in a folder."""
+    access = HttpAccess(tokens=tokens) if kind == "http" else None
+    chosen = {"sandbox": "danger-full-access", "ask_for_approval": "never", **options}
+    async with McpServer(ServerOptions(cwd=str(folder), **chosen), access) as server:
+        url = ""
+        if kind == "http":
+            url = await server.listen(ListenUrl("http", "127.0.0.1", 0), None)
+        yield Place(kind, mode, server, url)
+
+
+def text(result: types.CallToolResult) -> str:
+    """What a model reads."""
+    return "".join(part.text for part in result.content if isinstance(part, types.TextContent))

@@ -1,0 +1,450 @@
+"""The official client of the Model Context Protocol uses our server: eras and transports."""
+
+import asyncio
+import itertools
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp.client import Client
+from mcp.shared.exceptions import MCPDeprecationWarning
+
+from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Kind, accepting, declining, serving, text
+from tests.e2e.wire import serving as exec_serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(params=["stdio", "http"])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture(params=[HANDSHAKE, MODERN])
+def mode(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+async def run(client: Client, cmd: str, **arguments: Any) -> types.CallToolResult:
+    return await client.call_tool("exec_command", {"cmd": cmd, "login": False, **arguments})
+
+
+async def sessions(client: Client) -> list[int]:
+    listed = await client.call_tool("list_sessions", {})
+    return [each["session_id"] for each in listed.structured_content["sessions"]]
+
+
+def session_id(result: types.CallToolResult) -> int:
+    found: int = result.structured_content["session_id"]
+    return found
+
+
+async def test_a_command_and_its_result_as_text_and_as_an_object(
+    kind: Kind, mode: str, tmp_path: Path
+) -> None:
+    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+        assert client.protocol_version == (MODERN if mode == MODERN else "2025-11-25")
+        done = await run(client, "echo hello; exit 3")
+        assert re.search(r"Process exited with code 3\n.*\nOutput:\nhello\n$", text(done))
+        assert done.structured_content["exit_code"] == 3
+        assert done.structured_content["output"] == "hello\n"
+        assert not done.is_error
+
+
+async def test_tools_tell_what_they_may_do(mode: str, tmp_path: Path) -> None:
+    async with serving("stdio", mode, tmp_path) as place, place.client() as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert list(tools) == [
+            "exec_command",
+            "write_stdin",
+            "read_output",
+            "list_sessions",
+            "kill_session",
+            "read_file",
+            "write_file",
+            "apply_patch",
+        ]
+        for name, tool in tools.items():
+            hints = tool.annotations
+            assert hints is not None
+            reads = name in ("read_output", "list_sessions", "read_file")
+            assert hints.read_only_hint is reads
+            assert hints.destructive_hint is not reads
+            assert hints.open_world_hint is (name in ("exec_command", "write_stdin"))
+            assert tool.output_schema is not None
+
+
+async def test_a_long_command_tells_its_progress(kind: Kind, mode: str, tmp_path: Path) -> None:
+    told: list[tuple[float, str | None]] = []
+    halfway = asyncio.Event()
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
+        if message is not None and message.endswith("bytes: halfway"):
+            (tmp_path / "go").touch()
+            halfway.set()
+
+    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+        arguments = {
+            "cmd": "echo halfway; until [ -e go ]; do sleep 0.05; done; echo end",
+            "login": False,
+            "yield_time_ms": 20_000,
+        }
+        done = await client.call_tool("exec_command", arguments, progress_callback=on_progress)
+        assert halfway.is_set()
+        assert done.structured_content["output"] == "halfway\nend\n"
+        seconds = [each for each, _ in told]
+        assert seconds == sorted(seconds)
+        assert all(later - earlier > 0.2 for earlier, later in itertools.pairwise(seconds))
+
+
+async def test_without_a_token_nothing_is_told(tmp_path: Path) -> None:
+    heard: list[object] = []
+
+    async def hear(message: object) -> None:
+        heard.append(message)
+
+    async with (
+        serving("stdio", HANDSHAKE, tmp_path) as place,
+        place.client(message_handler=hear) as client,
+    ):
+        await run(client, "echo a; sleep 0.6; echo b")
+    assert not [each for each in heard if isinstance(each, types.ProgressNotification)]
+
+
+async def test_a_terminal_session_is_written_to_polled_and_ended(
+    kind: Kind, mode: str, tmp_path: Path
+) -> None:
+    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+        began = await run(client, "stty -echo; echo ready; cat", tty=True, yield_time_ms=250)
+        number = session_id(began)
+        assert await sessions(client) == [number]
+        said = await client.call_tool(
+            "write_stdin", {"session_id": number, "chars": "hello\n", "yield_time_ms": 250}
+        )
+        assert "hello" in said.structured_content["output"]
+        assert session_id(said) == number
+        ended = await client.call_tool(
+            "write_stdin", {"session_id": number, "chars": "\x04", "yield_time_ms": 10_000}
+        )
+        assert ended.structured_content["exit_code"] == 0
+        kept = await client.call_tool("read_output", {"session_id": number})
+        assert "hello" in text(kept)
+        gone = await client.call_tool("kill_session", {"session_id": number})
+        assert gone.is_error
+        assert text(gone) == f"write_stdin failed: Unknown process id {number}"
+
+
+async def test_a_session_is_killed(mode: str, tmp_path: Path) -> None:
+    async with serving("stdio", mode, tmp_path) as place, place.client() as client:
+        number = session_id(await run(client, "sleep 100", yield_time_ms=250))
+        killed = await client.call_tool("kill_session", {"session_id": number})
+        assert text(killed) == f"Session {number} was killed."
+        assert await sessions(client) == []
+
+
+async def test_files_are_written_and_read(kind: Kind, mode: str, tmp_path: Path) -> None:
+    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+        content = "".join(f"line {number}\n" for number in range(1, 10))
+        made = await client.call_tool("write_file", {"path": "new/a.txt", "content": content})
+        assert text(made) == f"Wrote {len(content)} bytes to new/a.txt."
+        assert (tmp_path / "new/a.txt").read_text() == content
+        part = await client.call_tool("read_file", {"path": "new/a.txt", "offset": 3, "limit": 2})
+        assert text(part) == "line 3\nline 4\n"
+        assert part.structured_content["next_line"] == 5
+        assert part.structured_content["total_lines"] == 9
+
+
+PATCH = """\
+*** Begin Patch
+*** Update File: a.txt
+@@
+-old
++new
+*** Add File: sub/b.txt
++added
+*** End Patch
+"""
+
+
+async def test_a_patch_is_applied_as_a_whole_or_not_at_all(
+    kind: Kind, mode: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("old\n")
+    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+        done = await client.call_tool("apply_patch", {"input": PATCH})
+        assert text(done).endswith("Success. Updated the following files:\nA sub/b.txt\nM a.txt\n")
+        assert done.structured_content == {
+            "changes": [
+                {"kind": "update", "path": str(tmp_path / "a.txt")},
+                {"kind": "add", "path": str(tmp_path / "sub/b.txt")},
+            ]
+        }
+        assert (tmp_path / "a.txt").read_text() == "new\n"
+        (tmp_path / "sub/b.txt").unlink()
+        again = await client.call_tool("apply_patch", {"input": PATCH})
+        assert again.is_error
+        assert text(again).startswith("apply_patch verification failed: ")
+        assert not (tmp_path / "sub/b.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "complaint"),
+    [
+        ("read_file", {"path": "absent"}, "cannot read absent: "),
+        ("read_file", {"path": "."}, "cannot read .: "),
+        ("read_file", {"path": ""}, "path is empty"),
+        ("read_file", {"path": 3}, "failed to parse function arguments: "),
+        ("read_file", {"path": "a", "offset": 0}, "failed to parse function arguments: "),
+        ("read_file", {"path": "bytes"}, "bytes is no text: byte 1 is not UTF-8; it has 2 bytes"),
+        ("write_file", {"path": "../out", "content": "x"}, "cannot write ../out: "),
+        ("write_file", {"path": "link", "content": "x"}, "cannot write link: "),
+        ("write_file", {"path": "a\0b", "content": "x"}, "path has a NUL character"),
+        ("apply_patch", {"input": "nonsense"}, "apply_patch verification failed: invalid patch"),
+        (
+            "apply_patch",
+            {"input": "*** Begin Patch\n*** Add File: ../out\n+x\n*** End Patch\n"},
+            "patch rejected: ",
+        ),
+        ("kill_session", {"session_id": "1"}, "failed to parse function arguments: "),
+        ("kill_session", {}, "failed to parse function arguments: "),
+        ("exec_command", {"cmd": 1}, "failed to parse function arguments: invalid type"),
+        ("write_stdin", {"session_id": 4711}, "write_stdin failed: Unknown process id 4711"),
+        ("no_such_tool", {}, "unsupported call: no_such_tool"),
+    ],
+)
+async def test_bad_calls_are_told_and_do_nothing(
+    tool: str, arguments: dict[str, Any], complaint: str, folder: Path
+) -> None:
+    (folder / "bytes").write_bytes(b"a\xff")
+    (folder / "link").symlink_to("../out")
+    async with (
+        serving("stdio", MODERN, folder, sandbox="workspace-write") as place,
+        place.client() as client,
+    ):
+        result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    assert text(result).startswith(complaint), text(result)
+    assert not (folder.parent / "out").exists()
+
+
+async def test_sixty_one_calls_at_once(kind: Kind, mode: str, tmp_path: Path) -> None:
+    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+        await client.list_tools()
+        async with asyncio.TaskGroup() as calls:
+            tasks = [calls.create_task(run(client, f"echo {number}")) for number in range(61)]
+        assert [task.result().structured_content["output"] for task in tasks] == [
+            f"{number}\n" for number in range(61)
+        ]
+
+
+# -- approvals
+
+ESCALATED = {"sandbox_permissions": "require_escalated", "justification": "may I?"}
+ASKING: dict[str, Any] = {"sandbox": "workspace-write", "ask_for_approval": "on-request"}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A workspace that is not below /tmp, where every sandbox may write."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as above:
+        work = Path(above, "work")
+        work.mkdir()
+        yield work
+
+
+async def test_an_approval_that_is_accepted(kind: Kind, mode: str, folder: Path) -> None:
+    asked: list[types.ElicitRequestFormParams] = []
+
+    async def answer(params: types.ElicitRequestFormParams) -> types.ElicitResult:
+        asked.append(params)
+        assert not (folder.parent / "made").exists()
+        return await accepting()(params)
+
+    async with serving(kind, mode, folder, **ASKING) as place, place.client(answer) as client:
+        done = await run(client, "touch ../made", **ESCALATED)
+    assert done.structured_content["exit_code"] == 0
+    assert (folder.parent / "made").exists()
+    (question,) = asked
+    assert "touch ../made" in question.message
+    assert "may I?" in question.message
+    if mode == HANDSHAKE:
+        meta: Any = question.meta
+        assert meta["holdfast/approval"]["cwd"] == str(folder)
+
+
+async def test_an_approval_that_is_declined(kind: Kind, mode: str, folder: Path) -> None:
+    async with serving(kind, mode, folder, **ASKING) as place, place.client(declining) as client:
+        done = await run(client, "touch ../made", **ESCALATED)
+    assert done.is_error
+    assert "rejected by user" in text(done)
+    assert not (folder.parent / "made").exists()
+
+
+async def test_a_command_that_its_sandbox_denied_is_approved(
+    kind: Kind, mode: str, folder: Path
+) -> None:
+    asking = {**ASKING, "ask_after_denial": True}
+    async with serving(kind, mode, folder, **asking) as place, place.client(accepting()) as client:
+        done = await run(client, "echo once >> count; echo made > ../made")
+    assert done.structured_content["exit_code"] == 0
+    assert (folder.parent / "made").read_text() == "made\n"
+    assert (folder / "count").read_text() == "once\nonce\n"
+
+
+async def test_a_denial_that_is_declined_gives_the_first_output(
+    kind: Kind, mode: str, folder: Path
+) -> None:
+    asking = {**ASKING, "ask_after_denial": True}
+    async with serving(kind, mode, folder, **asking) as place, place.client(declining) as client:
+        done = await run(client, "echo first | tee -a count; echo made > ../made")
+    assert done.structured_content["exit_code"] == 1
+    assert "first\n" in done.structured_content["output"]
+    assert (folder / "count").read_text() == "first\n"
+    assert not (folder.parent / "made").exists()
+
+
+async def test_who_cannot_be_asked_is_told_which_flag_helps(mode: str, folder: Path) -> None:
+    async with serving("stdio", mode, folder, **ASKING) as place, place.client() as client:
+        done = await run(client, "touch ../made", **ESCALATED)
+    assert done.is_error
+    assert "--ask-for-approval never" in text(done)
+    assert "--rules FILE" in text(done)
+
+
+# -- ends
+
+
+async def test_a_cancelled_command_is_stopped(kind: Kind, mode: str, tmp_path: Path) -> None:
+    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+        script = (
+            "trap 'echo interrupted > trapped; exit' INT; touch began; while :; do sleep 0.05; done"
+        )
+        call = asyncio.ensure_future(run(client, script, yield_time_ms=30_000))
+        await there(tmp_path / "began")
+        call.cancel()
+        await there(tmp_path / "trapped")
+        assert await sessions(client) == []
+
+
+async def test_a_cancelled_command_that_ignores_interrupts_is_killed(tmp_path: Path) -> None:
+    async with serving("stdio", MODERN, tmp_path) as place, place.client() as client:
+        script = "trap '' INT; touch began; while :; do sleep 0.05; touch alive; done"
+        call = asyncio.ensure_future(run(client, script, yield_time_ms=30_000))
+        await there(tmp_path / "began")
+        call.cancel()
+        async with asyncio.timeout(20):
+            while await sessions(client):  # noqa: ASYNC110 - nobody tells a client
+                await asyncio.sleep(0.1)
+
+
+async def test_a_cancelled_command_may_be_kept(tmp_path: Path) -> None:
+    async with (
+        serving("stdio", MODERN, tmp_path, on_cancel="keep") as place,
+        place.client() as client,
+    ):
+        call = asyncio.ensure_future(
+            run(client, "touch began; cat", tty=True, yield_time_ms=30_000)
+        )
+        await there(tmp_path / "began")
+        call.cancel()
+        async with asyncio.timeout(20):  # it has a number in a moment
+            while not (found := await sessions(client)):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        line = {"session_id": found[0], "chars": "hello\n", "yield_time_ms": 250}
+        said = await client.call_tool("write_stdin", line)
+        assert "hello" in said.structured_content["output"]
+
+
+async def test_a_cancelled_poll_ends_the_wait_only(kind: Kind, mode: str, tmp_path: Path) -> None:
+    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+        began = await run(client, "stty -echo; cat", tty=True, yield_time_ms=250)
+        number = session_id(began)
+        poll = {"session_id": number, "yield_time_ms": 40_000}
+        call = asyncio.ensure_future(client.call_tool("write_stdin", poll))
+        await asyncio.sleep(0)  # it is on its way
+        call.cancel()
+        # Calls of one session wait for each other: this one is behind the poll.
+        line = {"session_id": number, "chars": "hello\n", "yield_time_ms": 250}
+        async with asyncio.timeout(20):
+            said = await client.call_tool("write_stdin", line)
+        assert "hello" in said.structured_content["output"]
+
+
+async def test_no_call_lasts_longer_than_the_longest_wait(mode: str, tmp_path: Path) -> None:
+    async with serving("stdio", mode, tmp_path, max_wait=0.5) as place, place.client() as client:
+        began = await run(client, "sleep 100", yield_time_ms=30_000)
+        number = session_id(began)
+        assert began.structured_content["wall_time_seconds"] < 15
+        polled = await client.call_tool(
+            "write_stdin", {"session_id": number, "yield_time_ms": 60_000}
+        )
+        assert session_id(polled) == number
+        assert polled.structured_content["wall_time_seconds"] < 15
+
+
+async def there(path: Path) -> None:
+    """Wait for a file that a command makes."""
+    async with asyncio.timeout(20):
+        while not os.path.exists(path):  # noqa: ASYNC110, ASYNC240 - it is another process
+            await asyncio.sleep(0.02)
+
+
+# -- resources
+
+
+async def test_sessions_are_resources_with_updates(kind: Kind, mode: str, tmp_path: Path) -> None:
+    updated: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(message: object) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification):
+            updated.put_nowait(str(message.params.uri))
+
+    async with (
+        serving(kind, mode, tmp_path) as place,
+        place.client(message_handler=hear) as client,
+    ):
+        script = "echo ready; until [ -e go ]; do sleep 0.05; done; echo more; sleep 100"
+        number = session_id(await run(client, script, yield_time_ms=250))
+        uri = f"holdfast://sessions/{number}"
+        listed = (await client.list_resources()).resources
+        assert [str(each.uri) for each in listed] == [uri]
+        if mode == HANDSHAKE:
+            with pytest.warns(MCPDeprecationWarning):
+                await client.subscribe_resource(uri)
+            (tmp_path / "go").touch()
+            async with asyncio.timeout(20):
+                assert await updated.get() == uri
+        else:
+            async with client.listen(resource_subscriptions=[uri]) as events, asyncio.timeout(20):
+                (tmp_path / "go").touch()
+                assert (await anext(aiter(events))).uri == uri  # type: ignore[union-attr]
+        (content,) = (await client.read_resource(uri, cache_mode="bypass")).contents
+        assert isinstance(content, types.TextResourceContents)
+        state = json.loads(content.text)
+        assert state["running"] is True
+        assert state["output"] == "ready\nmore\n"
+
+
+# -- elsewhere
+
+
+async def test_commands_and_files_of_another_machine(tmp_path: Path) -> None:
+    with exec_serving(cwd=tmp_path) as other:
+        async with (
+            serving("stdio", MODERN, tmp_path, environment=other.url) as place,
+            place.client() as client,
+        ):
+            await client.call_tool("write_file", {"path": "a.txt", "content": "here\n"})
+            done = await run(client, "cat a.txt; echo $PPID")
+            told, parent = done.structured_content["output"].split()
+            assert told == "here"
+            assert int(parent) == other.serving_pid

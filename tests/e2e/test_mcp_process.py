@@ -1,0 +1,282 @@
+"""`holdfast mcp` as a process of its own: its options, its ends, and what it says to nonsense."""
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import threading
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from tests.e2e.wire import HOLDFAST, LIMIT, children
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).parents[2]
+
+FULL = ("--sandbox", "danger-full-access", "--ask-for-approval", "never")
+
+
+class Peer:
+    """The streams of a server, one message in each line."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self._number = 0
+
+    def send(self, line: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def receive(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def request(self, method: str, **params: object) -> Any:
+        """Send a request and return the whole answer."""
+        self._number += 1
+        message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        self.send(json.dumps(message).encode())
+        return self.receive()
+
+    def hello(self) -> Any:
+        return self.request(
+            "initialize",
+            protocolVersion="2025-06-18",
+            capabilities={},
+            clientInfo={"name": "test", "version": "1"},
+        )
+
+    def run(self, cmd: str, **arguments: object) -> Any:
+        given = {"cmd": cmd, "login": False, **arguments}
+        answer = self.request("tools/call", name="exec_command", arguments=given)
+        return answer["result"]["structuredContent"]
+
+
+@contextmanager
+def started(folder: Path, *flags: str, env: dict[str, str] | None = None) -> Iterator[Peer]:
+    with subprocess.Popen(
+        [*HOLDFAST, "mcp", *flags],
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **(env or {})},
+    ) as process:
+        try:
+            yield Peer(process)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+
+
+def ended(folder: Path) -> bool:
+    """Whether the process whose number a command wrote down is gone."""
+    return not Path("/proc", (folder / "pid").read_text().strip()).exists()
+
+
+def test_the_end_of_its_input_ends_all_commands(tmp_path: Path) -> None:
+    with started(tmp_path, *FULL) as peer:
+        assert peer.hello()["result"]["serverInfo"]["name"] == "holdfast"
+        began = peer.run(
+            "echo $$ > pid; setsid sleep 100 & echo $! > other; sleep 100", yield_time_ms=500
+        )
+        assert "session_id" in began
+        pids = [int((tmp_path / name).read_text()) for name in ("pid", "other")]
+        assert peer.process.stdin is not None
+        peer.process.stdin.close()
+        assert peer.process.wait(4 * LIMIT) == 0
+        assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_killed_guardian_ends_all_commands(tmp_path: Path) -> None:
+    with started(tmp_path, *FULL) as peer:
+        peer.hello()
+        peer.run("echo $$ > pid; sleep 100", yield_time_ms=500)
+        (worker,) = children(peer.process.pid)
+        exit_of_worker = os.pidfd_open(worker)
+        peer.process.send_signal(signal.SIGKILL)
+        assert select.select([exit_of_worker], [], [], 4 * LIMIT)[0], "it goes on"
+        os.close(exit_of_worker)
+        assert ended(tmp_path)
+
+
+async def test_a_server_over_http_ends_with_all_commands(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("secret\n")
+    listen = ("--listen", "http://127.0.0.1:0", "--token-file", "tokens")
+    with started(tmp_path, *FULL, *listen) as peer:
+        assert peer.process.stdout is not None
+        url = peer.process.stdout.readline().decode().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/mcp", url)
+        async with (
+            create_mcp_http_client(headers={"Authorization": "Bearer secret"}) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            arguments = {"cmd": "echo $$ > pid; sleep 100", "login": False, "yield_time_ms": 500}
+            assert not (await client.call_tool("exec_command", arguments)).is_error
+        peer.process.terminate()
+        assert peer.process.wait(4 * LIMIT) == 0
+        assert ended(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"{nonsense", -32700),
+        (b'"text"', -32600),
+        (b"[]", -32600),
+        (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', -32600),
+        (b'{"id": 7, "method": "ping"}', -32600),
+        (b'{"jsonrpc": "2.0", "id": 7, "method": 5}', -32600),
+        (b"[" * 100_000, -32700),
+        (b'{"jsonrpc": "2.0", "id": 7, "method": "no/such/method"}', -32601),
+        (b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}', -32602),
+        (
+            b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call",'
+            b' "params": {"name": "exec_command", "arguments": []}}',
+            -32602,
+        ),
+    ],
+)
+def test_nonsense_is_answered_and_the_server_goes_on(
+    nonsensical: Peer, line: bytes, code: int
+) -> None:
+    nonsensical.send(line)
+    assert nonsensical.receive()["error"]["code"] == code
+    assert "result" in nonsensical.request("ping")
+
+
+@pytest.fixture(scope="module")
+def nonsensical(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    with started(tmp_path_factory.mktemp("work"), *FULL) as peer:
+        peer.hello()
+        yield peer
+
+
+def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "mcp.toml").write_text(
+        'cwd = "work"\nsandbox = "read-only"\nask-for-approval = "never"\n'
+    )
+    home = {"HOLDFAST_HOME": str(tmp_path)}
+    with started(tmp_path, "--sandbox", "danger-full-access", env=home) as peer:
+        peer.hello()
+        assert peer.run("pwd; touch made")["output"] == f"{tmp_path / 'work'}\n"
+        assert (tmp_path / "work" / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "config", "complaint"),
+    [
+        (["--cwd", "absent"], "", "--cwd: absent is no folder"),
+        (["--rules", "absent"], "", "--rules: absent is no file"),
+        (["--sandbox", "none"], "", "--sandbox: there is no profile `none`"),
+        (["--config", "absent"], "", "there is no file absent"),
+        ([], "sandbox = 3", "Expected `str`, got `int` - at `$.sandbox`"),
+        ([], "max-wait = 0", "Expected `float` > 0.0 - at `$.max-wait`"),
+        ([], "colour = 'red'", "Object contains unknown field `colour`"),
+        ([], "= nonsense", "Invalid statement (at line 1, column 1)"),
+        (["--listen", "http://0.0.0.0:0"], "", "add `--token-file FILE`"),
+        (["--listen", "http://127.0.0.1:0", "--token-file", "absent"], "", "No such file"),
+        (["--listen", "http://127.0.0.1:0", "--token-file", "/dev/null"], "", "no token in"),
+        (["--listen", "ws://127.0.0.1:0"], "", "expected `http://IP:PORT` or `stdio`"),
+        (["--listen", "unix:///tmp/x"], "", "--listen takes stdio or http://IP:PORT"),
+    ],
+)
+def test_what_it_cannot_do_is_told_at_once(
+    tmp_path: Path, flags: Sequence[str], config: str, complaint: str
+) -> None:
+    (tmp_path / "mcp.toml").write_text(config)
+    done = subprocess.run(
+        [*HOLDFAST, "mcp", *flags],
+        cwd=tmp_path,
+        env={**os.environ, "HOLDFAST_HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=12 * LIMIT,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert complaint in done.stderr
+
+
+def test_rules_that_cannot_be_used_run_nothing(tmp_path: Path) -> None:
+    (tmp_path / "broken.rules").write_text("prefix_rule(pattern=[])")
+    with started(tmp_path, *FULL, "--rules", "broken.rules") as peer:
+        peer.hello()
+        answer = peer.request("tools/call", name="exec_command", arguments={"cmd": "touch made"})
+        assert answer["result"]["isError"]
+        (content,) = answer["result"]["content"]
+        assert "commands cannot be run: rules file cannot be used:" in content["text"]
+    assert not (tmp_path / "made").exists()
+
+
+def test_ten_thousand_progress_tokens_do_no_harm(tmp_path: Path) -> None:
+    with started(tmp_path, *FULL) as peer:
+        peer.hello()
+        calls = b"\n".join(
+            json.dumps(
+                {
+                    "jsonrpc": "2.0",
+                    "id": number,
+                    "method": "tools/call",
+                    "params": {
+                        "name": "list_sessions",
+                        "arguments": {},
+                        "_meta": {"progressToken": f"token {number}"},
+                    },
+                }
+            ).encode()
+            for number in range(10_000)
+        )
+        # A client has to read while it writes.
+        writer = threading.Thread(target=peer.send, args=(calls,))
+        writer.start()
+        answered = {peer.receive()["id"] for _ in range(10_000)}
+        writer.join()
+        assert answered == set(range(10_000))
+
+
+_SETTINGS = re.compile(
+    r"^<!-- checked: (?P<key>\w+) -->\n```(?P<kind>json|toml)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def documented() -> list[tuple[str, Any]]:
+    """The settings for agents in the documentation."""
+    found = []
+    for document in ("README.md", "docs/mcp.md"):
+        for block in _SETTINGS.finditer((ROOT / document).read_text()):
+            read = json.loads if block["kind"] == "json" else tomllib.loads
+            found.append((document, read(block["text"])[block["key"]]["holdfast"]))
+    return found
+
+
+def test_the_settings_for_agents_start_a_server(tmp_path: Path) -> None:
+    settings = documented()
+    assert [document for document, _ in settings] == ["README.md"] * 3 + ["docs/mcp.md"] * 4
+    places = ("/home/me/project", "${workspaceFolder}")
+    variants = {
+        (one["command"], *(str(tmp_path) if word in places else word for word in one["args"]))
+        for _, one in settings
+    }
+    for command, *arguments in variants:
+        assert command == "holdfast"
+        assert arguments.pop(0) == "mcp"
+        with started(tmp_path, *arguments) as peer:
+            peer.hello()
+            tools = peer.request("tools/list")["result"]["tools"]
+            assert tools[0]["name"] == "exec_command"
