@@ -73,6 +73,7 @@ class FileThreads:
         self._finished: deque[_Job] = deque()
         self._waking = False
         self._idle = asyncio.Event()
+        self._closed = False
 
     def run(
         self, work: Callable[[], T], undo: Callable[[T], None] | None = None
@@ -89,7 +90,12 @@ class FileThreads:
         job = _Job(future, work, undo)
         self._jobs.add(job)
         self._queue.put(job)
-        if self._threads < CORE and self._threads < len(self._jobs):
+        if self._closed:
+            # A file that was being opened is let go of after the end, too. The threads have
+            # been told to end: one more does this, and then ends as well.
+            self._queue.put(None)
+            self._start_thread()
+        elif self._threads < CORE and self._threads < len(self._jobs):
             self._start_thread()
         elif self._timer is None and len(self._jobs) > self._threads:
             self._timer = self._loop.call_later(STUCK, self._look_after)
@@ -103,6 +109,7 @@ class FileThreads:
                 await asyncio.wait_for(self._idle.wait(), grace)
         if self._timer is not None:
             self._timer.cancel()
+        self._closed = True
         for _ in range(self._threads):
             self._queue.put(None)
 

@@ -22,9 +22,9 @@ from picows import (
     WSListener,
     WSMsgType,
     WSTransport,
-    ws_connect,
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
+from picows.url import parse_url
 
 from holdfast.errors import ConnectFailed
 from holdfast.protocol import codes
@@ -544,19 +544,7 @@ async def connect_websocket(
     listener._receiver = accept(listener)  # noqa: SLF001 - the two halves of one module
     try:
         async with asyncio.timeout(timeout):
-            transport, _ = await ws_connect(
-                lambda: listener,
-                url,
-                websocket_handshake_timeout=timeout,
-                logger_name=_picows_logger,
-                enable_auto_pong=False,
-                max_frame_size=MAX_FRAME,
-                extra_headers=dict(headers or {}),
-                max_redirects=0,
-                read_buffer_init_size=_READ_BUFFER,
-                # Its transports do not notice on uvloop that a connection was reset.
-                use_aiofastnet=False,
-            )
+            transport = await _shake_hands(listener, url, headers or {}, timeout)
     except asyncio.CancelledError:
         if was_cancelled():
             raise
@@ -589,6 +577,49 @@ async def connect_websocket(
     if not transport.is_secure:
         listener._quick_ack = transport.underlying_transport.get_extra_info("socket")  # noqa: SLF001
     return listener
+
+
+async def _shake_hands(
+    listener: WebSocketTransport, url: str, headers: Mapping[str, str], timeout: float
+) -> WSTransport:
+    """
+    Open a connection, and make it a WebSocket.
+
+    `picows.ws_connect` would do, but for a caller who gives up during the handshake: it leaves
+    the connection open until its own limit. Its other transports (aiofastnet) do not notice
+    on uvloop that a connection was reset.
+    """
+    parsed = parse_url(url)
+
+    def make_protocol() -> WSProtocol:
+        return WSProtocol(
+            parsed.netloc,
+            parsed.resource_name,
+            True,  # client side
+            lambda: listener,
+            _picows_logger,
+            True,  # an exception in a callback ends the connection
+            timeout,
+            False,  # pings are sent by `LifeWatch`
+            listener._ping_interval,  # noqa: SLF001 - the two halves of one module
+            listener._ping_interval,  # noqa: SLF001
+            WSAutoPingStrategy.PING_PERIODICALLY,
+            False,  # pings of the server are answered in `_frame`
+            MAX_FRAME,
+            dict(headers),
+            _READ_BUFFER,
+        )
+
+    transport, protocol = await asyncio.get_running_loop().create_connection(
+        make_protocol, parsed.host, parsed.port, ssl=True if parsed.is_secure else None
+    )
+    try:
+        await protocol.wait_until_handshake_complete()
+    except BaseException:
+        transport.abort()
+        raise
+    ws: WSTransport = protocol.transport
+    return ws
 
 
 def _refusal(error: WSHandshakeError) -> str:

@@ -109,3 +109,16 @@ async def test_an_error_in_a_lane_does_not_end_it(threads: FileThreads) -> None:
     assert await lane.run(lambda: "next") == "next"
     with pytest.raises(ZeroDivisionError):
         await failed
+
+
+async def test_what_is_let_go_of_after_the_end_is_still_done() -> None:
+    threads = FileThreads()
+    assert await threads.run(lambda: 1) == 1
+    await threads.aclose()
+    before = threading.active_count()
+    async with asyncio.timeout(5):
+        assert await threads.run(lambda: 2) == 2
+    # Its thread is told to end as well.
+    async with asyncio.timeout(5):
+        while threading.active_count() > before:  # noqa: ASYNC110 - a thread tells of no end
+            await asyncio.sleep(0.001)
