@@ -167,6 +167,7 @@ def test_ctrl_c_interrupts_the_command_and_not_the_prompt(tmp_path: Path) -> Non
         screen.expect("exit 130")
         screen.expect(PROMPT)
         screen.type(CTRL_C)
+        screen.expect("\r\n")  # it was noticed
         screen.type("echo still $((6*7))\n")
         screen.expect("still 42")
         screen.type(":quit\n")

@@ -63,11 +63,21 @@ CALLS_ON_PURPOSE = {
 
 SAMPLE = 12
 
+_HOME = Path.home()
+
+
+@pytest.fixture(autouse=True)
+def no_start_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Some commands are login shells: what a person's start files do is not compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
 
 @pytest.fixture
 def outside_of_tmp() -> Iterator[Path]:
     """A folder that is not below `/tmp`, where a sandbox lets everything be written."""
-    with tempfile.TemporaryDirectory(prefix="patch", dir=Path.home()) as root:
+    with tempfile.TemporaryDirectory(prefix="patch", dir=_HOME) as root:
         yield Path(root).resolve()
 
 
