@@ -4,12 +4,14 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
 from holdfast.testing.virtual_time import VirtualTimeLoop
+from tests.warm import is_warm_server, start_warm_server
 
 
 def pytest_asyncio_loop_factories(
@@ -47,10 +49,12 @@ new_uvloop().close()
 
 def pytest_collection_finish() -> None:
     """
-    Keep what was collected out of the collector's sight.
+    Keep what was collected out of the collector's sight, and start what tests start with.
 
     Twelve thousand tests are millions of objects, and each collection would go through all.
     """
+    if "tests.e2e.wire" in sys.modules:  # some of the tests start commands
+        start_warm_server()
     gc.collect()
     gc.freeze()
 
@@ -95,6 +99,8 @@ def _children() -> dict[int, str]:
         except FileNotFoundError:
             continue  # the thread has ended
         for pid in pids:
+            if is_warm_server(pid):
+                continue
             try:
                 with open(f"/proc/{pid}/cmdline", "rb") as file:
                     children[pid] = file.read().replace(b"\0", b" ").decode(errors="replace")

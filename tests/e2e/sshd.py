@@ -8,6 +8,7 @@ and as `PATH` is up to a test, so one machine can play a host that has nothing.
 import getpass
 import os
 import select
+import shlex
 import shutil
 import socket
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 
 from holdfast._version import __version__
 from tests.e2e.wire import LIMIT, PATH
+from tests.warm import HOLDFAST
 
 __all__ = ["Host", "host", "missing_parts", "need_ssh"]
 
@@ -59,7 +61,8 @@ class Host:
         """As if this very version had been installed there."""
         program = self.deployed / __version__ / "bin/holdfast"
         program.parent.mkdir(parents=True)
-        program.symlink_to(Path(sys.executable).with_name("holdfast"))
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(HOLDFAST)} "$@"\n')
+        program.chmod(0o755)
 
     def files(self) -> list[str]:
         """Everything there is in that home."""

@@ -14,7 +14,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -30,13 +29,17 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
 from websockets.exceptions import ConnectionClosed
 
+from tests.warm import HOLDFAST as WARM
+from tests.warm import pid_behind
+
 LIMIT = 5.0 * float(os.environ.get("HOLDFAST_TEST_PATIENCE", "1"))
 """Seconds any single wait may take; more on a machine that is only emulated."""
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 """What the children of the tests are found in."""
 
-HOLDFAST = [sys.executable, "-m", "holdfast.cli"]
+HOLDFAST = WARM
+"""The command line; `tests.warm` tells how it is started."""
 
 UPGRADE = {
     "Connection": "Upgrade",
@@ -68,7 +71,7 @@ class ServerProcess:
 
     def __init__(self, process: subprocess.Popen[bytes], url: str, errors: Path) -> None:
         self.process = process
-        self.pid = process.pid
+        self.pid = pid_behind(process.pid)
         self.url = url
         self._errors = errors
         (self.serving_pid,) = children(process.pid)
@@ -129,9 +132,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, of all its threads."""
+    """The children of a process, of all its threads; of a launcher, those of what it stands for."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for task in Path(f"/proc/{pid_behind(pid)}/task").iterdir():
         found += map(int, (task / "children").read_text().split())
     return found
 

@@ -1,0 +1,62 @@
+"""
+Starts `holdfast` commands from a process that has imported everything already.
+
+Half of what the tests cost was Python importing the same modules a thousand times. `HOLDFAST`
+is a command like any other: whoever runs it gets a process of its own with that process's
+descriptors, folder, variables, limits and exit status. Only the imports are shared. Where
+something else matters (a terminal, another user, the pid itself), `COLD` starts a fresh
+interpreter; the launcher does so by itself where it can tell.
+"""
+
+import atexit
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+__all__ = ["COLD", "HOLDFAST", "is_warm_server", "pid_behind", "start_warm_server"]
+
+COLD = [sys.executable, "-m", "holdfast.cli"]
+"""The command line in a fresh interpreter."""
+
+_FOLDER = Path(tempfile.gettempdir(), f"holdfast-warm-{os.getpid()}")
+_SOCKET = _FOLDER / "s"
+
+HOLDFAST = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")), str(_SOCKET)]
+"""The command line in a process that has imported it already."""
+
+_server: subprocess.Popen[bytes] | None = None
+
+
+def start_warm_server() -> None:
+    """Start the process that the others are forked from; harmless a second time."""
+    global _server
+    if _server is None:
+        _FOLDER.mkdir(mode=0o700)
+        program = str(Path(__file__).with_name("server.py"))
+        # It ends with its stdin, so it never outlives the tests.
+        _server = subprocess.Popen([sys.executable, program, str(_SOCKET)], stdin=subprocess.PIPE)
+        atexit.register(_stop)
+
+
+def is_warm_server(pid: int) -> bool:
+    """Return True for the pid of that process, which is not left behind by a test."""
+    return _server is not None and pid == _server.pid
+
+
+def pid_behind(pid: int) -> int:
+    """Return the pid of the process that a launcher stands for; of any other, its own."""
+    try:
+        return int((_FOLDER / str(pid)).read_text())
+    except FileNotFoundError:
+        return pid
+
+
+def _stop() -> None:
+    assert _server is not None  # it was started
+    assert _server.stdin is not None
+    _server.stdin.close()
+    _server.wait(10)
+    _SOCKET.unlink(missing_ok=True)
+    _FOLDER.rmdir()

@@ -1,0 +1,109 @@
+"""
+Asks the warm server for a process, and is its stand-in: passes signals on, ends as it ends.
+
+Run by `python -I -S`, it imports nothing that is not built into the interpreter, or nearly.
+"""
+
+import _signal
+import _socket
+import posix
+import resource
+import sys
+from time import monotonic, sleep
+
+_PASSED_ON = (
+    _signal.SIGINT,
+    _signal.SIGTERM,
+    _signal.SIGHUP,
+    _signal.SIGQUIT,
+    _signal.SIGUSR1,
+    _signal.SIGUSR2,
+)
+_STDIO = (0, 1, 2)
+_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS, resource.RLIMIT_NPROC)
+_READ_AT_START = (b"PYTHON", b"LC_", b"LD_", b"NOTIFY_", b"LISTEN_")
+_HARMLESS = (b"PYTHONUNBUFFERED", b"PYTHONDONTWRITEBYTECODE", b"LC_CTYPE")
+"""An interpreter without a locale sets the last one itself, for UTF-8."""
+_PATIENCE = 60.0
+"""Seconds the server may take to come up on a busy machine."""
+
+
+def main() -> None:
+    address, *arguments = sys.argv[1:]
+    server = _connect(address) if _can_be_warm() else None
+    if server is None or server.recv(1) != b"w":
+        posix.execv(sys.executable, [sys.executable, "-m", "holdfast.cli", *arguments])
+    ignored = [number for number in range(1, 32) if _signal.getsignal(number) == _signal.SIG_IGN]
+    folder = posix.open(".", posix.O_PATH | posix.O_CLOEXEC)
+    request = {
+        "arguments": arguments,
+        "variables": dict(posix.environ),
+        "umask": _umask(),
+        "ignored": ignored,
+        "limits": [(which, *resource.getrlimit(which)) for which in _LIMITS],
+    }
+    for number in _PASSED_ON:
+        if number not in ignored:
+            _signal.signal(number, lambda number, _: server.send(bytes([number])))
+    payload = repr(request).encode("utf-8", "surrogatepass")
+    descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (*_STDIO, folder))
+    control = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)]
+    server.sendmsg([len(payload).to_bytes(8, "little")], control)
+    server.sendall(payload)
+    # Whoever reads or writes them is to see the end of the command, not of this process.
+    for fd in _STDIO:
+        posix.close(fd)
+    _end_as(server.recv(16))
+
+
+def _can_be_warm() -> bool:
+    """Return False where a process of the server would not be as one of this process."""
+    for fd in _STDIO:
+        try:
+            if posix.isatty(fd):
+                return False
+            posix.fstat(fd)
+        except OSError:
+            return False
+    # Python reads its own variables, and those of the locale, when it starts.
+    for name, value in posix.environ.items():
+        if name.startswith(_READ_AT_START) and name not in _HARMLESS:
+            return False
+        if name == b"LANG" and not value.lower().endswith((b"utf-8", b"utf8")):
+            return False
+    return True
+
+
+def _connect(address: str) -> _socket.socket:
+    deadline = monotonic() + _PATIENCE
+    while True:
+        server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            server.connect(address)
+            return server
+        except OSError:
+            server.close()
+            if monotonic() > deadline:
+                raise
+            sleep(0.02)
+
+
+def _umask() -> int:
+    mask = posix.umask(0)
+    posix.umask(mask)
+    return mask
+
+
+def _end_as(answer: bytes) -> None:
+    """End as the process did: with its exit status, or by its signal."""
+    if len(answer) != 4:
+        posix._exit(250)  # the server is gone
+    status = int.from_bytes(answer, "little", signed=True)
+    if status < 0:
+        if status != -_signal.SIGKILL:
+            _signal.signal(-status, _signal.SIG_DFL)
+        posix.kill(posix.getpid(), -status)
+    posix._exit(status)
+
+
+main()
