@@ -32,6 +32,7 @@ SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         not os.environ.get("HOLDFAST_CONFORMANCE"),
         reason="HOLDFAST_CONFORMANCE does not name a folder with the conformance cases",

@@ -2,14 +2,12 @@
 
 import errno
 import os
+from os import getpid
 from pathlib import Path
 
 import pytest
 
 from holdfast.process import cgroup_tree, cgroups
-
-OWN = os.getpid()
-"""The process that asks: its cgroup is looked for."""
 
 
 class FakeTree:
@@ -31,7 +29,7 @@ class FakeTree:
         (self.proc / "self").mkdir(parents=True)
         self.mount()
         self._rmdir, self._mkdir = os.rmdir, os.mkdir
-        (self.proc / str(OWN)).mkdir()
+        (self.proc / str(getpid())).mkdir()
         self._make(self.top, "memory pids")
         (self.top / "cgroup.type").unlink()
         monkeypatch.setattr(os, "mkdir", self._fake_mkdir)
@@ -61,7 +59,7 @@ class FakeTree:
     def be_in(self, path: str) -> Path:
         """Put this process there."""
         (self.proc / "self" / "cgroup").write_text(f"3:cpu:/old\n0::/{path}\n")
-        self.enter(path, OWN)
+        self.enter(path, getpid())
         return self.top / path
 
     def enter(self, path: str, pid: int, *, parent: int = 1, name: str = "program") -> None:

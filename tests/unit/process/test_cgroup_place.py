@@ -1,12 +1,13 @@
 """Where the cgroups of commands can be made, on machines of all kinds."""
 
 import os
+from os import getpid
 from pathlib import Path
 
 import pytest
 
 from holdfast.process.cgroup_place import Place, find_place
-from tests.unit.process.fake_cgroups import OWN, FakeTree
+from tests.unit.process.fake_cgroups import FakeTree
 
 ALONE = "start it alone in a cgroup that its user may write to"
 
@@ -17,7 +18,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTree:
 
 
 def found(tree: FakeTree, *, systemd: bool = False, uid: int = 1000) -> Place:
-    return find_place(OWN, proc=str(tree.proc), systemd=systemd, uid=uid)
+    return find_place(getpid(), proc=str(tree.proc), systemd=systemd, uid=uid)
 
 
 def problem(tree: FakeTree) -> str:
@@ -29,7 +30,7 @@ def problem(tree: FakeTree) -> str:
 def test_a_cgroup_that_holds_only_us_is_left_to_be_divided(tree: FakeTree) -> None:
     tree.add("mine")
     own = tree.be_in("mine")
-    tree.enter("mine", 901, parent=OWN)
+    tree.enter("mine", 901, parent=getpid())
     tree.enter("mine", 902, parent=901)
 
     place = found(tree)
@@ -58,7 +59,7 @@ def test_a_process_that_is_not_ours_is_named(tree: FakeTree) -> None:
 def test_a_process_that_cannot_be_seen_is_not_ours(tree: FakeTree) -> None:
     tree.add("mine")
     own = tree.be_in("mine")
-    (own / "cgroup.procs").write_text(f"0\n{OWN}")
+    (own / "cgroup.procs").write_text(f"0\n{getpid()}")
 
     assert "also holds a process of elsewhere" in problem(tree)
 
@@ -66,7 +67,7 @@ def test_a_process_that_cannot_be_seen_is_not_ours(tree: FakeTree) -> None:
 def test_a_process_that_has_just_ended_is_no_stranger(tree: FakeTree) -> None:
     tree.add("mine")
     own = tree.be_in("mine")
-    (own / "cgroup.procs").write_text(f"{OWN}\n902")
+    (own / "cgroup.procs").write_text(f"{getpid()}\n902")
 
     assert found(tree).folder == str(own)
 

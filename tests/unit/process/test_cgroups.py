@@ -1,6 +1,7 @@
 """Cgroups are made, prepared for and removed again, wholly or not at all."""
 
 import os
+from os import getpid
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,14 @@ from holdfast.events import LimitKind
 from holdfast.process.cgroup_place import Place
 from holdfast.process.cgroup_tree import remove_cgroups
 from holdfast.process.cgroups import Cgroups, CommandCgroup, prepare
-from tests.unit.process.fake_cgroups import OWN, FakeTree
+from tests.unit.process.fake_cgroups import FakeTree
 
-REST = f"holdfast-{OWN}-self"
+
+def rest() -> str:
+    """Return the cgroup of the server itself."""
+    return f"holdfast-{getpid()}-self"
+
+
 BOTH = ("memory", "pids")
 
 
@@ -21,7 +27,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTree:
     tree = FakeTree(tmp_path, monkeypatch)
     tree.add("mine")
     tree.be_in("mine")
-    tree.enter("mine", 901, parent=OWN)
+    tree.enter("mine", 901, parent=getpid())
     return tree
 
 
@@ -38,7 +44,7 @@ def command(tree: FakeTree) -> CommandCgroup:
 def is_as_before(tree: FakeTree) -> bool:
     return (tree.below("mine"), sorted(tree.processes("mine")), tree.enabled("mine")) == (
         set(),
-        sorted([OWN, 901]),
+        sorted([getpid(), 901]),
         [],
     )
 
@@ -49,8 +55,8 @@ def is_as_before(tree: FakeTree) -> bool:
 def test_our_processes_make_room(tree: FakeTree, place: Place) -> None:
     assert prepare(place, proc=str(tree.proc)) == place
 
-    assert tree.below("mine") == {REST}
-    assert sorted(tree.processes(f"mine/{REST}")) == sorted([OWN, 901])
+    assert tree.below("mine") == {rest()}
+    assert sorted(tree.processes(f"mine/{rest()}")) == sorted([getpid(), 901])
     assert tree.enabled("mine") == ["memory", "pids"]
 
 
@@ -80,7 +86,7 @@ def test_a_process_of_somebody_else_is_never_moved(tree: FakeTree, place: Place)
     found = prepare(place, proc=str(tree.proc))
 
     assert "cannot be divided: others start processes in it" in found.problem
-    assert sorted(tree.processes("mine")) == sorted([OWN, 900, 901])
+    assert sorted(tree.processes("mine")) == sorted([getpid(), 900, 901])
     assert tree.below("mine") == set()
 
 
@@ -91,13 +97,13 @@ def test_where_there_is_no_place_nothing_is_done() -> None:
 
 
 def test_what_the_killed_have_left_is_removed(tree: FakeTree, place: Place) -> None:
-    of_the_dead = ("holdfast-55-3", "holdfast-55-self", f"holdfast-{OWN}-1", REST)
+    of_the_dead = ("holdfast-55-3", "holdfast-55-self", f"holdfast-{getpid()}-1", rest())
     for name in (*of_the_dead, "holdfast-901-1", "another-55-1"):
         tree.add(f"mine/{name}")
 
     prepare(place, proc=str(tree.proc))
 
-    assert tree.below("mine") == {REST, "holdfast-901-1", "another-55-1"}
+    assert tree.below("mine") == {rest(), "holdfast-901-1", "another-55-1"}
 
 
 # -- commands
@@ -108,7 +114,10 @@ def test_each_command_has_one_of_its_own(tree: FakeTree, place: Place) -> None:
 
     made = [cgroups.make().folder for _ in range(2)]
 
-    assert [Path(folder).name for folder in made] == [f"holdfast-{OWN}-1", f"holdfast-{OWN}-2"]
+    assert [Path(folder).name for folder in made] == [
+        f"holdfast-{getpid()}-1",
+        f"holdfast-{getpid()}-2",
+    ]
 
 
 def test_the_kernel_is_told_the_limits(tree: FakeTree, command: CommandCgroup) -> None:
@@ -177,13 +186,13 @@ def test_at_the_end_all_is_as_before(tree: FakeTree, place: Place) -> None:
     cgroups = Cgroups(place, proc=str(tree.proc))
     cgroups.make()
     cgroups.make()
-    tree.be_in(f"mine/{REST}")  # the kernel says so by now
+    tree.be_in(f"mine/{rest()}")  # the kernel says so by now
     tree._put(tree.top, 901)  # it has ended
 
-    remove_cgroups(OWN, str(tree.proc))
+    remove_cgroups(getpid(), str(tree.proc))
 
     assert tree.below("mine") == set()
-    assert tree.processes("mine") == [OWN]
+    assert tree.processes("mine") == [getpid()]
     assert tree.enabled("mine") == []
 
 
@@ -192,35 +201,35 @@ def test_where_somebody_else_divides_the_same_cgroup_that_goes_on(
 ) -> None:
     Cgroups(place, proc=str(tree.proc)).make()
     tree.add("mine/holdfast-902-1")
-    tree.be_in(f"mine/{REST}")
+    tree.be_in(f"mine/{rest()}")
     tree._put(tree.top, 901)
 
-    remove_cgroups(OWN, str(tree.proc))
+    remove_cgroups(getpid(), str(tree.proc))
 
-    assert tree.below("mine") == {REST, "holdfast-902-1"}
+    assert tree.below("mine") == {rest(), "holdfast-902-1"}
     assert tree.enabled("mine") == ["memory", "pids"]
 
 
 def test_a_cgroup_that_others_still_use_is_not_left(tree: FakeTree, place: Place) -> None:
     prepare(place, proc=str(tree.proc))
-    tree.be_in(f"mine/{REST}")
+    tree.be_in(f"mine/{rest()}")
 
-    remove_cgroups(OWN, str(tree.proc))
+    remove_cgroups(getpid(), str(tree.proc))
 
-    assert sorted(tree.processes(f"mine/{REST}")) == sorted([OWN, 901])
+    assert sorted(tree.processes(f"mine/{rest()}")) == sorted([getpid(), 901])
 
 
 def test_one_that_the_kernel_keeps_is_left_to_who_made_the_rest(
     tree: FakeTree, place: Place
 ) -> None:
     prepare(place, proc=str(tree.proc))
-    tree.be_in(f"mine/{REST}")
+    tree.be_in(f"mine/{rest()}")
     tree._put(tree.top, 901)
     tree.refused = {"cgroup.procs"}
 
-    remove_cgroups(OWN, str(tree.proc))
+    remove_cgroups(getpid(), str(tree.proc))
 
-    assert tree.below("mine") == {REST}
+    assert tree.below("mine") == {rest()}
 
 
 def test_a_guardian_finds_what_is_beside_its_own_cgroup(tree: FakeTree) -> None:
