@@ -53,7 +53,11 @@ REAL = frozenset({"real-websocket", "real-stdio"})
 """Places of a real Codex, slow to start on, and so tried on asyncio only."""
 
 IN_TURN = ("stdio", "ssh")
-"""Places with a server for each test, which cost most: one test in two is on either loop."""
+"""
+Places with a server for each test, which cost most: one test in two is on either loop.
+
+So are the places of a test that is marked `loops_in_turn`, because it costs much itself.
+"""
 
 
 def pytest_asyncio_loop_factories(
@@ -87,8 +91,9 @@ def _is_left_out(item: pytest.Item) -> bool:
     loop = params.get("_asyncio_loop_factory")
     if place in REAL:
         return loop is new_uvloop
-    if place in IN_TURN and loop is not None:
-        number = zlib.crc32(item.originalname.encode()) + IN_TURN.index(place)
+    in_turn = place in IN_TURN or item.get_closest_marker("loops_in_turn") is not None
+    if in_turn and loop is not None:
+        number = zlib.crc32(f"{item.originalname} {place}".encode())
         return (loop is new_uvloop) == (number % 2 == 0)
     return False
 
