@@ -20,6 +20,7 @@ from pathlib import Path
 
 from bench.errors import BenchError
 from bench.figures import Benchmark, Context, Figure, Subject, Target
+from bench.pipes import PipeClient
 from bench.processes import peak_memory
 
 __all__ = ["APP_SERVER"]
@@ -33,29 +34,18 @@ _WARM_UP = 10
 _HELLO = {"clientInfo": {"name": "bench", "version": "1"}}
 
 
-class _AppClient:
-    """One app-server, and the conversation with it: plain reads and writes, no event loop."""
+class _AppClient(PipeClient):
+    """One app-server, and the conversation with it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None, "it was started with pipes"
-        assert process.stdout is not None, "it was started with pipes"
-        self._stdin = process.stdin.fileno()
-        self._stdout = process.stdout.fileno()
-        self._last_id = 0
+        super().__init__(process)
         # The end of what was read, in which an answer may begin.
         self._rest = b""
-
-    def request(self, method: str, params: Mapping[str, object]) -> int:
-        """Send a request and return its id."""
-        self._last_id += 1
-        message = {"id": self._last_id, "method": method, "params": params}
-        os.write(self._stdin, json.dumps(message).encode() + b"\n")
-        return self._last_id
 
     def echo(self) -> int:
         """Ask for a command that writes a word."""
         params = {"command": _ECHO, "sandboxPolicy": {"type": "dangerFullAccess"}}
-        return self.request("command/exec", params)
+        return self.send("command/exec", params)
 
     def answers(self, ids: set[int], *, holding: bytes = b"") -> int:
         """
@@ -69,7 +59,7 @@ class _AppClient:
         """
         count = 0
         while ids:
-            data = os.read(self._stdout, _READ)
+            data = os.read(self.stdout.fileno(), _READ)
             if not data:
                 raise BenchError("the app-server ended")
             count += len(data)
@@ -114,7 +104,7 @@ def _serving(context: Context) -> Iterator[tuple[int, _AppClient]]:
     ):
         try:
             client = _AppClient(process)
-            client.answers({client.request("initialize", _HELLO)})
+            client.answers({client.send("initialize", _HELLO)})
             yield process.pid, client
         finally:
             process.terminate()
@@ -138,7 +128,7 @@ def _measure_in_thread(context: Context) -> Mapping[str, float]:
         client.answers({client.echo() for _ in range(sizes.app_burst)}, holding=b"hello")
         at_once = time.perf_counter() - begun
         begun = time.perf_counter()
-        stream = client.request(
+        stream = client.send(
             "command/exec",
             {
                 "command": ["/usr/bin/head", "-c", str(sizes.run_bytes), "/dev/zero"],

@@ -7,7 +7,6 @@ The client writes lines and reads lines, so that what is measured is the server.
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.figures import Benchmark, Context, Figure, Limit, Subject, Target
 from bench.measures.run import run_program
+from bench.pipes import PipeClient
 from bench.processes import memory, tree
 
 __all__ = ["MCP"]
@@ -35,22 +35,11 @@ _HELLO = {
 }
 
 
-class _Client:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None, "it was started with pipes"
-        assert process.stdout is not None, "it was started with pipes"
-        self.pid = process.pid
-        self._stdin = process.stdin
-        self._stdout = process.stdout
-        self._last_id = 0
-
+class _Client(PipeClient):
     def request(self, method: str, params: object) -> bytes:
         """Send a request and return the line of its answer."""
-        self._last_id += 1
-        message = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
-        self._stdin.write(json.dumps(message).encode() + b"\n")
-        self._stdin.flush()
-        answer = self._stdout.readline()
+        self.send(method, params, jsonrpc="2.0")
+        answer = self.stdout.readline()
         if b'"result"' not in answer:
             raise BenchError(f"an unexpected answer to {method}: {answer[:200]!r}")
         return answer

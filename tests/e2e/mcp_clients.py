@@ -1,5 +1,6 @@
 """The official client of the Model Context Protocol, on a server in this process."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -99,16 +100,41 @@ class Place:
 
 @asynccontextmanager
 async def serving(
-    kind: Kind, mode: str, folder: Path, *, tokens: Sequence[str] = (), **options: Any
+    kind: Kind,
+    mode: str,
+    folder: Path,
+    *,
+    tokens: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    **options: Any,
 ) -> AsyncIterator[Place]:
     """A server whose commands run in a folder."""
-    access = HttpAccess(tokens=tokens) if kind == "http" else None
+    access = HttpAccess(tokens=tokens, origins=origins) if kind == "http" else None
     chosen = {"sandbox": "danger-full-access", "ask_for_approval": "never", **options}
     async with McpServer(ServerOptions(cwd=str(folder), **chosen), access) as server:
         url = ""
         if kind == "http":
             url = await server.listen(ListenUrl("http", "127.0.0.1", 0), None)
         yield Place(kind, mode, server, url)
+
+
+class Ending:
+    """The end of a process that runs, to be waited for."""
+
+    def __init__(self, pid: int) -> None:
+        self._fd = os.pidfd_open(pid)
+
+    async def wait(self) -> None:
+        """Return once the process has exited; a zombie has."""
+        loop = asyncio.get_running_loop()
+        over = asyncio.Event()
+        loop.add_reader(self._fd, over.set)
+        try:
+            async with asyncio.timeout(20):
+                await over.wait()
+        finally:
+            loop.remove_reader(self._fd)
+            os.close(self._fd)
 
 
 def text(result: types.CallToolResult) -> str:

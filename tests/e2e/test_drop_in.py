@@ -449,6 +449,8 @@ def test_ctrl_c_at_a_question_leaves_the_terminal_alone(
         ("HOLDFAST_SH_CONFIG", "sh.toml", b"HOLDFAST_SH_CONFIG: `sh.toml` must be a full path"),
         ("HOLDFAST_SH_CONFIG", "/no/such.toml", b"/no/such.toml: there is no such file"),
         ("HOLDFAST_SH_CONFIG", "/etc/passwd", b"/etc/passwd: not a TOML file"),
+        ("HOLDFAST_SH_CONFIG", "FIFO", b"/fifo: not a file"),
+        ("HOLDFAST_SH_SANDBOX", "FIFO", b"/fifo` is no file"),
         ("HOLDFAST_SH_POLICY", "perhaps", b"policy: "),
         ("HOLDFAST_SH_RULES", "relative.rules", b"must be a full path"),
     ],
@@ -456,6 +458,9 @@ def test_ctrl_c_at_a_question_leaves_the_terminal_alone(
 def test_a_setting_that_makes_no_sense_runs_nothing(
     shell: Shell, tmp_path: Path, name: str, value: str, said: bytes
 ) -> None:
+    if value == "FIFO":  # whose writer the server must not wait for
+        value = str(tmp_path / "fifo")
+        os.mkfifo(value)
     done = shell.run("-c", "echo ran", cwd=tmp_path, env={name: value})
     assert done.returncode in (126, 127)
     assert done.stdout == b""

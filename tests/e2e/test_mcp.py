@@ -15,7 +15,16 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Kind, accepting, declining, serving, text
+from tests.e2e.mcp_clients import (
+    HANDSHAKE,
+    MODERN,
+    Ending,
+    Kind,
+    accepting,
+    declining,
+    serving,
+    text,
+)
 from tests.e2e.wire import serving as exec_serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -337,13 +346,12 @@ async def test_a_cancelled_command_is_stopped(kind: Kind, mode: str, tmp_path: P
 
 async def test_a_cancelled_command_that_ignores_interrupts_is_killed(tmp_path: Path) -> None:
     async with serving("stdio", MODERN, tmp_path) as place, place.client() as client:
-        script = "trap '' INT; touch began; while :; do sleep 0.05; touch alive; done"
+        script = "trap '' INT; echo $$ > pid; mv pid began; while :; do sleep 0.05; done"
         call = asyncio.ensure_future(run(client, script, yield_time_ms=30_000))
         await there(tmp_path / "began")
+        ending = Ending(int((tmp_path / "began").read_text()))
         call.cancel()
-        async with asyncio.timeout(20):
-            while await sessions(client):  # noqa: ASYNC110 - nobody tells a client
-                await asyncio.sleep(0.1)
+        await ending.wait()
 
 
 async def test_a_cancelled_command_may_be_kept(tmp_path: Path) -> None:
@@ -351,14 +359,14 @@ async def test_a_cancelled_command_may_be_kept(tmp_path: Path) -> None:
         serving("stdio", MODERN, tmp_path, on_cancel="keep") as place,
         place.client() as client,
     ):
-        call = asyncio.ensure_future(
-            run(client, "touch began; cat", tty=True, yield_time_ms=30_000)
-        )
-        await there(tmp_path / "began")
-        call.cancel()
-        async with asyncio.timeout(20):  # it has a number in a moment
-            while not (found := await sessions(client)):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+        async with client.listen(resources_list_changed=True) as events, asyncio.timeout(20):
+            call = asyncio.ensure_future(
+                run(client, "touch began; cat", tty=True, yield_time_ms=30_000)
+            )
+            await there(tmp_path / "began")
+            call.cancel()
+            await anext(aiter(events))  # it has a number now
+        found = await sessions(client)
         line = {"session_id": found[0], "chars": "hello\n", "yield_time_ms": 250}
         said = await client.call_tool("write_stdin", line)
         assert "hello" in said.structured_content["output"]

@@ -1,15 +1,16 @@
 """Who may come in over HTTP, whose sessions they see, and how long those are kept."""
 
 import asyncio
-import os
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Place, serving, text
+from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Ending, Place, serving, text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
@@ -59,6 +60,27 @@ async def test_pages_of_a_browser_and_foreign_names_are_refused(
         assert found == status
         if status != 200:
             assert "--allowed-" in said
+
+
+async def test_a_page_that_is_allowed_can_send_its_requests(tmp_path: Path) -> None:
+    page = "https://app.example.com"
+    preflight = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type,mcp-protocol-version",
+    }
+    async with (
+        serving("http", HANDSHAKE, tmp_path, tokens=["one"], origins=[page + "/"]) as place,
+        create_mcp_http_client() as http,
+    ):
+        asked = await http.options(place.url, headers={"Origin": page, **preflight})
+        assert asked.status_code == 200
+        assert asked.headers["access-control-allow-origin"] == page
+        headers = {"Origin": page, "Authorization": "Bearer one", "Accept": "*/*"}
+        done = await http.post(place.url, json=HELLO, headers=headers)
+        assert done.status_code == 200
+        assert done.headers["access-control-expose-headers"] == "mcp-session-id"
+        other = {"Origin": "https://evil.example.com", **preflight}
+        assert (await http.options(place.url, headers=other)).status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -127,16 +149,84 @@ async def test_sessions_are_kept_for_a_while(mode: str, tmp_path: Path) -> None:
             script = "echo $$ > pid; sleep 100"
             arguments: dict[str, Any] = {"cmd": script, "login": False, "yield_time_ms": 250}
             await client.call_tool("exec_command", arguments)
-        pid = int((tmp_path / "pid").read_text())
-        os.kill(pid, 0)  # it outlives the connection
-        async with asyncio.timeout(20):
-            while alive(pid):  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.1)
+        # It outlives the connection, or there would be no such process.
+        await Ending(int((tmp_path / "pid").read_text())).wait()
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+async def opened(place: Place, headers: Mapping[str, str]) -> str:
+    """Begin an MCP session, and return its id."""
+    accept = {"Accept": "application/json, text/event-stream"}
+    async with create_mcp_http_client() as http:
+        found = await http.post(place.url, json=HELLO, headers={**accept, **headers})
+        return str(found.headers["mcp-session-id"])
+
+
+async def test_an_mcp_session_is_of_use_to_its_token_only(tmp_path: Path) -> None:
+    async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two"]) as place:
+        mine = {"Authorization": "Bearer one"}
+        session = {"mcp-session-id": await opened(place, mine)}
+        other = {"Authorization": "Bearer two", **session}
+        assert (await answered(place, other))[0] == 404
+        assert (await answered(place, other, method="DELETE"))[0] == 404
+        assert (await answered(place, {**mine, **session}, method="DELETE"))[0] == 200
+
+
+async def test_without_tokens_commands_end_with_their_mcp_session(tmp_path: Path) -> None:
+    async with serving("http", HANDSHAKE, tmp_path) as place:
+        async with place.client() as client:
+            arguments = {"cmd": "echo $$ > pid; sleep 100", "login": False, "yield_time_ms": 250}
+            await client.call_tool("exec_command", arguments)
+            ending = Ending(int((tmp_path / "pid").read_text()))
+        await ending.wait()
+
+
+async def connected(place: Place) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    address = urlsplit(place.url)
+    return await asyncio.open_connection(address.hostname, address.port)
+
+
+async def test_a_head_without_end_is_refused(tmp_path: Path) -> None:
+    async with serving("http", HANDSHAKE, tmp_path) as place, asyncio.timeout(20):
+        reader, writer = await connected(place)
+        writer.write(b"POST /mcp HTTP/1.1\r\n" + b"x: y\r\n" * 4_000)
+        assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("limit", "sent"),
+    [
+        ("http_protocol._HEAD_TIME", b""),
+        ("http_protocol._HEAD_TIME", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"),
+        ("http._BODY_TIME", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"),
+    ],
+)
+async def test_a_request_that_does_not_come_is_given_up(
+    limit: str, sent: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"holdfast.mcp_server.{limit}", 0.05)
+    async with serving("http", HANDSHAKE, tmp_path) as place, asyncio.timeout(20):
+        reader, writer = await connected(place)
+        writer.write(sent.replace(b"localhost", b"localhost\r\nAccept: application/json"))
+        with contextlib.suppress(ConnectionError):
+            assert await reader.readline() in (b"", b"HTTP/1.1 408 Request Timeout\r\n")
+        writer.close()
+
+
+async def test_who_left_and_runs_nothing_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.mcp_server.principals._PRINCIPALS", 2)
+    async with serving("http", MODERN, tmp_path, tokens=["one", "two", "three"]) as place:
+        for token in ("one", "two", "three"):
+            async with place.client(token=token) as client:
+                arguments = {"cmd": "sleep 100", "login": False, "yield_time_ms": 250}
+                if token == "one":
+                    await client.call_tool("exec_command", arguments)
+                else:
+                    await client.list_tools()
+                    result = await client.call_tool("list_sessions", {})
+                    assert not result.is_error
+        async with place.client(token="one") as client:
+            listed = await client.call_tool("list_sessions", {})
+            assert len(listed.structured_content["sessions"]) == 1

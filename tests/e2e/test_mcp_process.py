@@ -166,13 +166,21 @@ def nonsensical(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
 def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "mcp.toml").write_text(
-        'cwd = "work"\nsandbox = "read-only"\nask-for-approval = "never"\n'
+        'cwd = "work"\nsandbox = "locked.toml"\nask-for-approval = "never"\n'
+    )
+    (tmp_path / "locked.toml").write_text(
+        '[file_system]\nentries = [{ path = ":root", access = "read" }]\n'
     )
     home = {"HOLDFAST_HOME": str(tmp_path)}
     with started(tmp_path, "--sandbox", "danger-full-access", env=home) as peer:
         peer.hello()
         assert peer.run("pwd; touch made")["output"] == f"{tmp_path / 'work'}\n"
         assert (tmp_path / "work" / "made").exists()
+    # Paths in it are relative to it, that of a profile too.
+    (tmp_path / "other").mkdir()
+    with started(tmp_path / "other", env=home) as peer:
+        peer.hello()
+        assert peer.run("touch more")["exit_code"] == 1
 
 
 @pytest.mark.parametrize(
@@ -184,6 +192,7 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
         (["--config", "absent"], "", "there is no file absent"),
         ([], "sandbox = 3", "Expected `str`, got `int` - at `$.sandbox`"),
         ([], "max-wait = 0", "Expected `float` > 0.0 - at `$.max-wait`"),
+        (["--max-wait", "1e9"], "", "Expected `float` <= 10000000.0 - at `$.max-wait`"),
         ([], "colour = 'red'", "Object contains unknown field `colour`"),
         ([], "= nonsense", "Invalid statement (at line 1, column 1)"),
         (["--listen", "http://0.0.0.0:0"], "", "add `--token-file FILE`"),

@@ -8,8 +8,7 @@ import asyncio
 import os
 import random
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from holdfast.environments.environment import Environment
 from holdfast.errors import RemoteProtocolError
 from tests.e2e.wire import serving
 from tests.real.codex import codex_serving
+from tests.soak.leftovers import descriptors, left_running, until, until_nothing
 
 COUNT = int(os.environ.get("HOLDFAST_COMMAND_SOAK", "200"))
 AT_ONCE = 10
@@ -54,23 +54,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | None]:
         case _:
             with codex_serving(tmp_path) as codex_url:
                 yield codex_url
-
-
-def left_running(mark: str) -> list[str]:
-    """Return the command lines of processes that have a variable of this value."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                if mark.encode() in (folder / "environ").read_bytes():
-                    found.append((folder / "cmdline").read_bytes().decode())
-            except OSError:
-                continue  # it has gone
-    return found
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 async def use(env: Environment, mark: str, made: random.Random, count: int) -> None:
@@ -138,17 +121,3 @@ async def test_clients_that_go_away_leave_nothing(url: str | None) -> None:
         await asyncio.to_thread(until_nothing, lambda: left_running(mark))
         await until(lambda: len(asyncio.all_tasks()) <= tasks_before)
         await until(lambda: descriptors() <= before)
-
-
-def until_nothing(look: Callable[[], list[str]]) -> None:
-    deadline = time.monotonic() + 20
-    while left := look():
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what there is no event for."""
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 - see above
-            await asyncio.sleep(0.01)

@@ -90,10 +90,10 @@ def test_the_tools_are_loaded_when_they_are_first_used_and_patterns_later() -> N
 
 @pytest.mark.requirement("approvals.imports")
 def test_approvals_and_their_extras_are_loaded_when_they_are_used() -> None:
-    names = ("holdfast.approvals.flow", "tree_sitter", "starlark")
+    names = ("holdfast.approvals.options", "tree_sitter", "starlark")
     assert loaded_by("from holdfast import UnifiedExec", names) == "[]"
     used = "from holdfast.approvals import Approvals, judge; Approvals()"
-    assert loaded_by(used, names) == "['holdfast.approvals.flow']"
+    assert loaded_by(used, names) == "['holdfast.approvals.options']"
 
 
 def loaded_by(code: str, names: tuple[str, ...]) -> str:

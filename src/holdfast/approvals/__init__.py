@@ -20,10 +20,7 @@ if TYPE_CHECKING:
         Reviewer,
         TerminalApprover,
     )
-    from holdfast.approvals.decide import Cause, Judgement, SegmentRuling, decide
-    from holdfast.approvals.flow import (
-        ApprovalFlow,
-        Approvals,
+    from holdfast.approvals.clearance import (
         CallCancelled,
         Clearance,
         CommandDeclined,
@@ -34,7 +31,10 @@ if TYPE_CHECKING:
         InputToSend,
         judge,
     )
+    from holdfast.approvals.decide import Cause, Judgement, SegmentRuling, decide
+    from holdfast.approvals.flow import ApprovalFlow
     from holdfast.approvals.layers import load_rules
+    from holdfast.approvals.options import Approvals
     from holdfast.approvals.permissions import AddedPermissions
     from holdfast.approvals.policies import (
         NEVER,
@@ -114,15 +114,7 @@ _HOMES = {
         "Reviewer",
         "TerminalApprover",
     ),
-    "holdfast.approvals.decide": (
-        "Cause",
-        "Judgement",
-        "SegmentRuling",
-        "decide",
-    ),
-    "holdfast.approvals.flow": (
-        "ApprovalFlow",
-        "Approvals",
+    "holdfast.approvals.clearance": (
         "CallCancelled",
         "Clearance",
         "CommandDeclined",
@@ -133,7 +125,15 @@ _HOMES = {
         "InputToSend",
         "judge",
     ),
+    "holdfast.approvals.decide": (
+        "Cause",
+        "Judgement",
+        "SegmentRuling",
+        "decide",
+    ),
+    "holdfast.approvals.flow": ("ApprovalFlow",),
     "holdfast.approvals.layers": ("load_rules",),
+    "holdfast.approvals.options": ("Approvals",),
     "holdfast.approvals.permissions": ("AddedPermissions",),
     "holdfast.approvals.policies": (
         "NEVER",

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from holdfast.approvals.clearance import CommandRequest
 from holdfast.approvals.decide import Cause, Judgement, SegmentRuling, shown_command
-from holdfast.approvals.flow import CommandRequest
 from holdfast.approvals.permissions import denies_paths, is_restricted
 from holdfast.approvals.rules import RuleMatch, Ruling
 

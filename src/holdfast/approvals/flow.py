@@ -8,29 +8,28 @@ something.
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-from holdfast.approvals.amendments import (
-    amendment_rule,
-    answered_prefix,
-    is_banned,
-    store_rule,
+from holdfast.approvals.amendments import amendment_rule, answered_prefix, store_rule
+from holdfast.approvals.ask import Approver, as_approver, ask_bounded
+from holdfast.approvals.cache import CommandKey, SessionCache
+from holdfast.approvals.clearance import (
+    CallCancelled,
+    Clearance,
+    CommandDeclined,
+    CommandRefused,
+    CommandRequest,
+    EscalationRefused,
+    InputRefused,
+    InputToSend,
+    judge,
+    key_of,
 )
-from holdfast.approvals.ask import AnyApprover, Approver, as_approver, ask_bounded
-from holdfast.approvals.cache import CommandKey, SessionCache, canonical_command
-from holdfast.approvals.decide import (
-    Judgement,
-    SandboxPermissions,
-    decide,
-    escalation_refusal,
-    policy_refusal,
-    shown_command,
-)
+from holdfast.approvals.decide import Judgement, escalation_refusal, policy_refusal, shown_command
+from holdfast.approvals.options import Approvals
 from holdfast.approvals.permissions import (
     NO_PERMISSIONS,
     AddedPermissions,
@@ -39,7 +38,7 @@ from holdfast.approvals.permissions import (
     is_restricted,
     with_permissions,
 )
-from holdfast.approvals.policies import AnyPolicy, Policy, PromptKind, as_policy
+from holdfast.approvals.policies import PromptKind, as_policy
 from holdfast.approvals.question import (
     REJECTED,
     Decision,
@@ -49,24 +48,12 @@ from holdfast.approvals.question import (
     Question,
     QuestionKind,
 )
-from holdfast.approvals.rules import RuleSet, Ruling
-from holdfast.approvals.split.command import Split, split_command
-from holdfast.errors import HoldfastError, InvalidParams, OperationFailed
+from holdfast.approvals.rules import Ruling
+from holdfast.approvals.split.command import Split
+from holdfast.errors import InvalidParams, OperationFailed
 from holdfast.protocol.sandbox import SandboxContext
 
-__all__ = [
-    "ApprovalFlow",
-    "Approvals",
-    "CallCancelled",
-    "Clearance",
-    "CommandDeclined",
-    "CommandRefused",
-    "CommandRequest",
-    "EscalationRefused",
-    "InputRefused",
-    "InputToSend",
-    "judge",
-]
+__all__ = ["ApprovalFlow"]
 
 logger = logging.getLogger(__name__)
 
@@ -90,190 +77,6 @@ _REQUEST_REFUSED = "permission requests are not allowed by the approval policy"
 
 _LONG_COMMAND = 4_096
 """Characters of a command above which it is looked through in a thread."""
-
-ASK_LIMIT = 3_600.0
-"""Seconds that a question may be open unless told otherwise."""
-
-
-class CommandRefused(HoldfastError):
-    """A command may not run; the text is the reason that the model reads."""
-
-
-class CommandDeclined(CommandRefused):
-    """Somebody was asked about a command and said no."""
-
-
-class EscalationRefused(HoldfastError):
-    """A call may not ask for more permissions, or not for these; the model reads the text."""
-
-
-class InputRefused(HoldfastError):
-    """Input may not be sent; the text is the reason that the model reads."""
-
-
-class CallCancelled(HoldfastError):
-    """Somebody was asked and cancelled the call."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approvals:
-    """
-    Choices about approvals, for one set of tools.
-
-    Raises:
-        InvalidParams: A value makes no sense; the text names it.
-        TypeError: A value is of a wrong type.
-    """
-
-    policy: AnyPolicy = "on-request"
-    """Who may be asked, and about what."""
-    rules: RuleSet = field(default_factory=RuleSet)
-    """What is allowed, asked about and forbidden; see `load_rules`."""
-    approver: AnyApprover | None = None
-    """Who is asked; without one, what would be asked is declined."""
-    home: Path | None = None
-    """The folder in whose `rules/default.rules` accepted amendments are stored."""
-    additional_permissions: bool = False
-    """True: calls may ask for `with_additional_permissions`."""
-    permission_requests: bool = False
-    """True: the model has the tool `request_permissions`."""
-    rules_leave_sandbox: bool = False
-    """
-    True for the meaning of Codex: what rules allow runs without a sandbox.
-
-    Otherwise only a rule with `sandbox="none"` means that.
-    """
-    unreadable_runs: bool = False
-    """
-    True as in Codex: a script with a syntax error runs, and the shell complains.
-
-    Otherwise it is asked about: a shell runs the lines before the error.
-    """
-    retry_window: float | None = None
-    """
-    Seconds after its start in which a denied command may be asked about; None for as long as
-    its first call waits. Codex has 0.15.
-    """
-    reask: bool = True
-    """False as in Codex: a denied command that was approved before runs again unasked."""
-    retry_on_request: bool = False
-    """True: the policy on-request, too, asks after a denial."""
-    broader_amendments: bool = False
-    """True as in Codex: an answer may store a broader prefix than the question proposed."""
-    ask_limit: float | None = ASK_LIMIT
-    """Seconds until a question that nobody answers counts as declined; None for no limit."""
-
-    def __post_init__(self) -> None:
-        as_policy(self.policy)
-        if not isinstance(self.rules, RuleSet):
-            raise TypeError(f"rules is {self.rules!r}, it must be a RuleSet; see load_rules")
-        if self.approver is not None:
-            as_approver(self.approver)
-        if self.home is not None and not isinstance(self.home, Path):
-            raise TypeError(f"home is {self.home!r}, it must be a Path")
-        for name in ("retry_window", "ask_limit"):
-            value = getattr(self, name)
-            if value is not None and not (value >= 0 and math.isfinite(value)):
-                raise InvalidParams(f"{name} is {value!r}, it must be in seconds")
-
-    @classmethod
-    def like_codex(
-        cls,
-        *,
-        policy: AnyPolicy = "on-request",
-        rules: RuleSet | None = None,
-        approver: AnyApprover | None = None,
-        home: Path | None = None,
-    ) -> "Approvals":
-        """Return choices with which rules and retries mean what they mean in Codex 0.166.0."""
-        return cls(
-            policy=policy,
-            rules=RuleSet() if rules is None else rules,
-            approver=approver,
-            home=home,
-            rules_leave_sandbox=True,
-            unreadable_runs=True,
-            retry_window=0.15,
-            reask=False,
-            broader_amendments=True,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRequest:
-    """A command that somebody wants to start."""
-
-    call_id: str
-    environment_id: str
-    argv: tuple[str, ...]
-    cwd: str
-    tty: bool = False
-    sandbox: SandboxContext | None = None
-    """What commands may touch unless somebody decides otherwise; None for everything."""
-    script: str | None = None
-    """The text that the model gave."""
-    shell: str | None = None
-    """The path of the shell that is configured."""
-    permissions: SandboxPermissions | None = None
-    """What the call wants of its sandbox; None if it does not say."""
-    added: AddedPermissions | None = None
-    """What it wants beyond the sandbox. Paths are absolute."""
-    justification: str | None = None
-    prefix_rule: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputToSend:
-    """Input for a command that runs outside of the sandbox."""
-
-    call_id: str
-    environment_id: str
-    session_id: int
-    chars: str
-    cwd: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clearance:
-    """The permission to start one command, bound to exactly that command."""
-
-    request: CommandRequest
-    judgement: Judgement
-    key: CommandKey
-    digest: str
-    """Stands for what may run; `verify` compares it."""
-    sandbox: SandboxContext | None
-    """What the command may touch in this run."""
-    left_sandbox: bool = False
-    """True if it runs outside of the sandbox that holds for other commands."""
-    approved: bool = False
-    """True if somebody accepted it, now or for the session."""
-
-
-def judge(
-    request: CommandRequest,
-    *,
-    policy: Policy,
-    rules: RuleSet,
-    rules_leave_sandbox: bool = False,
-    unreadable_runs: bool = False,
-) -> tuple[Split, Judgement]:
-    """Return what a command was split into, and the decision about it."""
-    split = split_command(request.argv, shell=request.shell)
-    judgement = decide(
-        request.argv,
-        split=split,
-        policy=policy,
-        rules=rules,
-        restricted=is_restricted(request.sandbox),
-        permissions=request.permissions or "use_default",
-        prefix_rule=request.prefix_rule,
-        rules_leave_sandbox=rules_leave_sandbox,
-        unreadable_runs=unreadable_runs,
-        cwd=request.cwd,
-        acceptable=lambda prefix: not is_banned(prefix),
-    )
-    return split, judgement
 
 
 class ApprovalFlow:
@@ -322,7 +125,7 @@ class ApprovalFlow:
         split, judgement = await self._judge(request)
         if judgement.ruling is Ruling.FORBIDDEN:
             raise CommandRefused(judgement.reason or "blocked by policy")
-        key = _key(request, split)
+        key = key_of(request, split)
         clearance = Clearance(
             request=request,
             judgement=judgement,
@@ -332,7 +135,7 @@ class ApprovalFlow:
         )
         if judgement.ruling is Ruling.ALLOW:
             if judgement.outside_sandbox and not denies_paths(context):
-                return _outside(clearance, None, was_restricted=is_restricted(context))
+                return clearance.outside(None, was_restricted=is_restricted(context))
             return clearance
         escalated = request.permissions == "require_escalated" and is_restricted(context)
         if not self.cache.holds(key):
@@ -340,7 +143,7 @@ class ApprovalFlow:
             await self._decide(question, clearance, escalated=escalated)
         clearance = replace(clearance, approved=True)
         if escalated:
-            return _outside(clearance, escalated_context(context), was_restricted=True)
+            return clearance.outside(escalated_context(context), was_restricted=True)
         if request.permissions == "with_additional_permissions":
             return replace(clearance, sandbox=wider)
         return clearance
@@ -439,7 +242,7 @@ class ApprovalFlow:
             return None
         if approvals.retry_window is not None and seconds > approvals.retry_window:
             return None
-        again = _outside(clearance, None, was_restricted=True)
+        again = clearance.outside(None, was_restricted=True)
         if clearance.approved and not approvals.reask:
             return again
         question = replace(
@@ -658,22 +461,3 @@ class ApprovalFlow:
         except (OperationFailed, InvalidParams):
             # It was accepted for this time at any rate, and counts until the end.
             logger.exception("an accepted rule could not be stored")
-
-
-def _key(request: CommandRequest, split: Split) -> CommandKey:
-    argv = request.argv
-    return CommandKey(
-        environment_id=request.environment_id,
-        executable=argv[0] if argv else "",
-        command=canonical_command(argv, split.segments, plain=split.plain),
-        cwd=request.cwd,
-        tty=request.tty,
-        sandbox_permissions=request.permissions or "use_default",
-        permissions=request.added or NO_PERMISSIONS,
-    )
-
-
-def _outside(
-    clearance: Clearance, sandbox: SandboxContext | None, *, was_restricted: bool
-) -> Clearance:
-    return replace(clearance, sandbox=sandbox, left_sandbox=was_restricted)

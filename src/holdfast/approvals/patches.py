@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.approvals.cache import CommandKey
-from holdfast.approvals.decide import SandboxPermissions, escalation_refusal
-from holdfast.approvals.flow import (
-    ApprovalFlow,
+from holdfast.approvals.clearance import (
     CallCancelled,
     CommandDeclined,
     CommandRefused,
     EscalationRefused,
 )
+from holdfast.approvals.decide import SandboxPermissions, escalation_refusal
+from holdfast.approvals.flow import ApprovalFlow
 from holdfast.approvals.permissions import escalated_context, is_restricted
 from holdfast.approvals.policies import PolicyKind, PromptKind
 from holdfast.approvals.question import (

@@ -171,13 +171,7 @@ class Question:
             return self._file_change_json()
         amendment = self.proposed_amendment
         members: dict[str, object] = {
-            "threadId": self.thread_id,
-            "turnId": self.turn_id,
-            "itemId": self.call_id,
-            "startedAtMs": self.started_at_ms,
-            "kind": self.kind.value,
-            "environmentId": self.environment_id,
-            "reason": self.reason,
+            **self._common(),
             "command": self.command,
             "cwd": self.cwd,
             "commandActions": self._actions(),
@@ -194,7 +188,19 @@ class Question:
             members["proposedNetworkPolicyAmendments"] = [{"host": host, "action": "allow"}]
         if self.denied is not None:
             members["denied"] = self.denied.to_json()
-        return {name: member for name, member in members.items() if member is not None}
+        return _present(members)
+
+    def _common(self) -> dict[str, object]:
+        """Return the members that questions about commands and about files begin with."""
+        return {
+            "threadId": self.thread_id,
+            "turnId": self.turn_id,
+            "itemId": self.call_id,
+            "startedAtMs": self.started_at_ms,
+            "kind": self.kind.value,
+            "environmentId": self.environment_id,
+            "reason": self.reason,
+        }
 
     def _permissions_json(self) -> dict[str, object]:
         """Return the parameters of `item/permissions/requestApproval`."""
@@ -208,22 +214,16 @@ class Question:
             "permissions": self.permissions.to_json(),
             "startedAtMs": self.started_at_ms,
         }
-        return {name: member for name, member in members.items() if member is not None}
+        return _present(members)
 
     def _file_change_json(self) -> dict[str, object]:
         """Return the parameters of `item/fileChange/requestApproval`, and the files."""
         members: dict[str, object] = {
-            "threadId": self.thread_id,
-            "turnId": self.turn_id,
-            "itemId": self.call_id,
-            "startedAtMs": self.started_at_ms,
-            "kind": self.kind.value,
-            "environmentId": self.environment_id,
-            "reason": self.reason,
+            **self._common(),
             "files": [file.to_json() for file in self.files],
             "patch": self.script,
         }
-        return {name: member for name, member in members.items() if member is not None}
+        return _present(members)
 
     def _actions(self) -> list[dict[str, object]] | None:
         # The original guesses what a command is about; nothing here depends on that.
@@ -324,6 +324,11 @@ class Decision:
                 raise InvalidParams("`network_policy_amendment` needs texts")
             return cls(kind, network_host=host, network_action=action, question_id=question_id)
         raise InvalidParams(f"`{kind}` is a name, not an object")
+
+
+def _present(members: Mapping[str, object]) -> dict[str, object]:
+    """Return the members that have a value."""
+    return {name: member for name, member in members.items() if member is not None}
 
 
 def _kind(name: object) -> DecisionKind:

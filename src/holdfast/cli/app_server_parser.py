@@ -3,6 +3,7 @@
 import argparse
 
 from holdfast.cli.listen_parser import add_listen_options, positive
+from holdfast.cli.place_parser import add_environment_option
 
 __all__ = ["add_app_server"]
 
@@ -39,12 +40,7 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         type=positive,
         help="commands of a connection that may run at once (default: 1024)",
     )
-    parser.add_argument(
-        "--environment",
-        metavar="NAME",
-        help="run commands there: a name of `holdfast env list`, ssh://[USER@]HOST, or the URL"
-        " of an exec-server (default: this machine)",
-    )
+    add_environment_option(parser)
     parser.add_argument(
         "--sandbox",
         metavar="PROFILE",

@@ -3,6 +3,8 @@
 import argparse
 from typing import TypeAlias
 
+from holdfast.cli.place_parser import add_token_option
+
 __all__ = ["add_connect"]
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
@@ -53,11 +55,7 @@ def add_connect(commands: _Commands) -> None:
     connect.add_argument(
         "--ssh", metavar="COMMAND", help="ssh with options of your own, in one word"
     )
-    connect.add_argument(
-        "--token-file",
-        metavar="PATH",
-        help="holds the bearer token of a server (default: the variable HOLDFAST_TOKEN)",
-    )
+    add_token_option(connect, "of a server")
 
     def start(options: argparse.Namespace) -> int:
         from holdfast.cli.connect import connect as connect_to

@@ -1,7 +1,9 @@
 """The options of `holdfast mcp`."""
 
 import argparse
-import math
+
+from holdfast.cli.confine_parser import seconds
+from holdfast.cli.place_parser import add_environment_option
 
 __all__ = ["add_mcp"]
 
@@ -40,12 +42,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="URL",
         help="stdio or http://IP:PORT (default: stdio)",
     )
-    parser.add_argument(
-        "--environment",
-        metavar="NAME",
-        help="run commands there: a name of `holdfast env list`, ssh://[USER@]HOST, or the URL"
-        " of an exec-server (default: this machine)",
-    )
+    add_environment_option(parser)
     parser.add_argument(
         "--cwd", metavar="DIR", help="folder of the commands, and what the sandbox lets them write"
     )
@@ -77,7 +74,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--max-wait",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         help="the longest that a call lasts, whatever it asks for (default: 50)",
     )
     parser.add_argument(
@@ -89,7 +86,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     over_http.add_argument(
         "--keep",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         help="how long sessions outlive the last request of their client (default: 1800)",
     )
     over_http.add_argument(
@@ -113,13 +110,6 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="a web page that may come in, such as https://app.example.com; may be repeated",
     )
     parser.set_defaults(run=_run)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return value
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.environments.config.providers import holdfast_home
 from holdfast.errors import InvalidConfig
-from holdfast.mcp_server.options import KEEP, MAX_WAIT
+from holdfast.mcp_server.options import KEEP, MAX_WAIT, PROFILES
 
 __all__ = ["McpSettings", "read_settings"]
 
@@ -57,7 +57,11 @@ def read_settings(options: argparse.Namespace) -> McpSettings:
     found = _from_file(holdfast_home(os.environ) / _FILE if file is None else file, file is None)
     given = {name: getattr(options, name) for name in McpSettings.__struct_fields__}
     chosen = {name: value for name, value in given.items() if value not in (None, [], False)}
-    return msgspec.structs.replace(found, **chosen)
+    merged = msgspec.to_builtins(msgspec.structs.replace(found, **chosen))
+    try:
+        return msgspec.convert(merged, McpSettings)
+    except msgspec.ValidationError as error:
+        raise InvalidConfig(f"an option makes no sense: {error}") from error
 
 
 def _from_file(path: Path, may_be_missing: bool) -> McpSettings:
@@ -78,5 +82,7 @@ def _from_file(path: Path, may_be_missing: bool) -> McpSettings:
         for name in _PATHS
         if (value := getattr(found, name)) is not None
     }
+    if found.sandbox not in PROFILES:
+        below["sandbox"] = str(path.parent / found.sandbox)
     below["rules"] = [str(path.parent / rules) for rules in found.rules]
     return msgspec.structs.replace(found, **below)

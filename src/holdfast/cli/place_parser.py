@@ -2,7 +2,7 @@
 
 import argparse
 
-__all__ = ["add_place_options"]
+__all__ = ["add_environment_option", "add_place_options", "add_token_option"]
 
 
 def add_place_options(parser: argparse.ArgumentParser) -> None:
@@ -17,8 +17,23 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
     place.add_argument(
         "--cmd", metavar="COMMAND", help="on the server this command is, on its stdin and stdout"
     )
+    add_token_option(parser, "for --url")
+
+
+def add_token_option(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """Add `--token-file`; `purpose` says in the help text what the token is for."""
     parser.add_argument(
         "--token-file",
         metavar="PATH",
-        help="holds the bearer token for --url (default: the variable HOLDFAST_TOKEN)",
+        help=f"holds the bearer token {purpose} (default: the variable HOLDFAST_TOKEN)",
+    )
+
+
+def add_environment_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--environment`, for a server that runs the commands of its clients elsewhere."""
+    parser.add_argument(
+        "--environment",
+        metavar="NAME",
+        help="run commands there: a name of `holdfast env list`, ssh://[USER@]HOST, or the URL"
+        " of an exec-server (default: this machine)",
     )

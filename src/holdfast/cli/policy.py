@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.approvals.clearance import CommandRequest, judge
 from holdfast.approvals.explain import explanation, explanation_json
-from holdfast.approvals.flow import CommandRequest, judge
 from holdfast.approvals.layers import load_rules
 from holdfast.approvals.policies import UNTRUSTED, parse_policy
 from holdfast.approvals.rules import BrokenFile, RuleMatch, RuleSet, strictest

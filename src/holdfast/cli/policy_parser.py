@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-__all__ = ["add_policy"]
+__all__ = ["add_policy", "add_rules_option"]
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
 
@@ -51,6 +51,18 @@ def add_policy(commands: _Commands) -> None:
     _add_explain(operations)
 
 
+def add_rules_option(parser: argparse.ArgumentParser, use: str) -> None:
+    """Add `--rules`; `use` says in the help text what becomes of the files."""
+    parser.add_argument(
+        "--rules",
+        "-r",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help=f"a rules file {use}; may be repeated",
+    )
+
+
 def _add_check(operations: _Commands) -> None:
     check = operations.add_parser(
         "check",
@@ -61,14 +73,7 @@ def _add_check(operations: _Commands) -> None:
         usage="%(prog)s [--rules FILE]... [--resolve-host-executables] [--pretty] [--] ARGV...",
         allow_abbrev=False,
     )
-    check.add_argument(
-        "--rules",
-        "-r",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a rules file to use instead of those of the layers; may be repeated",
-    )
+    add_rules_option(check, "to use instead of those of the layers")
     check.add_argument(
         "--resolve-host-executables",
         action="store_true",
@@ -99,14 +104,7 @@ def _add_explain(operations: _Commands) -> None:
         usage="%(prog)s [OPTION]... [--] CMD...",
         allow_abbrev=False,
     )
-    explain.add_argument(
-        "--rules",
-        "-r",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a rules file to use instead of those of the layers; may be repeated",
-    )
+    add_rules_option(explain, "to use instead of those of the layers")
     explain.add_argument(
         "--policy",
         default="on-request",

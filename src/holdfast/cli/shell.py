@@ -175,8 +175,13 @@ async def _pass_keys(session: "SessionInfo", process: "ExecProcess") -> None:
     typed: asyncio.Queue[bytes] = asyncio.Queue(64)
 
     def read() -> None:
-        if not typed.full():
+        try:
             typed.put_nowait(os.read(0, 4096))
+        except OSError:  # the terminal is gone
+            typed.put_nowait(b"")
+        if typed.full():
+            # Keys wait in the terminal until the command takes some.
+            loop.remove_reader(0)
 
     size = terminal_size()
     if session.tty and size is not None:
@@ -187,6 +192,7 @@ async def _pass_keys(session: "SessionInfo", process: "ExecProcess") -> None:
         try:
             while True:
                 keys = await typed.get()
+                loop.add_reader(0, read)
                 before, detach, _ = keys.partition(bytes([_DETACH]))
                 if before and session.tty:
                     try:

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from holdfast.cli.confine_parser import add_confining_options, seconds
 from holdfast.cli.place_parser import add_place_options
+from holdfast.cli.policy_parser import add_rules_option
 
 __all__ = ["add_shell"]
 
@@ -45,14 +46,7 @@ def add_shell(commands: _Commands) -> None:
         choices=["on-request", "never", "untrusted"],
         help="the approval policy; questions are asked on the terminal (default: nothing is asked)",
     )
-    shell.add_argument(
-        "--rules",
-        "-r",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a rules file, besides those of the layers; may be repeated",
-    )
+    add_rules_option(shell, "to use besides those of the layers")
     shell.add_argument(
         "--wait",
         metavar="SECONDS",

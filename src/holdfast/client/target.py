@@ -92,7 +92,7 @@ class WebSocketTarget(Target):
         self._timeout = timeout
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        from holdfast.transports.websocket import connect_websocket
+        from holdfast.transports.websocket_client import connect_websocket
 
         return await connect_websocket(
             self._url,

@@ -1,5 +1,6 @@
 """Decides whether a line may run, by the policy and the rules of its settings."""
 
+import asyncio
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -87,7 +88,8 @@ class Judge:
             shell=settings.shell,
         )
         try:
-            rules = self._load(settings, caller.environ)
+            # Rules are evaluated by a child process: other callers are served meanwhile.
+            rules = await asyncio.to_thread(self._load, settings, caller.environ)
             if caller.terminal is None:
                 _, judgement = judge(request, policy=policy, rules=rules)
                 if judgement.ruling is Ruling.PROMPT:

@@ -53,8 +53,8 @@ IDLE = 900.0
 _MOST_CALLERS = 512
 """Callers at once; further ones wait for their answer."""
 
-_BACKLOG = 256
-"""Callers that have connected and were not looked at yet; further ones wait in `connect`."""
+_SEND_LIMIT = 60.0
+"""Seconds to wait for others to take the descriptors that are on their way to them."""
 
 _CREDENTIALS = struct.Struct("=3i")
 _SIGNAL = struct.Struct("=IiiI")
@@ -315,6 +315,8 @@ class ShellServer:
             fds: What it needs for that.
             fillers: How many of `/dev/null` it gets before those.
         """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _SEND_LIMIT
         made = os.memfd_create("holdfast-sh", os.MFD_CLOEXEC)
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -330,7 +332,7 @@ class ShellServer:
                     socket.send_fds(connection, [b"table\0\0\0"], every)
                 except OSError as error:
                     # Of a user, only so many descriptors may be on their way at once.
-                    if error.errno != errno.ETOOMANYREFS:
+                    if error.errno != errno.ETOOMANYREFS or loop.time() > deadline:
                         raise
                     await asyncio.sleep(0.01)
                 else:

@@ -6,6 +6,7 @@ Each setting has a variable: `HOLDFAST_SH_SANDBOX` for `sandbox`, and so on.
 """
 
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -77,7 +78,9 @@ _SETTINGS = {"shell", "sandbox", "environment", "policy", "rules"}
 
 def _read_file(path: str, *, must_exist: bool) -> dict[str, object]:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InvalidSettings(f"{path}: not a file")
             content = file.read(_LARGEST_FILE + 1)
         if len(content) > _LARGEST_FILE:
             raise InvalidSettings(f"{path}: larger than {_LARGEST_FILE} bytes")
@@ -91,6 +94,11 @@ def _read_file(path: str, *, must_exist: bool) -> dict[str, object]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         # Without the decoder's words, which may quote the file.
         raise InvalidSettings(f"{path}: not a TOML file") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for a writer of a FIFO, for whom all other callers would wait."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def _number(name: str, text: str) -> int | float:
@@ -127,4 +135,6 @@ def _checked(path: str, found: dict[str, object], limits: dict[str, object]) -> 
     for name, value in (("shell", settings.shell), *([("sandbox", settings.sandbox)] * is_file)):
         if not os.path.isabs(value):
             raise InvalidSettings(f"{name}: `{value}` must be a full path")
+    if is_file and not os.path.isfile(settings.sandbox):
+        raise InvalidSettings(f"sandbox: `{settings.sandbox}` is no file")
     return settings

@@ -9,9 +9,9 @@ import fcntl
 import os
 import pwd
 import resource
+import select
 import socket
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +24,7 @@ _START_LIMIT = 20.0
 """Seconds for a server to listen."""
 
 _BACKLOG = 256
+"""Callers that have connected and were not looked at yet; further ones wait in `connect`."""
 
 _KEPT = ("LANG", "LC_ALL", "PATH", "TZ", "HOLDFAST_SH_IDLE")
 """Variables of the first caller that the server has too; none of them says what a shell does."""
@@ -70,17 +71,13 @@ def ensure_server(places: Places, environ: Mapping[str, str]) -> None:
 
 def _wait(ready: int) -> None:
     """Wait for the one byte that a server writes once it listens."""
-    os.set_blocking(ready, False)
-    deadline = time.monotonic() + _START_LIMIT
     with open(ready, "rb", buffering=0) as file:
-        while time.monotonic() < deadline:
-            said = file.read(1)
-            if said:
-                return
-            if said == b"":
-                raise OSError("it ended at once; see its log")
-            time.sleep(0.005)
-    raise TimeoutError(f"it does not listen within {_START_LIMIT:.0f} seconds")
+        poll = select.poll()
+        poll.register(file, select.POLLIN)
+        if not poll.poll(_START_LIMIT * 1000):
+            raise TimeoutError(f"it does not listen within {_START_LIMIT:.0f} seconds")
+        if not file.read(1):
+            raise OSError("it ended at once; see its log")
 
 
 def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> None:

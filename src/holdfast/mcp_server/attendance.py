@@ -24,6 +24,8 @@ class Attendance:
         """Called with a key when its first request begins."""
         self.left: Callable[[str], None] = _ignore
         """Called with a key when its last request is over."""
+        self.gone: Callable[[str], None] = _ignore
+        """Called with a key that nobody can show any more."""
 
     @contextmanager
     def request(self, key: str) -> Iterator[None]:

@@ -95,6 +95,8 @@ async def read_file(files: Environment, wanted: ReadFile) -> dict[str, Any]:
                 " use exec_command to look at a part of it"
             )
         data = await files.files.read_bytes(wanted.path)
+        if len(data) > LARGEST:  # it has grown, or it is one of those whose size is not known
+            raise FileError(f"{wanted.path} has more than the {LARGEST} bytes that read_file takes")
     except FileError:
         raise
     except HoldfastError as error:

@@ -17,6 +17,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
@@ -116,13 +117,25 @@ class Handlers:
         """Kill all commands, and close the environment."""
         await self._stack.aclose()
 
+    def _principal(self, key: str) -> Principal:
+        """
+        Return a principal by its key.
+
+        Raises:
+            MCPError: It would be one too many.
+        """
+        try:
+            return self.principals.of(key)
+        except HoldfastError as error:
+            raise MCPError(INTERNAL_ERROR, str(error)) from error
+
     # -- tools/list
 
     def list_tools(self, key: str) -> ListToolsResult:
         """Return the tools; they are the same for everybody."""
         if self._described is None:
             self._described = described_tools(
-                self._options, self.principals.of(key).tools, ruled=self._ruled
+                self._options, self._principal(key).tools, ruled=self._ruled
             )
         return ListToolsResult(tools=self._described)
 
@@ -130,7 +143,7 @@ class Handlers:
 
     def list_resources(self, key: str) -> ListResourcesResult:
         """Return the sessions of a principal."""
-        return resources.listed(self.principals.of(key).tools)
+        return resources.listed(self._principal(key).tools)
 
     def list_templates(self) -> ListResourceTemplatesResult:
         """Return the form that the names of sessions have."""
@@ -144,7 +157,7 @@ class Handlers:
             MCPError: The principal has no such session.
         """
         try:
-            return await resources.read(self.principals.of(key).tools, uri)
+            return await resources.read(self._principal(key).tools, uri)
         except resources.NoSuchResource as error:
             modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
             code = INVALID_PARAMS if modern else _NOT_FOUND
@@ -157,7 +170,7 @@ class Handlers:
         Raises:
             MCPError: A session cannot have such a name.
         """
-        updates = self.principals.of(key).updates
+        updates = self._principal(key).updates
         # A principal may have several connections over HTTP, one for each MCP session.
         connection = "" if ctx.request is None else ctx.request.headers.get("mcp-session-id", "")
         if not wanted:
@@ -172,7 +185,7 @@ class Handlers:
         self, ctx: Context, key: str, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
         """Serve a stream of what is new, until its client ends it."""
-        updates = self.principals.of(key).updates
+        updates = self._principal(key).updates
         updates.follow()
         return await updates.listen(ctx, params)
 

@@ -19,13 +19,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import uvicorn
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.mcp_server.attendance import Attendance
+from holdfast.mcp_server.http_protocol import BoundedHeads
 from holdfast.server.listen import ListenUrl
 
 __all__ = ["PATH", "PRINCIPAL", "HttpAccess", "serving"]
@@ -41,11 +45,20 @@ PRINCIPAL: Final = "holdfast.principal"
 ANONYMOUS: Final = "anonymous"
 """The principal of all requests of 2026-07-28 without a token: they have no session id."""
 
+_SESSION: Final = "session:"
+"""How the key of a principal begins that is known by its MCP session."""
+
 _LARGEST: Final = 16 << 20
 """Bytes of a request."""
 
 _SESSIONS: Final = 1_024
 """MCP sessions at once."""
+
+_CONNECTIONS: Final = 4_096
+"""Connections at once; one more is answered with 503."""
+
+_BODY_TIME: Final = 60.0
+"""Seconds that a client has to send the body of a request."""
 
 _END: Final = 1
 """Seconds that streams have to end with the server."""
@@ -71,25 +84,36 @@ class _Gate:
     ) -> None:
         self._manager = manager
         self._hosts = {host.lower() for host in access.hosts} | {"localhost"}
-        self._origins = {origin.lower().rstrip("/") for origin in access.origins}
+        self._origins = _normal(access.origins)
         self._tokens = [hashlib.sha256(token.encode()).digest() for token in access.tokens]
         self._attendance = attendance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in scope["headers"]
-        }
+        headers: dict[str, str] = {}
+        for name, value in scope["headers"]:
+            # Of several the first counts, as it does for the SDK.
+            headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
         refusal = self._refusal(scope["path"], headers)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
         key = self._key(headers)
         scope[PRINCIPAL] = key
+        if self._tokens:
+            assert key is not None  # it was let in
+            # By this the SDK keeps an MCP session to the token that opened it.
+            scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=key, scopes=[]))
         with contextlib.nullcontext() if key is None else self._attendance.request(key):
-            await self._manager.handle_request(scope, receive, send)
+            try:
+                await self._manager.handle_request(scope, _in_time(receive), send)
+            except _BodyTooSlow:
+                slow = PlainTextResponse(f"the request took longer than {_BODY_TIME:g} s", 408)
+                await slow(scope, receive, send)
+            if scope["method"] == "DELETE" and key is not None and key.startswith(_SESSION):
+                # The client ended its MCP session, without which nobody reaches its commands.
+                self._attendance.gone(key)
 
     def _refusal(self, path: str, headers: dict[str, str]) -> PlainTextResponse | None:
         """Return the answer to a request that may not come in."""
@@ -142,7 +166,50 @@ class _Gate:
             return ANONYMOUS
         # It is random, and told to nobody else.
         session = headers.get("mcp-session-id")
-        return None if session is None else f"session:{session}"
+        return None if session is None else f"{_SESSION}{session}"
+
+
+def _normal(origins: Collection[str]) -> set[str]:
+    """Return origins as browsers send them."""
+    return {origin.lower().rstrip("/") for origin in origins}
+
+
+def _with_browsers(gate: ASGIApp, access: HttpAccess) -> ASGIApp:
+    """Answer what browsers ask before they let an allowed page send its requests (CORS)."""
+    if not access.origins:
+        return gate
+    return CORSMiddleware(
+        gate,
+        allow_origins=sorted(_normal(access.origins)),
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["mcp-session-id"],
+    )
+
+
+class _BodyTooSlow(Exception):
+    """The body of a request did not come in time."""
+
+
+def _in_time(receive: Receive) -> Receive:
+    """Bound the time in which the body of a request has to come; its end may take any time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _BODY_TIME
+    complete = False
+
+    async def receive_in_time() -> Message:
+        nonlocal complete
+        if complete:
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise _BodyTooSlow from None
+        complete = not message.get("more_body", False)
+        return message
+
+    return receive_in_time
 
 
 class _Uvicorn(uvicorn.Server):
@@ -182,8 +249,11 @@ async def serving(
         session_idle_timeout=keep,
     )
     config = uvicorn.Config(
-        _Gate(manager, access, attendance),
+        _with_browsers(_Gate(manager, access, attendance), access),
+        http=BoundedHeads,
+        ws="none",
         lifespan="off",
+        limit_concurrency=_CONNECTIONS,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from holdfast.approvals.flow import Approvals
 from holdfast.approvals.layers import load_rules
+from holdfast.approvals.options import Approvals
 from holdfast.approvals.question import Decision, DecisionKind, Question
 from holdfast.approvals.rules import RuleSet
 from holdfast.environments.config.providers import holdfast_home
@@ -213,6 +213,7 @@ class Principals:
         self._tasks = OwnedTasks()
         attendance.arrived = self._arrived
         attendance.left = self._left
+        attendance.gone = self._end
 
     def of(self, key: str) -> Principal:
         """
@@ -223,12 +224,21 @@ class Principals:
         """
         principal = self._principals.get(key)
         if principal is None:
-            if len(self._principals) >= _PRINCIPALS:
+            if len(self._principals) >= _PRINCIPALS and not self._make_room():
                 raise HoldfastError("too many clients have sessions on this server")
             principal = self._principals[key] = Principal(key, self._workplace)
         return principal
 
+    def _make_room(self) -> bool:
+        """End the principal that left longest ago and has nothing running; False if none has."""
+        for key in self._timers:
+            if not self._principals[key].tools.sessions():
+                self._end(key)
+                return True
+        return False
+
     def _arrived(self, key: str) -> None:
+        """Stop the time after which a principal would be ended."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -239,8 +249,11 @@ class Principals:
             self._timers[key] = loop.call_later(self._keep, self._end, key)
 
     def _end(self, key: str) -> None:
-        del self._timers[key]
-        self._tasks.start(self._principals.pop(key).aclose())
+        """End a principal, its calls and its commands; harmless if there is none."""
+        self._arrived(key)
+        principal = self._principals.pop(key, None)
+        if principal is not None:
+            self._tasks.start(principal.aclose())
 
     async def aclose(self) -> None:
         """End all of them."""

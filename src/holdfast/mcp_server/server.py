@@ -11,11 +11,13 @@ import logging
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
+import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
+    INVALID_REQUEST,
     CallToolRequestParams,
     CallToolResult,
     EmptyResult,
@@ -122,7 +124,11 @@ class McpServer:
 
     async def _serve(self, wire: StreamPair) -> None:
         options = self._server.create_initialization_options()
-        await self._server.run(wire.incoming, wire.outgoing, options)
+        try:
+            await self._server.run(wire.incoming, wire.outgoing, options)
+        except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            # The SDK still had messages to hand on when the client left.
+            logger.info("a client left before all of its messages were read")
 
     async def listen(self, where: ListenUrl, check: Check | None) -> str:
         """Accept connections until the end, and return the URL."""
@@ -243,8 +249,15 @@ def _instructions(options: ServerOptions) -> str:
 
 
 def _key(ctx: _Context) -> str:
-    """Return the key of the principal whose request this is."""
+    """
+    Return the key of the principal whose request this is.
+
+    Raises:
+        MCPError: It has none.
+    """
     if ctx.request is None:
         return _STDIO
-    key: str = ctx.request.scope["holdfast.principal"]
+    key: str | None = ctx.request.scope["holdfast.principal"]
+    if key is None:  # only `initialize` comes without an MCP session
+        raise MCPError(INVALID_REQUEST, "there is no MCP session")
     return key

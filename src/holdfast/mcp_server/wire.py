@@ -12,7 +12,17 @@ from typing import Any, Final, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 
 from holdfast.transports.base import Transport
@@ -25,15 +35,89 @@ _HIGH: Final = 256
 _LOW: Final = 64
 """Messages left at which it goes on."""
 
+_OPEN: Final = 2_048
+"""Requests without an answer at which the transport is paused; each is a task of the SDK."""
+
+_OPEN_BYTES: Final = 64 << 20
+"""Bytes of such requests at which it is."""
+
+_CANCELLED: Final = "notifications/cancelled"
+
+_COMPLAINTS: Final = 256
+"""Complaints that wait for a client which does not read, at which it is."""
+
+
+class _Pausing:
+    """Pauses a transport as long as there is any reason to."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._reasons: set[str] = set()
+
+    def set(self, reason: str, *, holds: bool) -> None:
+        """Note that a reason holds, or does not any more."""
+        before = bool(self._reasons)
+        if holds:
+            self._reasons.add(reason)
+        else:
+            self._reasons.discard(reason)
+        if self._reasons and not before:
+            self._transport.pause_receiving()
+        elif before and not self._reasons:
+            self._transport.resume_receiving()
+
+
+class _OpenRequests:
+    """Counts the requests that have no answer yet: the SDK serves any number of them at once."""
+
+    def __init__(self, pausing: _Pausing) -> None:
+        self._pausing = pausing
+        # A client may use an id twice, so each has the sizes of all its requests. For the SDK
+        # 7 and "7" are one id.
+        self._sizes: dict[str, list[int]] = {}
+        self._count = 0
+        self._bytes = 0
+
+    def begun(self, message: JSONRPCMessage, size: int) -> None:
+        """Count a message of the client if it is a request; one that cancels another ends that."""
+        if isinstance(message, JSONRPCRequest):
+            self._sizes.setdefault(str(message.id), []).append(size)
+            self._count += 1
+            self._bytes += size
+            self._look()
+        elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+            # The one it names is never answered.
+            self._end((message.params or {}).get("requestId"))
+
+    def answered(self, message: JSONRPCMessage) -> None:
+        """Count a message to the client, if it is an answer."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._end(message.id)
+
+    def _end(self, request_id: object) -> None:
+        key = str(request_id)
+        sizes = self._sizes.get(key)
+        if sizes is None:
+            return
+        self._count -= 1
+        self._bytes -= sizes.pop()
+        if not sizes:
+            del self._sizes[key]
+        self._look()
+
+    def _look(self) -> None:
+        full = self._count >= _OPEN or self._bytes >= _OPEN_BYTES
+        self._pausing.set("open requests", holds=full)
+
 
 class Incoming:
     """Messages of the client, in the order of their arrival: a `ReadStream` of the SDK."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, pausing: _Pausing) -> None:
+        self._pausing = pausing
         self._queue: deque[SessionMessage | Exception] = deque()
         self._news = asyncio.Event()
-        self._paused = False
+        self._full = False
         self._ended = False
 
     def put(self, message: SessionMessage) -> None:
@@ -42,9 +126,9 @@ class Incoming:
             return
         self._queue.append(message)
         self._news.set()
-        if len(self._queue) >= _HIGH and not self._paused:
-            self._paused = True
-            self._transport.pause_receiving()
+        if len(self._queue) >= _HIGH and not self._full:
+            self._full = True
+            self._pausing.set("unread", holds=True)
 
     def end(self) -> None:
         """Note that nothing more comes; what is queued can still be read."""
@@ -58,9 +142,9 @@ class Incoming:
             self._news.clear()
             await self._news.wait()
         message = self._queue.popleft()
-        if self._paused and len(self._queue) <= _LOW:
-            self._paused = False
-            self._transport.resume_receiving()
+        if self._full and len(self._queue) <= _LOW:
+            self._full = False
+            self._pausing.set("unread", holds=False)
         return message
 
     async def aclose(self) -> None:
@@ -86,11 +170,17 @@ class Incoming:
 class Outgoing:
     """Messages for the client: a `WriteStream` of the SDK. A sender waits while it is full."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, requests: _OpenRequests) -> None:
         self._transport = transport
+        self._requests = requests
         self._room = asyncio.Event()
         self._room.set()
         self._ended = False
+
+    @property
+    def paused(self) -> bool:
+        """True while the client does not read."""
+        return not self._room.is_set()
 
     def pause(self) -> None:
         """Note that the client does not read."""
@@ -110,6 +200,7 @@ class Outgoing:
         await self._room.wait()
         if self._ended:
             raise anyio.ClosedResourceError
+        self._requests.answered(item.message)
         self._transport.send(
             item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         )
@@ -130,20 +221,26 @@ class StreamPair:
     """Receives what a transport carries and turns it into messages of the SDK."""
 
     def __init__(self, transport: Transport) -> None:
-        self.incoming = Incoming(transport)
-        self.outgoing = Outgoing(transport)
+        self._pausing = _Pausing(transport)
+        self._requests = _OpenRequests(self._pausing)
+        self.incoming = Incoming(self._pausing)
+        self.outgoing = Outgoing(transport, self._requests)
         self._transport = transport
+        # Those that nobody reads yet.
+        self._complaints: deque[bytes] = deque()
 
     def received(self, message: bytes) -> None:
         try:
             parsed = jsonrpc_message_adapter.validate_json(message, by_name=False)
         except ValidationError as error:
             if message.strip():  # an empty line is no message
-                self._transport.send(_complaint(message, error))
+                self._refuse(message, error)
             return
+        self._requests.begun(parsed, len(message))
         self.incoming.put(SessionMessage(parsed))
 
     def lost(self, reason: str) -> None:
+        self._complaints.clear()
         self.incoming.end()
         self.outgoing.end()
 
@@ -152,19 +249,39 @@ class StreamPair:
 
     def resume_sending(self) -> None:
         self.outgoing.resume()
+        while self._complaints and not self.outgoing.paused:
+            self._transport.send(self._complaints.popleft())
+        self._pausing.set("complaints", holds=len(self._complaints) >= _COMPLAINTS)
 
+    def _refuse(self, message: bytes, error: ValidationError) -> None:
+        """Tell a client that something is no message, and whoever waits for it as an answer."""
+        try:
+            given: Any = json.loads(message)
+        except (ValueError, RecursionError):
+            self._complain(_error(None, PARSE_ERROR, f"Parse error: {error.errors()[0]['msg']}"))
+            return
+        if isinstance(given, list):
+            text = "Invalid Request: batches are not supported"
+            self._complain(_error(None, INVALID_REQUEST, text))
+            return
+        found = given.get("id") if isinstance(given, dict) else None
+        request_id = found if isinstance(found, str | int) and not isinstance(found, bool) else None
+        if request_id is not None and "method" not in given:
+            # The id is one of ours. The client could take it for one of its own.
+            reason = ErrorData(code=INVALID_REQUEST, message="not an answer of JSON-RPC 2.0")
+            answer = JSONRPCError(jsonrpc="2.0", id=request_id, error=reason)
+            self.incoming.put(SessionMessage(answer))
+            request_id = None
+        text = "Invalid Request: not a message of JSON-RPC 2.0"
+        self._complain(_error(request_id, INVALID_REQUEST, text))
 
-def _complaint(message: bytes, error: ValidationError) -> bytes:
-    """Return the answer to something that is no message of JSON-RPC 2.0."""
-    try:
-        given: Any = json.loads(message)
-    except (ValueError, RecursionError):
-        return _error(None, PARSE_ERROR, f"Parse error: {error.errors()[0]['msg']}")
-    if isinstance(given, list):
-        return _error(None, INVALID_REQUEST, "Invalid Request: batches are not supported")
-    found = given.get("id") if isinstance(given, dict) else None
-    request_id = found if isinstance(found, str | int) and not isinstance(found, bool) else None
-    return _error(request_id, INVALID_REQUEST, "Invalid Request: not a message of JSON-RPC 2.0")
+    def _complain(self, text: bytes) -> None:
+        """Tell a client what it got wrong; one that does not read is not read either."""
+        if not self.outgoing.paused:
+            self._transport.send(text)
+            return
+        self._complaints.append(text)
+        self._pausing.set("complaints", holds=len(self._complaints) >= _COMPLAINTS)
 
 
 def _error(request_id: str | int | None, code: int, message: str) -> bytes:

@@ -1,5 +1,5 @@
 """
-WebSocket on both ends, by picows (exec-server spec 1.4).
+WebSocket connections by picows (exec-server spec 1.4), and the listeners of a server.
 
 picows carries frames; messages in fragments, the limit of a message and slow
 readers are handled here. Its own way to answer HTTP knows `GET` only, so a
@@ -16,28 +16,14 @@ from typing import Any, cast
 
 from picows import (
     WSAutoPingStrategy,
-    WSError,
     WSFrame,
-    WSHandshakeError,
     WSListener,
     WSMsgType,
     WSTransport,
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
-from picows.url import parse_url
 
-from holdfast.errors import ConnectFailed
-from holdfast.protocol import codes
-from holdfast.system_text import system_text
-from holdfast.tasks import was_cancelled
-from holdfast.transports.base import (
-    HIGH_WATER,
-    LOW_WATER,
-    MAX_MESSAGE,
-    SIGN_INTERVAL,
-    Receiver,
-    Transport,
-)
+from holdfast.transports.base import HIGH_WATER, LOW_WATER, MAX_MESSAGE, Receiver, Transport
 from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.transports.life import HangUpWatch, LifeWatch, keep_alive
 from holdfast.transports.unix import bind_unix
@@ -46,9 +32,10 @@ __all__ = [
     "MAX_FRAME",
     "PING_INTERVAL",
     "Gate",
-    "connect_websocket",
+    "WebSocketTransport",
     "listen_websocket",
     "listen_websocket_unix",
+    "websocket_protocol",
 ]
 
 logger = logging.getLogger(__name__)
@@ -99,9 +86,26 @@ class WebSocketTransport(WSListener):
     kind = "websocket"
     went_silent = False
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ping_interval: float) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        ping_interval: float,
+        accept: Callable[[Transport], Receiver],
+        *,
+        is_client: bool,
+    ) -> None:
+        """
+        Args:
+            loop: That the connection belongs to.
+            ping_interval: Seconds between two pings.
+            accept: Returns who receives the messages. A client's is called at once, as it hears
+                of a failed handshake; a server's is called with the open connection.
+            is_client: True for the end that connects.
+        """
         self._loop = loop
         self._ping_interval = ping_interval
+        self._accept = accept
+        self._is_client = is_client
         self._receiver: Receiver
         self._ws: WSTransport
         # A message that comes in fragments, until the last one is there.
@@ -120,7 +124,17 @@ class WebSocketTransport(WSListener):
         # Ended from here: what the other side said after that is not heard.
         self._aborted = False
         self.label = "exec-server websocket"
-        self._accept: Callable[[Transport], Receiver] | None = None
+        if is_client:
+            self._receiver = accept(self)
+
+    @property
+    def was_opened(self) -> bool:
+        """True once the handshake has succeeded."""
+        return self._open
+
+    def acknowledge_at_once(self) -> None:
+        """Have the kernel acknowledge each batch of frames without delay; for TCP only."""
+        self._quick_ack = self._ws.underlying_transport.get_extra_info("socket")
 
     # -- Transport
 
@@ -206,8 +220,8 @@ class WebSocketTransport(WSListener):
         if sock.family != socket.AF_UNIX:
             keep_alive(sock, self._ping_interval)
         # A client of Codex may be silent for minutes: only its machine has to be there.
-        self._life.start(self._ping_interval, judge_silence=self._accept is None, sock=sock)
-        if self._accept is not None:
+        self._life.start(self._ping_interval, judge_silence=self._is_client, sock=sock)
+        if not self._is_client:
             self._receiver = self._accept(self)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
@@ -324,6 +338,45 @@ class WebSocketTransport(WSListener):
             self._hang_up = None
 
 
+def websocket_protocol(
+    make_listener: Callable[..., WSListener],
+    ping_interval: float,
+    *,
+    host: str | None = None,
+    resource: str | None = None,
+    timeout: float | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> WSProtocol:
+    """
+    Return picows' protocol for one connection.
+
+    Args:
+        make_listener: Returns the transport; picows gives it the request at a server.
+        ping_interval: Seconds; picows itself sends no pings.
+        host: The server to ask; None at the server itself.
+        resource: The path to ask for.
+        timeout: Seconds of the handshake.
+        headers: Sent with the request.
+    """
+    return WSProtocol(
+        host,
+        resource,
+        host is not None,  # which end this is
+        make_listener,
+        _picows_logger,
+        True,  # an exception in a callback ends the connection
+        timeout,
+        False,  # pings are sent by `LifeWatch`, which expects no answer at a server
+        ping_interval,
+        ping_interval,
+        WSAutoPingStrategy.PING_PERIODICALLY,
+        False,  # pings of the other side are answered in `_frame`
+        MAX_FRAME,
+        None if headers is None else dict(headers),
+        _READ_BUFFER,
+    )
+
+
 def _frame_head(size: int) -> bytes:
     """The head of a whole text frame from a server (RFC 6455, 5.2)."""
     if size < 126:
@@ -419,25 +472,10 @@ class _FrontDoor(asyncio.Protocol):
         self._transport.close()
 
     def _upgrade(self, request: RequestHead, rest: bytes) -> None:
-        listener = WebSocketTransport(self._loop, self._ping_interval)
-        listener._accept = self._accept  # noqa: SLF001 - the two halves of one module
-        protocol = WSProtocol(
-            None,
-            None,
-            False,  # server side
-            lambda _: listener,
-            _picows_logger,
-            True,  # an exception in a callback ends the connection
-            None,
-            False,  # pings are sent without expecting an answer, see `_ping`
-            self._ping_interval,
-            self._ping_interval,
-            WSAutoPingStrategy.PING_PERIODICALLY,
-            False,  # pings of the client are answered in `_frame`
-            MAX_FRAME,
-            None,
-            _READ_BUFFER,
+        listener = WebSocketTransport(
+            self._loop, self._ping_interval, self._accept, is_client=False
         )
+        protocol = websocket_protocol(lambda _: listener, self._ping_interval)
         self._transport.set_protocol(protocol)
         sock = self._transport.get_extra_info("socket")
         protocol.connection_made(
@@ -510,121 +548,3 @@ async def listen_websocket_unix(
         sock=bind_unix(path),
         backlog=_BACKLOG,
     )
-
-
-async def connect_websocket(
-    url: str,
-    accept: Callable[[Transport], Receiver],
-    *,
-    headers: Mapping[str, str] | None = None,
-    timeout: float = 10.0,
-    ping_interval: float = SIGN_INTERVAL,
-) -> Transport:
-    """
-    Connect to a server.
-
-    Args:
-        url: `ws://` or `wss://`.
-        accept: Called with the connection, returns who receives its messages.
-        headers: Sent with the request, such as `Authorization`.
-        timeout: Seconds for all of it.
-        ping_interval: Seconds between two pings. A server that sends nothing for two
-            intervals, not even a pong, is lost.
-
-    Raises:
-        ConnectFailed: With the reason.
-    """
-    if not url.startswith(("ws://", "wss://")):
-        raise ConnectFailed(
-            f"failed to connect to exec-server websocket `{url}`:"
-            " URL error: URL scheme not supported"
-        )
-    loop = asyncio.get_running_loop()
-    listener = WebSocketTransport(loop, ping_interval)
-    listener._receiver = accept(listener)  # noqa: SLF001 - the two halves of one module
-    try:
-        async with asyncio.timeout(timeout):
-            transport = await _shake_hands(listener, url, headers or {}, timeout)
-    except asyncio.CancelledError:
-        if was_cancelled():
-            raise
-        raise ConnectFailed(
-            f"failed to connect to exec-server websocket `{url}`: connection closed"
-        ) from None
-    except TimeoutError:
-        raise ConnectFailed(
-            f"timed out connecting to exec-server websocket `{url}` after {codes.duration(timeout)}"
-        ) from None
-    except WSHandshakeError as error:
-        raise ConnectFailed(
-            f"failed to connect to exec-server websocket `{url}`: {_refusal(error)}"
-        ) from error
-    except (OSError, ValueError, WSError) as error:
-        reason, number = str(error), None
-        if isinstance(error, OSError) and error.errno:
-            # The event loop's words are its own; a name that is unknown has no number to tell.
-            known = error.errno > 0 and not isinstance(error, socket.gaierror)
-            number = error.errno if known else None
-            reason = f"IO error: {system_text(error) if known else error.strerror}"
-        raise ConnectFailed(
-            f"failed to connect to exec-server websocket `{url}`: {reason}", errno=number
-        ) from error
-    if not listener._open:  # noqa: SLF001
-        # picows does not tell when the other side hangs up instead of answering.
-        raise ConnectFailed(
-            f"failed to connect to exec-server websocket `{url}`: connection closed"
-        )
-    if not transport.is_secure:
-        listener._quick_ack = transport.underlying_transport.get_extra_info("socket")  # noqa: SLF001
-    return listener
-
-
-async def _shake_hands(
-    listener: WebSocketTransport, url: str, headers: Mapping[str, str], timeout: float
-) -> WSTransport:
-    """
-    Open a connection, and make it a WebSocket.
-
-    `picows.ws_connect` would do, but for a caller who gives up during the handshake: it leaves
-    the connection open until its own limit. Its other transports (aiofastnet) do not notice
-    on uvloop that a connection was reset.
-    """
-    parsed = parse_url(url)
-
-    def make_protocol() -> WSProtocol:
-        return WSProtocol(
-            parsed.netloc,
-            parsed.resource_name,
-            True,  # client side
-            lambda: listener,
-            _picows_logger,
-            True,  # an exception in a callback ends the connection
-            timeout,
-            False,  # pings are sent by `LifeWatch`
-            listener._ping_interval,  # noqa: SLF001 - the two halves of one module
-            listener._ping_interval,  # noqa: SLF001
-            WSAutoPingStrategy.PING_PERIODICALLY,
-            False,  # pings of the server are answered in `_frame`
-            MAX_FRAME,
-            dict(headers),
-            _READ_BUFFER,
-        )
-
-    transport, protocol = await asyncio.get_running_loop().create_connection(
-        make_protocol, parsed.host, parsed.port, ssl=True if parsed.is_secure else None
-    )
-    try:
-        await protocol.wait_until_handshake_complete()
-    except BaseException:
-        transport.abort()
-        raise
-    ws: WSTransport = protocol.transport
-    return ws
-
-
-def _refusal(error: WSHandshakeError) -> str:
-    if error.response is None:
-        return str(error)
-    body = (error.raw_body or b"").decode("utf-8", "replace").strip()
-    status = error.response.status
-    return f"HTTP error: {int(status)}" + (f": {body}" if body else "")

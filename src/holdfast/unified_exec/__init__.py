@@ -32,7 +32,6 @@ from holdfast.unified_exec.hooks import (
     PatchRequest,
     StartRequest,
 )
-from holdfast.unified_exec.manager import SessionInfo
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.pages import Page
 from holdfast.unified_exec.output.selection import Selected
@@ -47,6 +46,7 @@ from holdfast.unified_exec.sessions.events import (
     OutputMissing,
     ToolEvent,
 )
+from holdfast.unified_exec.sessions.session import SessionInfo
 from holdfast.unified_exec.text.answer import aborted_exec_text, aborted_write_text
 from holdfast.unified_exec.text.truncate import TruncationPolicy
 from holdfast.unified_exec.tools import UnifiedExec

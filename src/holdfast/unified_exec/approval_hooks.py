@@ -10,9 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from holdfast.approvals.flow import (
-    ApprovalFlow,
-    Approvals,
+from holdfast.approvals.clearance import (
     CallCancelled,
     CommandDeclined,
     CommandRefused,
@@ -21,6 +19,8 @@ from holdfast.approvals.flow import (
     InputRefused,
     InputToSend,
 )
+from holdfast.approvals.flow import ApprovalFlow
+from holdfast.approvals.options import Approvals
 from holdfast.approvals.patches import PatchToWrite, admit_patch, refuse_escalation
 from holdfast.approvals.permissions import AddedPermissions, with_permissions
 from holdfast.approvals.question import DeniedRun, GrantScope, PatchedFile

@@ -16,7 +16,7 @@ from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 
 if TYPE_CHECKING:  # imported only by tools that have approvals, or apply a patch
-    from holdfast.approvals.flow import Clearance
+    from holdfast.approvals.clearance import Clearance
     from holdfast.approvals.permissions import AddedPermissions
     from holdfast.patching.plan import PatchPlan
 

@@ -7,15 +7,14 @@ interrupted call leaves it there, and what the call had collected goes to the ne
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.errors import HoldfastError
-from holdfast.events import WaitingFor
 from holdfast.unified_exec.arguments.tool_arguments import (
     ExecArguments,
     PermissionArguments,
@@ -23,74 +22,29 @@ from holdfast.unified_exec.arguments.tool_arguments import (
 )
 from holdfast.unified_exec.errors import (
     NO_ENVIRONMENT,
-    CallInterrupted,
     CallRefused,
-    CreateProcess,
-    ProcessFailed,
     UnknownProcessId,
-    rejected_text,
     unknown_environment_text,
 )
-from holdfast.unified_exec.hooks import (
-    DeniedAttempt,
-    Hooks,
-    InputRequest,
-    StartRequest,
-    checked_answer,
-)
+from holdfast.unified_exec.hooks import Hooks, InputRequest, StartRequest
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.output.pages import Page
-from holdfast.unified_exec.planner import (
-    Planner,
-    impossible_start,
-    native_path,
-    refuse_half_characters,
-    spawn_failure,
-)
+from holdfast.unified_exec.planner import Planner, native_path, refuse_half_characters
+from holdfast.unified_exec.reporter import Reporter
 from holdfast.unified_exec.result import ExecResult, PermissionGrant
-from holdfast.unified_exec.sessions.announce import announce_failed_start
 from holdfast.unified_exec.sessions.events import Listener, Listeners
 from holdfast.unified_exec.sessions.input import send_input
 from holdfast.unified_exec.sessions.owner import END_LIMIT, HeldSession, SessionOwner
-from holdfast.unified_exec.sessions.session import CommandSession
-from holdfast.unified_exec.sessions.store import CAPACITY, CROWDED
+from holdfast.unified_exec.sessions.session import CommandSession, SessionInfo
 from holdfast.unified_exec.starter import CLOSED, Starter
-from holdfast.unified_exec.text.answer import denial_message
-from holdfast.unified_exec.text.truncate import used_policy
 from holdfast.unified_exec.waiting.clock import PausableClock
-from holdfast.unified_exec.waiting.collect import (
-    exec_wait,
-    wait_for_end,
-    write_wait,
-)
+from holdfast.unified_exec.waiting.collect import exec_wait, wait_for_end, write_wait
 
 if TYPE_CHECKING:  # imported only by tools that have approvals
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
 
-__all__ = ["SessionInfo", "SessionManager", "new_call_id"]
-
-_INPUT_NOTES = {
-    WaitingFor.LINE: "The program waits for a line of input.",
-    WaitingFor.PASSWORD: "The program waits for a password, or another line it does not show.",
-    WaitingFor.KEY: "The program waits for a key, or for a line that it edits itself.",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionInfo:
-    """One command that runs."""
-
-    session_id: int
-    call_id: str
-    """The id of the `exec_command` that started it."""
-    command: str
-    """The text the model gave."""
-    cwd: str
-    tty: bool
-    environment_id: str
-    pid: int | None
-    """The kernel's number for it where it runs, if that is known."""
+__all__ = ["SessionManager", "new_call_id"]
 
 
 def new_call_id() -> str:
@@ -150,6 +104,7 @@ class SessionManager:
             listeners=self._listeners,
             clock=self._clock,
         )
+        self._reporter = Reporter(self._owner, self.options)
 
     async def __aenter__(self) -> Self:
         return self
@@ -186,19 +141,7 @@ class SessionManager:
 
     def sessions(self) -> list[SessionInfo]:
         """Return the commands that run and have a number, by that number in order."""
-        return [
-            SessionInfo(
-                session_id=session.session_id,
-                call_id=session.call_id,
-                command=session.script,
-                cwd=session.cwd,
-                tty=session.tty,
-                environment_id=session.environment_id,
-                pid=session.process.pid,
-            )
-            for session in self._owner.store
-            if session.running
-        ]
+        return [session.info() for session in self._owner.store if session.running]
 
     def terminate(self, session_id: int) -> bool:
         """
@@ -301,7 +244,7 @@ class SessionManager:
                 if patched is not None:
                     self._owner.store.free(session_id)
                     return patched
-                request = await self._before_start(environment, request)
+                request = await self._starter.admit(environment, request)
                 held = await self._starter.start(environment, request)
         except BaseException:
             self._owner.store.free(session_id)
@@ -319,9 +262,9 @@ class SessionManager:
                     wall_time = clock.time() - since
                     if session.verdict is not None and session.verdict.denial is not None:
                         wall_time = 0.0
-                    again = await self._after_late_denial(held)
+                    again = await self._starter.after_late_denial(held)
                     if again is None:
-                        return await self._report(
+                        return await self._reporter.report(
                             held, call_id, wall_time, arguments, output=output, pruned=pruned
                         )
                     self._owner.release(held, keep_id=True)
@@ -391,51 +334,6 @@ class SessionManager:
 
         return await take_patch(environment, request, self._hooks, self.options.model_policy)
 
-    async def _before_start(self, environment: Environment, request: StartRequest) -> StartRequest:
-        """Let the hooks decide about a command; one that somebody declined is told of."""
-        impossible = impossible_start(environment, request)
-        if impossible is not None:
-            failure = spawn_failure(impossible)
-            announce_failed_start(self._listeners, request, failure, 0.0)
-            raise CreateProcess(rejected_text(failure)) from impossible
-        try:
-            allowed = await self._hooks.before_start(request)
-        except CreateProcess as error:
-            if error.declined:
-                announce_failed_start(self._listeners, request, error.message, 0.0, declined=True)
-            raise
-        return checked_answer(allowed, StartRequest, "before_start")
-
-    async def _after_late_denial(self, held: HeldSession) -> StartRequest | None:
-        """
-        Return what to start instead of a command whose sandbox denied it something late.
-
-        Raises:
-            CallInterrupted: Somebody was asked and cancelled the call.
-            CallRefused: The tools were closed meanwhile.
-        """
-        session = held.session
-        verdict = session.verdict
-        if not self._hooks.late_denials or held.denied_early or held.forgotten:
-            return None
-        if verdict is None or verdict.denial is None or session.killed:
-            return None
-        assert session.ended_at is not None  # there is a verdict
-        denied = DeniedAttempt(
-            request=held.attempt.request,
-            verdict=verdict,
-            message=denial_message(session.peek_output(), verdict.exit_code),
-            seconds=session.ended_at - session.started,
-        )
-        try:
-            async with self._starter.ended_by_close():
-                again = await self._hooks.after_denial(denied)
-        except CallInterrupted:
-            held.forgotten = True  # the model never learns its number
-            raise
-        # Somebody may have killed all sessions while the question was open.
-        return None if held.gone else again
-
     # -- write_stdin
 
     def session(self, session_id: int) -> CommandSession:
@@ -492,7 +390,9 @@ class SessionManager:
                 since = loop.time()
                 await self._wait(session, wait, output)
                 wall_time = loop.time() - since
-                result = await self._report(held, call_id, wall_time, arguments, output=output)
+                result = await self._reporter.report(
+                    held, call_id, wall_time, arguments, output=output
+                )
                 if arguments.chars or result.session_id is not None:
                     held.announcer.input_sent(arguments.chars)
                 return result
@@ -594,79 +494,7 @@ class SessionManager:
                 return page
             await asyncio.sleep(0)
 
-    # -- the way out
-
-    async def _report(
-        self,
-        held: HeldSession,
-        call_id: str,
-        wall_time: float,
-        arguments: ExecArguments | WriteArguments,
-        *,
-        output: CallOutput | None,
-        pruned: Iterable[int] = (),
-    ) -> ExecResult:
-        """
-        Return the result of a call, and let go of a command that has ended.
-
-        Raises:
-            ProcessFailed: It cannot be followed any more.
-            UnknownProcessId: All sessions were cleaned meanwhile.
-        """
-        session = held.session
-        if session.failure is not None:
-            self._owner.release(held)
-            raise ProcessFailed(session.failure)
-        if held.cleaned:
-            raise UnknownProcessId(session.session_id)
-        exit_code = session.exit_code
-        left = False
-        if exit_code is not None and not session.killed:
-            left = await self._owner.end_what_was_left(held)
-        captured = session.take_output()
-        selected = None if output is None else output.selected()
-        notes = self._notes(session)
-        budget = used_policy(arguments.max_output_tokens, self.options.model_policy).budget
-        if self.options.extras and selected is None and captured.size > budget:
-            # A model does not see the ids of its calls.
-            notes = (*notes, f'read_output with call_id "{call_id}" shows what is cut.')
-        result = ExecResult(
-            call_id=call_id,
-            chunk_id=secrets.token_hex(3),
-            wall_time=wall_time,
-            captured=captured,
-            exit_code=exit_code,
-            session_id=session.session_id if exit_code is None else None,
-            command=session.argv,
-            verdict=session.verdict,
-            killed=session.killed,
-            left_behind=left,
-            output_lost=held.announcer.output_lost,
-            pruned_sessions=tuple(pruned),
-            selected=selected,
-            ended_by=None if output is None else output.ended_by,
-            pattern_given_up=output is not None and output.pattern_given_up,
-            waiting_for=session.waiting_for,
-            notes=notes,
-            max_output_tokens=arguments.max_output_tokens,
-            model_policy=self.options.model_policy,
-        )
-        held.announcer.output_lost = False
-        if exit_code is not None:
-            self._owner.release(held)
-        return result
-
-    def _notes(self, session: CommandSession) -> tuple[str, ...]:
-        notes = []
-        if session.waiting_for is not None:
-            notes.append(_INPUT_NOTES[session.waiting_for])
-        count = len(self._owner.store)
-        if count >= CROWDED:
-            notes.append(
-                f"{count} of at most {CAPACITY} sessions are open; the one used longest ago is"
-                " ended to make room."
-            )
-        return tuple(notes)
+    # -- waits
 
     async def _first_wait(self, held: HeldSession, limit: float, output: CallOutput | None) -> None:
         """Wait as `_wait` does for a command that was just started, and follow it from then on."""

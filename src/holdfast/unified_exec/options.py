@@ -14,7 +14,7 @@ from holdfast.unified_exec.text.truncate import DEFAULT_MODEL_POLICY, Truncation
 from holdfast.unified_exec.waiting.collect import LONGEST_POLL
 
 if TYPE_CHECKING:  # imported only by programs that have approvals
-    from holdfast.approvals.flow import Approvals
+    from holdfast.approvals.options import Approvals
 
 __all__ = ["Background", "Options"]
 
@@ -85,7 +85,7 @@ class Options:
             _check_type(name, getattr(self, name), bool)
         _check_type("limits", self.limits, Limits, None)
         if self.approvals is not None:
-            from holdfast.approvals.flow import Approvals
+            from holdfast.approvals.options import Approvals
 
             _check_type("approvals", self.approvals, Approvals, None)
         _check_type("model_policy", self.model_policy, TruncationPolicy)

@@ -10,7 +10,12 @@ from contextlib import asynccontextmanager
 
 from holdfast.environments.environment import Environment
 from holdfast.errors import HoldfastError
-from holdfast.unified_exec.errors import CallRefused, CreateProcess, rejected_text
+from holdfast.unified_exec.errors import (
+    CallInterrupted,
+    CallRefused,
+    CreateProcess,
+    rejected_text,
+)
 from holdfast.unified_exec.hooks import (
     Attempt,
     DeniedAttempt,
@@ -20,7 +25,7 @@ from holdfast.unified_exec.hooks import (
     end_attempt,
 )
 from holdfast.unified_exec.output.call_output import CallOutput
-from holdfast.unified_exec.planner import Planner, spawn_failure
+from holdfast.unified_exec.planner import Planner, impossible_start, spawn_failure
 from holdfast.unified_exec.sessions.announce import announce_failed_start
 from holdfast.unified_exec.sessions.events import Listeners
 from holdfast.unified_exec.sessions.owner import HeldSession, SessionOwner
@@ -93,6 +98,28 @@ class Starter:
             if not self._under_way:
                 self._none_under_way.set()
 
+    async def admit(self, environment: Environment, request: StartRequest) -> StartRequest:
+        """
+        Let the hooks decide about a command, and return what to start.
+
+        Listeners are told of one that somebody declined.
+
+        Raises:
+            UnifiedExecError: It may not be started, or cannot be.
+        """
+        impossible = impossible_start(environment, request)
+        if impossible is not None:
+            failure = spawn_failure(impossible)
+            announce_failed_start(self._listeners, request, failure, 0.0)
+            raise CreateProcess(rejected_text(failure)) from impossible
+        try:
+            allowed = await self._hooks.before_start(request)
+        except CreateProcess as error:
+            if error.declined:
+                announce_failed_start(self._listeners, request, error.message, 0.0, declined=True)
+            raise
+        return checked_answer(allowed, StartRequest, "before_start")
+
     async def start(
         self, environment: Environment, request: StartRequest, *, first: HeldSession | None = None
     ) -> HeldSession:
@@ -150,6 +177,36 @@ class Starter:
             self._owner.release(held)
             raise CallRefused(CLOSED)
         return held
+
+    async def after_late_denial(self, held: HeldSession) -> StartRequest | None:
+        """
+        Return what to start instead of a command whose sandbox denied it something late.
+
+        Raises:
+            CallInterrupted: Somebody was asked and cancelled the call.
+            CallRefused: The tools were closed meanwhile.
+        """
+        session = held.session
+        verdict = session.verdict
+        if not self._hooks.late_denials or held.denied_early or held.forgotten:
+            return None
+        if verdict is None or verdict.denial is None or session.killed:
+            return None
+        assert session.ended_at is not None  # there is a verdict
+        denied = DeniedAttempt(
+            request=held.attempt.request,
+            verdict=verdict,
+            message=denial_message(session.peek_output(), verdict.exit_code),
+            seconds=session.ended_at - session.started,
+        )
+        try:
+            async with self.ended_by_close():
+                again = await self._hooks.after_denial(denied)
+        except CallInterrupted:
+            held.forgotten = True  # the model never learns its number
+            raise
+        # Somebody may have killed all sessions while the question was open.
+        return None if held.gone else again
 
     async def _start_once(
         self, environment: Environment, request: StartRequest, first: HeldSession | None

@@ -6,7 +6,7 @@ import json
 import anyio
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCError, jsonrpc_message_adapter
 
 from holdfast.mcp_server.wire import StreamPair
 
@@ -63,6 +63,66 @@ async def test_a_client_that_sends_too_much_has_to_wait() -> None:
     assert not sent.paused
 
 
+def paused(sent: Sent) -> bool:
+    """Return True if the client has to wait; type checkers take an attribute for constant."""
+    return sent.paused
+
+
+def answer(number: int) -> SessionMessage:
+    text = json.dumps({"jsonrpc": "2.0", "id": number, "result": {}})
+    return SessionMessage(jsonrpc_message_adapter.validate_json(text))
+
+
+async def taken(wire: StreamPair, line: bytes) -> None:
+    """Receive a line, and let the SDK have it at once."""
+    wire.received(line)
+    await wire.incoming.receive()
+
+
+@pytest.mark.parametrize("how", ["answered", "cancelled"])
+async def test_a_client_whose_requests_are_all_open_has_to_wait(how: str) -> None:
+    sent, wire = wired()
+    for number in range(2_048):
+        assert not paused(sent)
+        await taken(wire, ping(number))
+    assert paused(sent)
+    if how == "answered":
+        await wire.outgoing.send(answer(7))
+    else:
+        params = {"requestId": "7"}
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        await taken(wire, json.dumps(cancel).encode())
+    assert not paused(sent)
+    # One that was ended before does not count again.
+    await wire.outgoing.send(answer(7))
+    await taken(wire, ping(9_999))
+    assert paused(sent)
+
+
+async def test_requests_that_are_open_are_bounded_in_bytes() -> None:
+    sent, wire = wired()
+    big = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "x", "params": {"a": "b" * (33 << 20)}})
+    await taken(wire, big.encode())
+    assert not paused(sent)
+    await taken(wire, big.encode())
+    assert paused(sent)
+    await wire.outgoing.send(answer(1))
+    assert not paused(sent)
+
+
+async def test_complaints_that_nobody_reads_are_bounded() -> None:
+    sent, wire = wired()
+    wire.pause_sending()
+    for _ in range(256):
+        assert not paused(sent)
+        wire.received(b"nonsense")
+    assert paused(sent)
+    assert not sent.messages
+    wire.resume_sending()
+    assert not paused(sent)
+    assert len(sent.messages) == 256
+
+
 async def test_a_sender_waits_for_a_client_that_does_not_read() -> None:
     sent, wire = wired()
     message = SessionMessage(jsonrpc_message_adapter.validate_json(ping(1)))
@@ -100,6 +160,18 @@ async def test_what_is_no_message_is_answered(
     (answer,) = map(json.loads, sent.messages)
     assert answer["error"]["code"] == code
     assert answer["id"] == request_id
+
+
+@pytest.mark.parametrize("result", [b'"text"', b"null"])
+async def test_an_answer_that_is_none_is_told_to_who_waits_for_it(result: bytes) -> None:
+    sent, wire = wired()
+    wire.received(b'{"jsonrpc": "2.0", "id": 7, "result": ' + result + b"}")
+    answered = await wire.incoming.receive()
+    assert isinstance(answered, SessionMessage)
+    assert isinstance(answered.message, JSONRPCError)
+    assert answered.message.id == 7
+    # Not with its id, which the client may have used for a request of its own.
+    assert json.loads(sent.messages[0])["id"] is None
 
 
 async def test_an_empty_line_is_no_message() -> None:

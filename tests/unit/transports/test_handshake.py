@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import ConnectFailed
-from holdfast.transports.websocket import connect_websocket
+from holdfast.transports.websocket_client import connect_websocket
 from tests.unit.transports.recorder import Recorder
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.backends import ExecProcess
@@ -21,7 +22,7 @@ from holdfast.protocol.process import OutputChunk
 from holdfast.unified_exec.output.kept_output import KeptOutput
 from holdfast.unified_exec.waiting.input_wanted import InputWatch
 
-__all__ = ["BUFFER", "END_OF_OUTPUT", "UNKNOWN_EXIT", "CommandSession", "Consumer"]
+__all__ = ["BUFFER", "END_OF_OUTPUT", "UNKNOWN_EXIT", "CommandSession", "Consumer", "SessionInfo"]
 
 BUFFER = 1 << 20
 """Bytes kept for the next call, and of the whole life of a command."""
@@ -50,6 +51,22 @@ class Consumer(Protocol):
 
     def settled(self) -> None:
         """Note that the command has ended, and its output as far as it is waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """One command that runs."""
+
+    session_id: int
+    call_id: str
+    """The id of the `exec_command` that started it."""
+    command: str
+    """The text the model gave."""
+    cwd: str
+    tty: bool
+    environment_id: str
+    pid: int | None
+    """The kernel's number for it where it runs, if that is known."""
 
 
 class CommandSession:
@@ -120,6 +137,18 @@ class CommandSession:
         self._wait_for_output: float | None = END_OF_OUTPUT
 
     # -- looking
+
+    def info(self) -> SessionInfo:
+        """Return what callers are told of it."""
+        return SessionInfo(
+            session_id=self.session_id,
+            call_id=self.call_id,
+            command=self.script,
+            cwd=self.cwd,
+            tty=self.tty,
+            environment_id=self.environment_id,
+            pid=self.process.pid,
+        )
 
     @property
     def running(self) -> bool:

@@ -1,0 +1,151 @@
+"""
+Commands that somebody wants to start, the decision about them, and the permission to start.
+
+Nobody is asked here: `ApprovalFlow` asks, and makes a `Clearance` of a request.
+"""
+
+from dataclasses import dataclass, replace
+
+from holdfast.approvals.amendments import is_banned
+from holdfast.approvals.cache import CommandKey, canonical_command
+from holdfast.approvals.decide import Judgement, SandboxPermissions, decide
+from holdfast.approvals.permissions import NO_PERMISSIONS, AddedPermissions, is_restricted
+from holdfast.approvals.policies import Policy
+from holdfast.approvals.rules import RuleSet
+from holdfast.approvals.split.command import Split, split_command
+from holdfast.errors import HoldfastError
+from holdfast.protocol.sandbox import SandboxContext
+
+__all__ = [
+    "CallCancelled",
+    "Clearance",
+    "CommandDeclined",
+    "CommandRefused",
+    "CommandRequest",
+    "EscalationRefused",
+    "InputRefused",
+    "InputToSend",
+    "judge",
+    "key_of",
+]
+
+
+class CommandRefused(HoldfastError):
+    """A command may not run; the text is the reason that the model reads."""
+
+
+class CommandDeclined(CommandRefused):
+    """Somebody was asked about a command and said no."""
+
+
+class EscalationRefused(HoldfastError):
+    """A call may not ask for more permissions, or not for these; the model reads the text."""
+
+
+class InputRefused(HoldfastError):
+    """Input may not be sent; the text is the reason that the model reads."""
+
+
+class CallCancelled(HoldfastError):
+    """Somebody was asked and cancelled the call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRequest:
+    """A command that somebody wants to start."""
+
+    call_id: str
+    environment_id: str
+    argv: tuple[str, ...]
+    cwd: str
+    tty: bool = False
+    sandbox: SandboxContext | None = None
+    """What commands may touch unless somebody decides otherwise; None for everything."""
+    script: str | None = None
+    """The text that the model gave."""
+    shell: str | None = None
+    """The path of the shell that is configured."""
+    permissions: SandboxPermissions | None = None
+    """What the call wants of its sandbox; None if it does not say."""
+    added: AddedPermissions | None = None
+    """What it wants beyond the sandbox. Paths are absolute."""
+    justification: str | None = None
+    prefix_rule: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputToSend:
+    """Input for a command that runs outside of the sandbox."""
+
+    call_id: str
+    environment_id: str
+    session_id: int
+    chars: str
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clearance:
+    """The permission to start one command, bound to exactly that command."""
+
+    request: CommandRequest
+    judgement: Judgement
+    key: CommandKey
+    digest: str
+    """Stands for what may run; `verify` compares it."""
+    sandbox: SandboxContext | None
+    """What the command may touch in this run."""
+    left_sandbox: bool = False
+    """True if it runs outside of the sandbox that holds for other commands."""
+    approved: bool = False
+    """True if somebody accepted it, now or for the session."""
+
+    def outside(self, sandbox: SandboxContext | None, *, was_restricted: bool) -> "Clearance":
+        """
+        Return the permission to start the same command outside of its sandbox.
+
+        Args:
+            sandbox: What still holds for it; None for nothing.
+            was_restricted: True if its sandbox had kept it from anything.
+        """
+        return replace(self, sandbox=sandbox, left_sandbox=was_restricted)
+
+
+def judge(
+    request: CommandRequest,
+    *,
+    policy: Policy,
+    rules: RuleSet,
+    rules_leave_sandbox: bool = False,
+    unreadable_runs: bool = False,
+) -> tuple[Split, Judgement]:
+    """Return what a command was split into, and the decision about it."""
+    split = split_command(request.argv, shell=request.shell)
+    judgement = decide(
+        request.argv,
+        split=split,
+        policy=policy,
+        rules=rules,
+        restricted=is_restricted(request.sandbox),
+        permissions=request.permissions or "use_default",
+        prefix_rule=request.prefix_rule,
+        rules_leave_sandbox=rules_leave_sandbox,
+        unreadable_runs=unreadable_runs,
+        cwd=request.cwd,
+        acceptable=lambda prefix: not is_banned(prefix),
+    )
+    return split, judgement
+
+
+def key_of(request: CommandRequest, split: Split) -> CommandKey:
+    """Return what a command is remembered by, once it was accepted for the session."""
+    argv = request.argv
+    return CommandKey(
+        environment_id=request.environment_id,
+        executable=argv[0] if argv else "",
+        command=canonical_command(argv, split.segments, plain=split.plain),
+        cwd=request.cwd,
+        tty=request.tty,
+        sandbox_permissions=request.permissions or "use_default",
+        permissions=request.added or NO_PERMISSIONS,
+    )

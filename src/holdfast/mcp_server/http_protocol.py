@@ -1,0 +1,60 @@
+"""
+HTTP connections with bounds on what comes before a request is known.
+
+uvicorn waits for the head of a request as long as its client likes, and keeps all of it. Nobody
+has shown a token by then, so both are bounded here.
+"""
+
+import asyncio
+from typing import Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from holdfast.transports.http_head import MAX_HEAD
+
+__all__ = ["BoundedHeads"]
+
+_HEAD_TIME: Final = 10.0
+"""Seconds for a head, from the connection or from the first byte of a later request."""
+
+
+class BoundedHeads(HttpToolsProtocol):
+    """The protocol of one connection; ends it if a head is too slow or too large."""
+
+    _waiting: asyncio.TimerHandle | None = None
+    """Runs while the head of a request is not complete."""
+    _head = 0
+    """Bytes that came meanwhile."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._head += len(data)
+        super().data_received(data)
+        if self._waiting is not None and self._head > MAX_HEAD:
+            self._stop_waiting()
+            self.send_400_response("The head of the request is too large.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._waiting is None:
+            self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def _await_head(self) -> None:
+        self._head = 0
+        self._waiting = self.loop.call_later(_HEAD_TIME, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None

@@ -1,0 +1,131 @@
+"""WebSocket at the client: the connection, the handshake, and why one failed."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+
+from picows import WSError, WSHandshakeError, WSTransport
+from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
+from picows.url import WSParsedURL, parse_url
+
+from holdfast.errors import ConnectFailed
+from holdfast.protocol import codes
+from holdfast.system_text import system_text
+from holdfast.tasks import was_cancelled
+from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
+from holdfast.transports.websocket import WebSocketTransport, websocket_protocol
+
+__all__ = ["connect_websocket"]
+
+
+async def connect_websocket(
+    url: str,
+    accept: Callable[[Transport], Receiver],
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 10.0,
+    ping_interval: float = SIGN_INTERVAL,
+) -> Transport:
+    """
+    Connect to a server.
+
+    Args:
+        url: `ws://` or `wss://`.
+        accept: Called with the connection, returns who receives its messages.
+        headers: Sent with the request, such as `Authorization`.
+        timeout: Seconds for all of it.
+        ping_interval: Seconds between two pings. A server that sends nothing for two
+            intervals, not even a pong, is lost.
+
+    Raises:
+        ConnectFailed: With the reason.
+    """
+    if not url.startswith(("ws://", "wss://")):
+        raise _failed(url, "URL error: URL scheme not supported")
+    loop = asyncio.get_running_loop()
+    listener = WebSocketTransport(loop, ping_interval, accept, is_client=True)
+
+    def make_protocol(parsed: WSParsedURL) -> WSProtocol:
+        return websocket_protocol(
+            lambda: listener,
+            ping_interval,
+            host=parsed.netloc,
+            resource=parsed.resource_name,
+            timeout=timeout,
+            headers=headers or {},
+        )
+
+    try:
+        async with asyncio.timeout(timeout):
+            transport = await _shake_hands(url, make_protocol)
+    except asyncio.CancelledError:
+        if was_cancelled():
+            raise
+        raise _failed(url, "connection closed") from None
+    except TimeoutError:
+        raise ConnectFailed(
+            f"timed out connecting to exec-server websocket `{url}` after {codes.duration(timeout)}"
+        ) from None
+    except (OSError, ValueError, WSError) as error:
+        raise _failed(url, _reason(error), errno=_number(error)) from error
+    if not listener.was_opened:
+        # picows does not tell when the other side hangs up instead of answering.
+        raise _failed(url, "connection closed")
+    if not transport.is_secure:
+        listener.acknowledge_at_once()
+    return listener
+
+
+async def _shake_hands(url: str, make_protocol: Callable[[WSParsedURL], WSProtocol]) -> WSTransport:
+    """
+    Open a connection, and make it a WebSocket.
+
+    `picows.ws_connect` would do, but for a caller who gives up during the handshake: it leaves
+    the connection open until its own limit. Its other transports (aiofastnet) do not notice
+    on uvloop that a connection was reset.
+    """
+    parsed = parse_url(url)
+    transport, protocol = await asyncio.get_running_loop().create_connection(
+        lambda: make_protocol(parsed),
+        parsed.host,
+        parsed.port,
+        ssl=True if parsed.is_secure else None,
+    )
+    try:
+        await protocol.wait_until_handshake_complete()
+    except BaseException:
+        transport.abort()
+        raise
+    ws: WSTransport = protocol.transport
+    return ws
+
+
+def _failed(url: str, reason: str, *, errno: int | None = None) -> ConnectFailed:
+    return ConnectFailed(
+        f"failed to connect to exec-server websocket `{url}`: {reason}", errno=errno
+    )
+
+
+def _number(error: Exception) -> int | None:
+    """Return the number of an error of the system; a name that is unknown has none to tell."""
+    if not isinstance(error, OSError) or isinstance(error, socket.gaierror):
+        return None
+    return error.errno if error.errno and error.errno > 0 else None
+
+
+def _reason(error: Exception) -> str:
+    """Return why no connection came about."""
+    if isinstance(error, WSHandshakeError):
+        return _refusal(error)
+    if not isinstance(error, OSError) or not error.errno:
+        return str(error)
+    # The event loop's words are its own.
+    return f"IO error: {error.strerror if _number(error) is None else system_text(error)}"
+
+
+def _refusal(error: WSHandshakeError) -> str:
+    if error.response is None:
+        return str(error)
+    body = (error.raw_body or b"").decode("utf-8", "replace").strip()
+    status = error.response.status
+    return f"HTTP error: {int(status)}" + (f": {body}" if body else "")
