@@ -61,6 +61,7 @@ class Forks:
             for fd, _ in self._poll.poll():
                 if fd == 0:
                     if not os.read(0, 1):
+                        self._end_all()
                         return
                 elif fd == self._listener.fileno():
                     self._fork(self._listener.accept()[0])
@@ -68,6 +69,11 @@ class Forks:
                     self._ended(fd)
                 elif fd in self._launchers:
                     self._told(fd)
+
+    def _end_all(self) -> None:
+        """End what still runs: the tests were interrupted."""
+        for pid, _ in self._launchers.values():
+            os.kill(pid, signal.SIGTERM)
 
     def _fork(self, launcher: socket.socket) -> None:
         try:
