@@ -20,6 +20,7 @@ from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.events import Reason, Verdict, WaitingFor
 from holdfast.process.arguments import check_streams
 from holdfast.process.child import Child
+from holdfast.process.input_budget import InputBudget
 from holdfast.process.input_wanted import SECOND_LOOK, Polling, look
 from holdfast.process.limits import Watchdog
 from holdfast.process.observers import sandbox_type
@@ -62,6 +63,7 @@ class LocalProcess:
         closed: Callable[["LocalProcess"], None],
         outcome: Outcome | None = None,
         enforcement: Enforcement | None = None,
+        input_budget: InputBudget | None = None,
     ) -> None:
         """
         Args:
@@ -73,6 +75,7 @@ class LocalProcess:
             closed: Called when nothing more can come of it, likewise.
             outcome: What its sandbox makes of how it ended, if it has one.
             enforcement: What that sandbox enforces.
+            input_budget: Bounds the input that waits; one of its own by default.
         """
         self.process_id = params.process_id
         self.argv = params.argv
@@ -101,7 +104,7 @@ class LocalProcess:
         self._holders: set[object] = set()
         self._stdin: StdinQueue | None = None
         if child.stdin is not None:
-            self._stdin = StdinQueue(loop, child.stdin, shared=params.tty)
+            self._stdin = StdinQueue(loop, child.stdin, shared=params.tty, budget=input_budget)
         self._pumps = [
             OutputPump(loop, fd, stream, self.log, self._stream_ended)
             for stream, fd in child.outputs
@@ -195,6 +198,7 @@ class LocalProcess:
 
         Raises:
             StdinClosed: It was terminated.
+            InvalidRequest: Too much input waits already, for this process or for others.
         """
         if self._stdin is None:
             return WriteStatus.STDIN_CLOSED

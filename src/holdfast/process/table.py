@@ -35,6 +35,7 @@ from holdfast.events import Reason, Verdict
 from holdfast.process.arguments import check_streams
 from holdfast.process.child import Child
 from holdfast.process.env import child_environment
+from holdfast.process.input_budget import InputBudget
 from holdfast.process.local import LocalProcess, Outcome
 from holdfast.process.observers import Observers, ProcessObserver, ProcessStart
 from holdfast.process.output import OutputLog
@@ -128,6 +129,7 @@ class LocalProcesses:
         observers: Iterable[ProcessObserver] = (),
         make_log: MakeLog = plain_log,
         retention: float = RETENTION,
+        input_budget: InputBudget | None = None,
     ) -> None:
         """
         Args:
@@ -138,6 +140,7 @@ class LocalProcesses:
                 what is kept of it. If the spawn fails, nothing is written to it. An error
                 that it raises is that of the start.
             retention: Seconds a closed process is kept.
+            input_budget: Bounds the input that waits for all of them; one of their own by default.
         """
         self._loop = asyncio.get_running_loop()
         self._inherited = os.environ if inherited is None else inherited
@@ -145,6 +148,7 @@ class LocalProcesses:
         self._observers = Observers(observers)
         self._make_log = make_log
         self._retention = retention
+        self._input_budget = InputBudget() if input_budget is None else input_budget
         self._processes: dict[str, LocalProcess] = {}
         # Closed processes and when to forget them, the oldest first; one timer serves all.
         self._closed: deque[tuple[float, LocalProcess]] = deque()
@@ -298,6 +302,7 @@ class LocalProcesses:
             closed=self._process_closed,
             outcome=outcome,
             enforcement=enforcement,
+            input_budget=self._input_budget,
         )
         self._processes[process.process_id] = process
         self._observers.started(start, process)

@@ -292,5 +292,7 @@ def _end_when_idle(server: Service, limit: float, stopped: asyncio.Event) -> Non
 
 
 def _reap_orphans(loop: asyncio.AbstractEventLoop) -> None:
-    reap_children(spare=owned_pids())
+    """Reap now and again and again: no failure of one look may be the last look."""
     loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
+    if not reap_children(spare=owned_pids()):
+        logger.warning("no descriptor is left to look for orphans with: they are reaped later")
