@@ -46,7 +46,9 @@ class ServerConnection:
         self.acknowledges = False
         self.turns = Turns()
         self.bodies = ConnectionBodies(self.connection, tasks)
-        self.files = ConnectionFiles(state.filesystem, self.connection, tasks)
+        # Of its own, so that a client whose files do not answer waits for them alone.
+        self.filesystem = state.filesystem.for_client()
+        self.files = ConnectionFiles(self.filesystem, self.connection, tasks)
         self._session: Session | None = None
         self._initialized = False
         self._dispatcher = Dispatcher(

@@ -28,7 +28,7 @@ async def _discover_roots(
 ) -> DiscoverRootsResponse:
     from holdfast.discovery.roots import discover_roots
 
-    return DiscoverRootsResponse(roots=await discover_roots(client.state.filesystem, params.roots))
+    return DiscoverRootsResponse(roots=await discover_roots(client.filesystem, params.roots))
 
 
 async def _discover_installed(
@@ -43,7 +43,7 @@ async def _discover_installed(
     except OperationFailed:
         return DiscoverInstalledResponse(plugins=[], skills=[], warnings=[])
     return await discover_installed(
-        client.state.filesystem,
+        client.filesystem,
         codex_home=codex,
         user_home=home if home and os.path.isabs(home) else None,
         system_folder=SYSTEM_FOLDER,
