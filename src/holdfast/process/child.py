@@ -1,5 +1,6 @@
 """A started child and the descriptors that lead to it, as one thing to hand over or close."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -123,11 +124,44 @@ class Child:
         return False
 
     def reap(self) -> None:
-        """Forget a child that has ended, or was killed and is about to."""
-        os.set_blocking(self.pidfd, True)  # one that is about to end is waited for
-        with suppress(ChildProcessError):  # somebody else has: the number may be anybody's
-            os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
+        """
+        Forget a child that has ended, or was killed and is about to.
+
+        In an event loop, one that takes its time is forgotten when it has ended: a process that
+        waits for a dead mount cannot be killed. Elsewhere that is waited for.
+        """
+        try:
+            ended = self._reap_now(os.WNOHANG)
+            if not ended:
+                loop = asyncio.get_running_loop()
+                loop.add_reader(self.pidfd, self._reap_in, loop)
+        except RuntimeError:  # there is no loop
+            self._reap_now(0)
+            ended = True
+        if ended:
+            self._reaped_at_last()
+
+    def _reap_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._reap_now(os.WNOHANG):
+            loop.remove_reader(self.pidfd)
+            self._reaped_at_last()
+
+    def _reap_now(self, flags: int) -> bool:
+        """Take note of its end; `False` if it has not ended yet."""
+        if not flags:
+            os.set_blocking(self.pidfd, True)  # or the kernel would not wait
+        try:
+            if os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | flags) is None:
+                return False
             self._left_since = left_since(self.pid)
+        except BlockingIOError:
+            return False
+        except ChildProcessError:
+            pass  # somebody else has: the number may be anybody's
+        return True
+
+    def _reaped_at_last(self) -> None:
+        """Let go of what was kept until its end."""
         self._reaped = True
         os.close(self.pidfd)
         _owned.discard(self.pid)

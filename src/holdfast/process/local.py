@@ -27,6 +27,7 @@ from holdfast.process.observers import sandbox_type
 from holdfast.process.output import OutputLog
 from holdfast.process.pty import set_size
 from holdfast.process.pump import OutputPump
+from holdfast.process.start_threads import call_in_daemon
 from holdfast.process.stdin import StdinQueue
 from holdfast.protocol.process import (
     Enforcement,
@@ -236,21 +237,27 @@ class LocalProcess:
 
         The look takes less than a millisecond as a rule, and the second comes 80 ms later.
         """
-        found = self._look()
-        return found if isinstance(found, WaitingFor) else self._look_again(found)
-
-    async def _look_again(self, first: Polling) -> WaitingFor:
-        await asyncio.sleep(SECOND_LOOK)
-        return first.confirmed(self._look())
-
-    def _look(self) -> WaitingFor | Polling:
         if not self.running:
             return WaitingFor.NONE
         if not self.tty:
             return WaitingFor.UNKNOWN
-        if self._terminal is None:
-            return WaitingFor.NONE  # nobody has it open any more
-        return look(self._terminal, self.pid)
+        return self._look_twice()
+
+    async def _look_twice(self) -> WaitingFor:
+        first = await self._look()
+        if isinstance(first, WaitingFor):
+            return first
+        await asyncio.sleep(SECOND_LOOK)
+        return first.confirmed(await self._look())
+
+    async def _look(self) -> WaitingFor | Polling:
+        if not self.running or self._terminal is None:
+            return WaitingFor.NONE  # it has exited, or nobody has the terminal open any more
+        try:
+            # Reads the memory of processes, which the file that it is mapped from can hold up.
+            return await call_in_daemon(partial(look, self._terminal, self.pid))
+        except TimeoutError:
+            return WaitingFor.UNKNOWN
 
     # -- ending
 

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+from functools import partial
 
 from holdfast.errors import OperationFailed
 from holdfast.protocol.discovery import (
@@ -37,9 +38,10 @@ async def _discover_installed(
     from holdfast.discovery.installed import discover_installed
     from holdfast.server.executor_config import SYSTEM_FOLDER, codex_home
 
-    home = os.environ.get("HOME") or _home_of_user()
+    # The user's entry may have to come from a directory service, the folder from a network.
+    home = os.environ.get("HOME") or await client.filesystem.run(_home_of_user)
     try:
-        codex = codex_home(os.environ, home)
+        codex = await client.filesystem.run(partial(codex_home, os.environ, home))
     except OperationFailed:
         return DiscoverInstalledResponse(plugins=[], skills=[], warnings=[])
     return await discover_installed(
