@@ -38,7 +38,7 @@ def lonely() -> Iterator[ServerProcess]:
 @asynccontextmanager
 async def dead(server: ServerProcess, folder: Path) -> AsyncIterator[Client]:
     """A client that has mounted something dead; with its session the mount answers errors."""
-    folder.mkdir()
+    os.mkdir(folder)
     async with connect(server.url) as client:
         program = [sys.executable, str(Path(dead_mount.__file__)), str(folder)]
         await client.start("mount", program, pipeStdin=True)

@@ -57,7 +57,7 @@ class LocalFileSystem:
         are still ended by `aclose` of this object, and of no other.
         """
         other = copy(self)
-        other._threads = self._pool.share()
+        other._threads = self._pool.share()  # noqa: SLF001 - one of the same class
         return other
 
     async def __aenter__(self) -> Self:

@@ -31,7 +31,10 @@ CORE = 4
 """Threads that work side by side."""
 
 SHARE = 8
-"""Calls of one share that may be under way; the next ones wait for these."""
+"""Calls of one client that may be under way; its next ones wait for these."""
+
+OWN_SHARE = 64
+"""The same for whoever has all threads for itself."""
 
 LIMIT = 512
 """Threads in all, the stuck ones included; beyond that, work waits."""
@@ -77,8 +80,9 @@ class _Job:
 class ThreadShare:
     """The work of one client. What one asks for holds up no other."""
 
-    def __init__(self, threads: "FileThreads") -> None:
+    def __init__(self, threads: "FileThreads", limit: int = SHARE) -> None:
         self._threads = threads
+        self.limit = limit
         # These three are guarded by the lock of the threads.
         self.waiting: deque[_Job] = deque()
         self.running = 0
@@ -108,7 +112,7 @@ class FileThreads:
         # Shares whose turn is to come, each once; those that have enough under way are not there.
         self._line: deque[ThreadShare] = deque()
         self._lock = threading.Lock()
-        self._own = ThreadShare(self)
+        self._own = ThreadShare(self, OWN_SHARE)
         self._jobs: set[_Job] = set()
         self._threads = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -218,7 +222,7 @@ class FileThreads:
     # -- turns, under the lock
 
     def _stand_in_line(self, share: ThreadShare) -> None:
-        if share.waiting and not share.queued and share.running < SHARE:
+        if share.waiting and not share.queued and share.running < share.limit:
             share.queued = True
             self._line.append(share)
 

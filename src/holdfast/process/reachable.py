@@ -22,7 +22,7 @@ from holdfast.process.program import DEFAULT_PATH
 from holdfast.process.start_threads import StartThreads
 from holdfast.system_text import system_text
 
-__all__ = ["are_at_hand", "call_after_look", "is_start_at_hand", "mounts_may_hang", "places"]
+__all__ = ["call_after_look", "is_start_at_hand", "mounts_may_hang", "places"]
 
 T = TypeVar("T")
 
@@ -45,8 +45,11 @@ def is_start_at_hand(argv: Sequence[str], cwd: str, env: Mapping[str, str], *, t
     if not _kernel_tells():
         return not mounts_may_hang()
     folder = _kind(cwd)
-    if folder == "?" or (tty and folder != "directory"):
-        return False  # the home that a terminal starts in instead may be anywhere
+    if tty and folder != "directory":
+        # A terminal starts in the user's home then, which a directory service may have to tell.
+        folder = _kind(env["HOME"]) if "HOME" in env else "?"
+    if folder == "?":
+        return False
     program = argv[0]
     if "/" in program:
         return _kind(os.path.join(cwd, program)) != "?"
@@ -56,13 +59,6 @@ def is_start_at_hand(argv: Sequence[str], cwd: str, env: Mapping[str, str], *, t
         if found != "missing":
             return found == "program"
     return len(folders) <= _MAX_LOOKS
-
-
-def are_at_hand(paths: Sequence[str]) -> bool:
-    """Return True if paths can be looked at without waiting for a file system."""
-    if not _kernel_tells():
-        return not mounts_may_hang()
-    return len(paths) <= _MAX_LOOKS and all(_kind(path) != "?" for path in paths)
 
 
 def _kind(path: str) -> str:

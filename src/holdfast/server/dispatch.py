@@ -27,6 +27,9 @@ R = TypeVar("R")
 MAX_QUEUED = 128
 """Messages that wait for their turn; then no more is read from the connection."""
 
+MAX_WAITING_BYTES = 128 << 20
+"""Bytes of requests that wait for anything; then likewise. Two of the largest messages."""
+
 
 class AnswerAfter(Awaitable[R]):
     """
@@ -54,6 +57,8 @@ class _Wait(NamedTuple):
 
     waiting: Awaitable[Any]
     record: RequestRecord | None
+    size: int
+    """Bytes of its parameters, which are kept until it is answered."""
 
 
 class Dispatcher(Generic[C]):
@@ -95,6 +100,7 @@ class Dispatcher(Generic[C]):
         self._running: dict[asyncio.Task[None], _Wait] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
+        self._waiting_bytes = 0
         self.wants_error_data = False
         """True if errors are sent with `data`: only to a client that is Holdfast."""
 
@@ -124,6 +130,7 @@ class Dispatcher(Generic[C]):
                 record = self._telemetry.request(message.method, message.trace, queued)
                 record.finish("disconnected")
         self._queue.clear()
+        self._waiting_bytes = sum(wait.size for wait in self._running.values())
         for task, wait in self._running.items():
             task.cancel()
             if isinstance(wait.waiting, AnswerAfter):
@@ -157,7 +164,9 @@ class Dispatcher(Generic[C]):
             return
         if isinstance(result, Awaitable):
             task = self._task_group.create_task(self._finish(request, result, record))
-            self._running[task] = _Wait(result, record)
+            size = _size(request)
+            self._running[task] = _Wait(result, record, size)
+            self._count_bytes(size)
             task.add_done_callback(self._done)
             return
         connection.reply(request.id, result)
@@ -184,14 +193,28 @@ class Dispatcher(Generic[C]):
         """Free the place of the current task; harmless a second time."""
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None  # a coroutine runs in one
-        self._running.pop(task, None)
+        self._forget(task)
+
+    def _forget(self, task: asyncio.Task[None]) -> _Wait | None:
+        wait = self._running.pop(task, None)
+        if wait is not None:
+            self._count_bytes(-wait.size)
+        return wait
+
+    def _count_bytes(self, size: int) -> None:
+        """Count what waits, and read no more from a client that has too much of it waiting."""
+        self._waiting_bytes += size
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            self._connection.hold_receiving("bytes")
+        elif size < 0:
+            self._connection.release_receiving("bytes")
 
     def _fail(self, request: Request, error: Exception) -> None:
         code, text, data = error_of(error, request.method)
         self._connection.fail(request.id, code, text, data if self.wants_error_data else None)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        wait = self._running.pop(task, None)
+        wait = self._forget(task)
         if wait is not None:  # cancelled
             # Perhaps before its first step, so it had no chance to do this itself.
             if isinstance(wait.waiting, Coroutine):
@@ -201,6 +224,7 @@ class Dispatcher(Generic[C]):
         while self._queue and len(self._running) < self._limit:
             message, queued = self._queue.popleft()
             if isinstance(message, Request):
+                self._count_bytes(-_size(message))
                 self._run(message, queued)
             else:
                 self._report(message)
@@ -217,6 +241,23 @@ class Dispatcher(Generic[C]):
     def _enqueue(self, message: Request | MalformedMessage) -> None:
         now = 0.0 if self._telemetry is None else self._telemetry.now()
         self._queue.append((message, now))
+        if isinstance(message, Request):
+            self._count_bytes(_size(message))
         if self._reading and len(self._queue) >= MAX_QUEUED:
             self._reading = False
             self._connection.hold_receiving("queue")
+
+
+def _size(request: Request) -> int:
+    """Return about how many bytes of text a request has: all, as far as requests are nested."""
+    return _text_in(request.params, 3)
+
+
+def _text_in(value: object, depth: int) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if depth and isinstance(value, dict):
+        return sum(_text_in(part, depth - 1) for part in value.values())
+    if depth and isinstance(value, list):
+        return sum(_text_in(part, depth - 1) for part in value)
+    return 0

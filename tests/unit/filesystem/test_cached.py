@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import NotFound
 from holdfast import kernel_cache
+from holdfast.errors import NotFound
 from holdfast.filesystem.cached import cached_content, cached_metadata, metadata, metadata_of
 
 

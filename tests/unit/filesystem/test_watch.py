@@ -95,9 +95,7 @@ async def test_a_watch_that_is_cancelled_is_closed(inotify: Inotify, tmp_path: P
 
 
 @pytest.mark.requirement("fs.watch.unsuitable")
-async def test_what_is_not_as_it_should_be_is_not_watched(
-    inotify: Inotify, tmp_path: Path
-) -> None:
+async def test_what_is_not_as_it_should_be_is_not_watched(inotify: Inotify, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder")
