@@ -202,8 +202,8 @@ class Inotify:
                 if event.mask & _IGNORED:
                     self._listeners.pop(event.number, None)
                     self._note_end(event.number)
-        for listener, event in told:
-            listener(event)
+        for listener, seen in told:
+            listener(seen)
 
 
 def _parse(data: bytes) -> Iterator[Event]:

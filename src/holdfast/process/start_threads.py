@@ -104,12 +104,12 @@ class StartThreads:
                 done.set_exception(error)
 
         def run() -> None:
-            result, error = None, None
+            result: T | None = None
+            error: BaseException | None = None
             try:
-                if not done.done():
-                    result = work()
-                else:
-                    error = TimeoutError()
+                if done.done():
+                    raise TimeoutError  # its owner waits no more
+                result = work()
             except BaseException as raised:  # noqa: BLE001 - for whoever waits
                 error = raised
             try:
