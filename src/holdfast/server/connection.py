@@ -118,6 +118,7 @@ class ServerConnection:
     def notification(self, notification: Notification) -> None:
         if notification.method == INITIALIZED.name and self._session is not None:
             self._initialized = True
+            self._dispatcher.takes_turns = True
             return
         if notification.method == PROCESS_ACK.name and self._initialized and self.acknowledges:
             try:

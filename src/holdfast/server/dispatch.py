@@ -4,9 +4,13 @@ One connection's requests: who may run now, who waits, who steps aside (exec-ser
 What can be answered at once is answered at once, in the order of arrival. What has
 to wait runs as a task of its own, so that nothing behind it is held up. With a
 limit of one request at a time the order is strict, as in the real server.
+
+A client may send a thousand requests at once. What they take longer than a turn is left for
+the next turns, so that other clients are served between them.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -29,6 +33,9 @@ MAX_QUEUED = 128
 
 MAX_WAITING_BYTES = 128 << 20
 """Bytes of requests that wait for anything; then likewise. Two of the largest messages."""
+
+TURN = 0.01
+"""Seconds of the event loop that one connection gets at a time; then others have their turn."""
 
 
 class AnswerAfter(Awaitable[R]):
@@ -97,15 +104,28 @@ class Dispatcher(Generic[C]):
         self._dialect = dialect
         # A server that refuses when it is full has nothing to keep in order.
         self._strict = limit == 1 and dialect.overload() is None
+        self._loop = asyncio.get_running_loop()
         self._running: dict[asyncio.Task[None], _Wait] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
         self._waiting_bytes = 0
+        # What came in a turn that was over, in its order, and until when the turn lasts.
+        self._later: deque[Request | MalformedMessage] = deque()
+        self._in_turn = False
+        self._turn_end = 0.0
+        self.takes_turns = False
+        """True once notifications may overtake requests: after the handshake."""
         self.wants_error_data = False
         """True if errors are sent with `data`: only to a client that is Holdfast."""
 
     def request(self, request: Request) -> None:
         """Run a request now, or when its turn comes."""
+        if self.takes_turns and self._is_over():
+            self._leave_for_later(request)
+        else:
+            self._run_or_queue(request)
+
+    def _run_or_queue(self, request: Request) -> None:
         busy = self._queue or len(self._running) >= self._limit
         if busy and (self._strict or self._needs_a_place(request.method)):
             overload = self._dialect.overload()
@@ -118,13 +138,57 @@ class Dispatcher(Generic[C]):
 
     def malformed(self, error: MalformedMessage) -> None:
         """Report a message that could not be read; with a strict order, in its turn."""
-        if self._strict and (self._queue or self._running):
+        if self._later:
+            self._leave_for_later(error)
+        elif self._strict and (self._queue or self._running):
             self._enqueue(error)
         else:
             self._report(error)
 
+    # -- turns
+
+    def _is_over(self) -> bool:
+        """Return True if this connection has had its turn; begin one if it has none."""
+        if self._later:
+            return True
+        now = time.monotonic()
+        if self._in_turn:
+            return now > self._turn_end
+        self._begin_turn(now)
+        return False
+
+    def _begin_turn(self, now: float) -> None:
+        self._in_turn = True
+        self._turn_end = now + TURN
+        self._loop.call_soon(self._next_turn)
+
+    def _leave_for_later(self, message: Request | MalformedMessage) -> None:
+        self._later.append(message)
+        if len(self._later) == MAX_QUEUED:
+            self._connection.hold_receiving("turn")
+
+    def _next_turn(self) -> None:
+        """Go on with what was left, now that others have had their turn."""
+        self._in_turn = False
+        if not self._later:
+            return
+        self._begin_turn(time.monotonic())
+        while self._later:
+            message = self._later.popleft()
+            if isinstance(message, Request):
+                self._run_or_queue(message)
+            elif self._strict and (self._queue or self._running):
+                self._enqueue(message)
+            else:
+                self._report(message)
+            if time.monotonic() > self._turn_end:
+                break
+        if len(self._later) < MAX_QUEUED:
+            self._connection.release_receiving("turn")
+
     def drop(self) -> None:
         """The connection is gone: nobody waits for any answer."""
+        self._later.clear()
         for message, queued in self._queue:
             if self._telemetry is not None and isinstance(message, Request):
                 record = self._telemetry.request(message.method, message.trace, queued)
