@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
+from holdfast.kernel_cache import WHAT_IT_LEADS_TO, recall
 from holdfast.testing.virtual_time import VirtualTimeLoop
 from tests.warm import is_warm_server, start_warm_server
 
@@ -43,8 +44,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# The first loop of a process opens descriptors that stay, for the signals of all loops.
+# The first loop of a process opens descriptors that stay, for the signals of all loops; the
+# first look-up in the kernel's caches opens the list of mounts.
 new_uvloop().close()
+recall(b"/", WHAT_IT_LEADS_TO)
 
 
 def pytest_collection_finish() -> None:

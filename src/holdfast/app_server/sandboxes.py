@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from holdfast.environments.environment import Environment
 from holdfast.errors import InvalidRequest, OperationFailed
-from holdfast.process.reachable import call_in_daemon
+from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.command_exec import LegacyPolicy, WorkspaceWrite
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import DisabledProfile, PermissionProfile, SandboxContext

@@ -43,13 +43,17 @@ def create_directory(path: str, *, recursive: bool) -> None:
         os.mkdir(path)
         return
     missing = [path]
+    has_parent: set[str] = set()
     while missing:
         try:
             os.mkdir(missing[-1])
         except FileNotFoundError:
             parent = os.path.dirname(missing[-1])
-            if parent == missing[-1]:
+            # File systems such as /proc say so although the folder above is there. And where
+            # others remove it again, whoever asked gets the error rather than a race.
+            if missing[-1] in has_parent or parent == missing[-1]:
                 raise
+            has_parent.add(missing[-1])
             missing.append(parent)
             continue
         except OSError:

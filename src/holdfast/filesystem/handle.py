@@ -19,7 +19,7 @@ from holdfast.filesystem import nofollow
 from holdfast.filesystem.failure import about
 from holdfast.filesystem.folders import lossy
 from holdfast.filesystem.replace import Target, Writer, find_target, start_writing
-from holdfast.filesystem.threads import FileThreads, Lane
+from holdfast.filesystem.threads import Lane, Threads
 from holdfast.protocol.base import I64_MAX
 from holdfast.protocol.fs import OpenMode
 
@@ -235,7 +235,7 @@ class LocalFileHandle:
     methods that are not `async` take their turn at once, awaited or not.
     """
 
-    def __init__(self, threads: FileThreads, opener: Callable[[], OpenFile], path: str) -> None:
+    def __init__(self, threads: Threads, opener: Callable[[], OpenFile], path: str) -> None:
         """
         Args:
             threads: Do the work.

@@ -8,6 +8,7 @@ has in memory (see `cached`).
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from functools import partial
 from typing import Self, TypeVar
 
@@ -16,8 +17,9 @@ from holdfast.filesystem.cached import cached_content, cached_metadata
 from holdfast.filesystem.confine import operations, reading_operations, reads_everything
 from holdfast.filesystem.failure import about, native_path
 from holdfast.filesystem.handle import LocalFileHandle, OpenFile
+from holdfast.filesystem.inotify import Inotify
 from holdfast.filesystem.operations import Operations
-from holdfast.filesystem.threads import FileThreads
+from holdfast.filesystem.threads import FileThreads, Threads
 from holdfast.filesystem.walk import Walked, check_limits
 from holdfast.filesystem.watch import LocalMissingWatch, watch_missing
 from holdfast.protocol.fs import (
@@ -43,7 +45,20 @@ class LocalFileSystem:
     """
 
     def __init__(self) -> None:
-        self._threads = FileThreads()
+        self._pool = FileThreads()
+        self._threads: Threads = self._pool
+        self._inotify = Inotify()
+
+    def for_client(self) -> "LocalFileSystem":
+        """
+        Return the same files for one of several clients.
+
+        A client whose calls do not come back waits for them, and no other does. The threads
+        are still ended by `aclose` of this object, and of no other.
+        """
+        other = copy(self)
+        other._threads = self._pool.share()  # noqa: SLF001 - one of the same class
+        return other
 
     async def __aenter__(self) -> Self:
         return self
@@ -53,7 +68,8 @@ class LocalFileSystem:
 
     async def aclose(self) -> None:
         """Let the threads end, after a bounded wait for what they do."""
-        await self._threads.aclose()
+        self._inotify.close()
+        await self._pool.aclose()
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Do something in a thread, such as to encode what was read."""
@@ -273,10 +289,11 @@ class LocalFileSystem:
         try:
             paths = [native_path(path) for path in missing]
             present_path = None if present is None else native_path(present)
-        except InvalidRequest:
+            self._inotify.open()
+        except (InvalidRequest, OSError):
             return None
         return await self._threads.run(
-            partial(watch_missing, paths, present_path), undo=_cancel_watch
+            partial(watch_missing, self._inotify, paths, present_path), undo=_cancel_watch
         )
 
     # -- inside

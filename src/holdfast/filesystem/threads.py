@@ -5,6 +5,10 @@ A call on a dead mount cannot be ended from outside. So the threads are daemons,
 which nobody waits for at the end, and one that does not come back is replaced.
 Otherwise there are few: what is read or walked goes through one interpreter
 anyway, and many threads would only keep the event loop from its turn.
+
+Whoever asks for work has a share of the threads. Shares get their turns one after the other,
+however much one of them asks for. A share whose calls do not come back waits for them; the
+others do not. One that has ended no longer counts, and its threads are given up.
 """
 
 import asyncio
@@ -15,35 +19,52 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from holdfast.filesystem.failure import refusal
 
-__all__ = ["FileThreads", "Lane"]
+__all__ = ["FileThreads", "Lane", "ThreadShare", "Threads"]
 
 T = TypeVar("T")
 
 CORE = 4
 """Threads that work side by side."""
 
-LIMIT = 64
+SHARE = 8
+"""Calls of one client that may be under way; its next ones wait for these."""
+
+OWN_SHARE = 64
+"""The same for whoever has all threads for itself."""
+
+LIMIT = 512
 """Threads in all, the stuck ones included; beyond that, work waits."""
 
 STUCK = 0.05
 """Seconds after which a call no longer counts among the `CORE`, so that another may run."""
 
 
+class Threads(Protocol):
+    """Where work on files is done."""
+
+    def run(
+        self, work: Callable[[], T], undo: Callable[[T], None] | None = None
+    ) -> asyncio.Future[T]:
+        """Run something in a thread; see `FileThreads.run`."""
+
+
 class _Job:
     """One piece of work, on its way to a thread and back."""
 
-    __slots__ = ("error", "future", "last", "result", "slow", "started", "undo", "work")
+    __slots__ = ("error", "future", "last", "result", "share", "slow", "started", "undo", "work")
 
     def __init__(
         self,
+        share: "ThreadShare",
         future: asyncio.Future[Any],
         work: Callable[[], Any],
         undo: Callable[[Any], None] | None,
     ) -> None:
+        self.share = share
         self.future = future
         self.work = work
         self.undo = undo
@@ -56,6 +77,25 @@ class _Job:
         self.error: BaseException | None = None
 
 
+class ThreadShare:
+    """The work of one client. What one asks for holds up no other."""
+
+    def __init__(self, threads: "FileThreads", limit: int = SHARE) -> None:
+        self._threads = threads
+        self.limit = limit
+        # These three are guarded by the lock of the threads.
+        self.waiting: deque[_Job] = deque()
+        self.running = 0
+        self.queued = False
+        """True while it stands in the line for its next turn."""
+
+    def run(
+        self, work: Callable[[], T], undo: Callable[[T], None] | None = None
+    ) -> asyncio.Future[T]:
+        """Run something in a thread; see `FileThreads.run`."""
+        return self._threads.run_for(self, work, undo)
+
+
 class FileThreads:
     """
     Runs work in threads of its own, for one event loop.
@@ -66,7 +106,13 @@ class FileThreads:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        # One entry for each job that may begin, or `None` for a thread to end. An entry too
+        # many does no harm: its thread finds nothing to do.
+        self._tokens: SimpleQueue[bool | None] = SimpleQueue()
+        # Shares whose turn is to come, each once; those that have enough under way are not there.
+        self._line: deque[ThreadShare] = deque()
+        self._lock = threading.Lock()
+        self._own = ThreadShare(self, OWN_SHARE)
         self._jobs: set[_Job] = set()
         self._threads = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -75,25 +121,40 @@ class FileThreads:
         self._idle = asyncio.Event()
         self._closed = False
 
+    def share(self) -> ThreadShare:
+        """Return a share for one more client."""
+        return ThreadShare(self)
+
     def run(
         self, work: Callable[[], T], undo: Callable[[T], None] | None = None
     ) -> asyncio.Future[T]:
         """
         Run something in a thread.
 
+        Work that nobody waits for any more when its turn comes is not begun.
+
         Args:
             work: Takes nothing; what it raises is raised to who awaits, an `OSError`
                 as the refusal it means.
             undo: Called with the result, in a thread, if nobody waits for it any more.
         """
+        return self.run_for(self._own, work, undo)
+
+    def run_for(
+        self, share: ThreadShare, work: Callable[[], T], undo: Callable[[T], None] | None
+    ) -> asyncio.Future[T]:
+        """As `run`, at the expense of a share."""
         future: asyncio.Future[T] = self._loop.create_future()
-        job = _Job(future, work, undo)
+        job = _Job(share, future, work, undo)
         self._jobs.add(job)
-        self._queue.put(job)
+        with self._lock:
+            share.waiting.append(job)
+            self._stand_in_line(share)
+        self._tokens.put(True)
         if self._closed:
             # A file that was being opened is let go of after the end, too. The threads have
             # been told to end: one more does this, and then ends as well.
-            self._queue.put(None)
+            self._tokens.put(None)
             self._start_thread()
         elif self._threads < CORE and self._threads < len(self._jobs):
             self._start_thread()
@@ -111,7 +172,7 @@ class FileThreads:
             self._timer.cancel()
         self._closed = True
         for _ in range(self._threads):
-            self._queue.put(None)
+            self._tokens.put(None)
 
     # -- the loop's side
 
@@ -144,7 +205,7 @@ class FileThreads:
             if job.last:
                 self._threads -= 1
             if job.future.done():
-                if job.undo is not None and job.error is None:
+                if job.undo is not None and job.error is None and job.started:
                     self._run_undo(job)
             elif job.error is not None:
                 job.future.set_exception(job.error)
@@ -156,22 +217,45 @@ class FileThreads:
     def _run_undo(self, job: _Job) -> None:
         undo, result = job.undo, job.result
         assert undo is not None  # the caller looked
-        self.run(lambda: undo(result))
+        self.run_for(job.share, lambda: undo(result), None)
+
+    # -- turns, under the lock
+
+    def _stand_in_line(self, share: ThreadShare) -> None:
+        if share.waiting and not share.queued and share.running < share.limit:
+            share.queued = True
+            self._line.append(share)
+
+    def _take(self) -> _Job | None:
+        """Return the next job of the share whose turn it is; nothing if none may begin."""
+        with self._lock:
+            if not self._line:
+                return None
+            share = self._line.popleft()
+            share.queued = False
+            job = share.waiting.popleft()
+            share.running += 1
+            self._stand_in_line(share)
+            return job
+
+    def _give_back(self, share: ThreadShare) -> None:
+        """Note the end of a job; what had to wait for it may begin."""
+        with self._lock:
+            share.running -= 1
+            more = bool(share.waiting)
+            self._stand_in_line(share)
+        if more:
+            self._tokens.put(True)
 
     # -- a thread's side
 
     def _work(self) -> None:
-        while True:
-            job = self._queue.get()
+        while self._tokens.get() is not None:
+            job = self._take()
             if job is None:
-                return
-            job.started = time.monotonic()
-            try:
-                job.result = job.work()
-            except OSError as error:
-                job.error = refusal(error)
-            except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
-                job.error = error
+                continue
+            self._do(job)
+            self._give_back(job.share)
             job.last = last = job.slow
             self._finished.append(job)
             del job  # what it holds is not kept until the next one comes
@@ -184,6 +268,18 @@ class FileThreads:
             if last:
                 return
 
+    @staticmethod
+    def _do(job: _Job) -> None:
+        if job.future.done():
+            return  # its client has left
+        job.started = time.monotonic()
+        try:
+            job.result = job.work()
+        except OSError as error:
+            job.error = refusal(error)
+        except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
+            job.error = error
+
 
 class Lane:
     """
@@ -193,7 +289,7 @@ class Lane:
     one still comes after it: what a thread uses is not closed under its hands.
     """
 
-    def __init__(self, threads: FileThreads) -> None:
+    def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()

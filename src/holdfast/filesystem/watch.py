@@ -4,28 +4,23 @@ Waits for a file to appear (filesystem spec 3.15).
 A file that is missing can appear by itself or with the folders above it, so every
 folder on its way is watched for the next name, and for its own end. Each watch is
 set before the next name is looked up: what changes after the look is seen.
-
-This talks to inotify itself, by three calls through ctypes. Libraries for it watch
-whole trees from a thread and gather what they see for a while; here a few folders
-are watched for a few names, once, and the descriptor is in the event loop.
 """
 
 import asyncio
-import ctypes
 import os
-import select
 import stat
-import struct
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
-__all__ = ["MAX_MISSING", "LocalMissingWatch", "watch_missing"]
+from holdfast.filesystem.inotify import Event, Inotify
+
+__all__ = ["MAX_MISSING", "MAX_WATCHED", "LocalMissingWatch", "watch_missing"]
 
 MAX_MISSING = 64
 """Paths one watch may be for."""
 
-_CLOEXEC = os.O_CLOEXEC
-_NONBLOCK = os.O_NONBLOCK
+MAX_WATCHED = 1024
+"""Folders on the way to these paths, at most: the kernel counts them for all of the user."""
 
 _MODIFY = 0x2
 _ATTRIB = 0x4
@@ -36,28 +31,27 @@ _DELETE = 0x200
 _DELETE_SELF = 0x400
 _MOVE_SELF = 0x800
 _UNMOUNT = 0x2000
-_OVERFLOW = 0x4000
-_MASK_ADD = 0x20000000
+_IGNORED = 0x8000
 
 _FOLDER_EVENTS = _CREATE | _MOVED_TO | _DELETE | _MOVED_FROM | _DELETE_SELF | _MOVE_SELF
 _FILE_EVENTS = _MODIFY | _ATTRIB | _DELETE_SELF | _MOVE_SELF
+_ENDS = _UNMOUNT | _IGNORED | _DELETE_SELF | _MOVE_SELF
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_head = struct.Struct("iIII")
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.inotify_add_watch.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32]
 
 
 class _Unsuitable(Exception):
     """What is asked for cannot be watched, or is no longer so."""
 
 
-def watch_missing(missing: Sequence[str], present: str | None) -> "LocalMissingWatch | None":
+def watch_missing(
+    inotify: Inotify, missing: Sequence[str], present: str | None
+) -> "LocalMissingWatch | None":
     """
     Watch for the first of several files to appear; looks at folders, so not in the loop.
 
     Args:
+        inotify: Open.
         missing: Absolute paths at which there is nothing, with no link on their way.
         present: A path at which there is something that must stay as it is.
 
@@ -68,7 +62,7 @@ def watch_missing(missing: Sequence[str], present: str | None) -> "LocalMissingW
         return None
     with ExitStack() as undo:
         try:
-            watch = LocalMissingWatch()
+            watch = LocalMissingWatch(inotify)
             undo.callback(watch.cancel)
             for path in missing:
                 watch.add_missing(path)
@@ -84,27 +78,17 @@ class LocalMissingWatch:
     """
     A watch that fires once.
 
-    Made in any thread; `changed` and `cancel` belong to the event loop from then on.
+    Made in any thread; `changed` belongs to the event loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, inotify: Inotify) -> None:
+        self._inotify = inotify
+        # By the number of the watch: names that matter in a folder, and files that matter.
         self._names: dict[int, set[bytes]] = {}
         self._files: set[int] = set()
+        self._fired = False
         self._cancelled = False
         self._waiting: asyncio.Future[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        with ExitStack() as undo:
-            self._inotify = _libc.inotify_init1(_CLOEXEC | _NONBLOCK)
-            if self._inotify < 0:
-                raise OSError(ctypes.get_errno(), "inotify_init1")
-            undo.callback(os.close, self._inotify)
-            # A mount can make a file appear without a word from inotify.
-            self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-            undo.callback(os.close, self._mounts)
-            self._both = select.epoll()
-            self._both.register(self._inotify, select.EPOLLIN)
-            self._both.register(self._mounts, select.EPOLLPRI)
-            undo.pop_all()
 
     # -- making it
 
@@ -133,7 +117,7 @@ class LocalMissingWatch:
                 folder = inner
             if stat.S_ISLNK(os.fstat(folder).st_mode):
                 raise _Unsuitable
-            self._files.add(self._watch(folder, _FILE_EVENTS))
+            self._files.add(self._inotify.add(folder, _FILE_EVENTS, self._see))
             return True
         finally:
             os.close(folder)
@@ -141,15 +125,10 @@ class LocalMissingWatch:
     def _watch_folder(self, folder: int, name: bytes) -> None:
         # `ENOTDIR` for a link and for a file: neither has entries.
         os.close(os.open(".", _LOOK | os.O_DIRECTORY, dir_fd=folder))
-        self._names.setdefault(self._watch(folder, _FOLDER_EVENTS), set()).add(name)
-
-    def _watch(self, descriptor: int, events: int) -> int:
-        # By descriptor, so that it is the one that was looked at.
-        path = f"/proc/self/fd/{descriptor}".encode()
-        number: int = _libc.inotify_add_watch(self._inotify, path, events | _MASK_ADD)
-        if number < 0:
-            raise OSError(ctypes.get_errno(), "inotify_add_watch")
-        return number
+        if len(self._names) >= MAX_WATCHED:
+            raise _Unsuitable
+        number = self._inotify.add(folder, _FOLDER_EVENTS, self._see)
+        self._names.setdefault(number, set()).add(name)
 
     # -- waiting for it
 
@@ -159,10 +138,9 @@ class LocalMissingWatch:
 
         Never returns once the watch is cancelled.
         """
-        self._loop = asyncio.get_running_loop()
-        self._waiting = self._loop.create_future()
-        if not self._cancelled:
-            self._loop.add_reader(self._both.fileno(), self._look)
+        self._waiting = asyncio.get_running_loop().create_future()
+        if self._fired and not self._cancelled:
+            self._waiting.set_result(None)
         try:
             await self._waiting
         finally:
@@ -170,35 +148,21 @@ class LocalMissingWatch:
 
     def cancel(self) -> None:
         """Watch no more; harmless a second time."""
-        if self._cancelled:
-            return
-        self._cancelled = True
-        if self._loop is not None:
-            self._loop.remove_reader(self._both.fileno())
-        self._both.close()
-        os.close(self._inotify)
-        os.close(self._mounts)
+        if not self._cancelled:
+            self._cancelled = True
+            self._inotify.remove([*self._names, *self._files], self._see)
 
-    def _look(self) -> None:
-        assert self._waiting is not None  # only read from while somebody waits
-        mounted = any(descriptor == self._mounts for descriptor, _ in self._both.poll(0))
-        if (mounted or self._matters()) and not self._waiting.done():
+    def _see(self, event: Event | None) -> None:
+        """Take note of a change, or that anything may have changed."""
+        if self._cancelled or not (event is None or self._matters(event)):
+            return
+        self._fired = True
+        if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    def _matters(self) -> bool:
-        data = b""
-        with suppress(BlockingIOError):
-            data = os.read(self._inotify, 64 << 10)
-        offset = 0
-        while offset < len(data):
-            number, mask, _, size = _head.unpack_from(data, offset)
-            offset += _head.size
-            name = data[offset : offset + size].rstrip(b"\0")
-            offset += size
-            if mask & (_OVERFLOW | _UNMOUNT | _DELETE_SELF | _MOVE_SELF):
-                return True
-            if number in self._files and not name:
-                return True
-            if name in self._names.get(number, ()):
-                return True
-        return False
+    def _matters(self, event: Event) -> bool:
+        return bool(
+            event.mask & _ENDS
+            or (event.number in self._files and not event.name)
+            or event.name in self._names.get(event.number, ())
+        )

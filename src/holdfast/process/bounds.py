@@ -20,10 +20,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from holdfast.errors import InvalidParams, SpawnFailed
 from holdfast.process.cgroups import CommandCgroup, shared_cgroups
 from holdfast.process.child import Child
 from holdfast.process.program import Launch
+from holdfast.process.spawn import needs_descriptor_limit
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.machines import MACHINES
 from holdfast.sandbox.stage import GO, make_prologue
@@ -70,26 +73,33 @@ def has_bounds(limits: ProcessLimits) -> bool:
 
 def check_limits(limits: ProcessLimits) -> None:
     """
-    Refuse what cannot be kept here.
+    Refuse what cannot be kept here. The first time it may ask systemd, so not in the loop.
 
     Raises:
         InvalidParams: With the reason and what to change.
     """
     if has_bounds(limits) and platform.machine() not in MACHINES:
         raise InvalidParams(f"limits of the kernel cannot be set on {platform.machine()}")
+    if limits.memory_bytes is None and limits.processes is None:
+        return
+    place = shared_cgroups().place()
     if limits.memory_bytes is not None:
-        problem = shared_cgroups().place().why_not("memory")
+        problem = place.why_not("memory")
         if problem is not None:
             raise InvalidParams(f"memoryBytes needs a cgroup of its own for a command: {problem}")
 
 
-def make_bounds(limits: ProcessLimits, *, extra_processes: int = 0) -> Bounds:
+def make_bounds(
+    limits: ProcessLimits, *, extra_processes: int = 0, most_open_files: int | None = None
+) -> Bounds:
     """
     Make what the kernel has to be told, and a cgroup if one is needed and can be had.
 
     Args:
         limits: What may be used.
         extra_processes: How many of ours are counted with those of the command.
+        most_open_files: What the command may raise its limit on open files to; what it is
+            unless given.
 
     Raises:
         OSError: The kernel refused.
@@ -101,7 +111,7 @@ def make_bounds(limits: ProcessLimits, *, extra_processes: int = 0) -> Bounds:
         # At the first number the kernel sends a signal that says why, at the second it kills.
         (resource.RLIMIT_CPU, limits.cpu_seconds, 0, 1),
         (resource.RLIMIT_NPROC, None if counted else limits.processes, extra_processes, 0),
-        (resource.RLIMIT_NOFILE, limits.open_files, 0, 0),
+        (resource.RLIMIT_NOFILE, limits.open_files, 0, (most_open_files or 0)),
     ]
     each: list[KernelLimit] = []
     for kind, value, more, above in wanted:
@@ -138,7 +148,7 @@ def start_bounded(
     start: Callable[[Launch, Sequence[int]], Child], launch: Launch, limits: ProcessLimits
 ) -> Child:
     """
-    Start a command without a sandbox, with its limits set.
+    Start a command without a sandbox, with its limits set. Waits for it, so not in the loop.
 
     Args:
         start: Starts a child, with descriptors that it finds as 3 and so on.
@@ -149,10 +159,15 @@ def start_bounded(
         SpawnFailed: It could not be executed; nothing is left of it.
         OSError: The kernel refused something on the way.
     """
+    descriptors = needs_descriptor_limit() if platform.machine() in MACHINES else None
+    if descriptors is not None and limits.open_files is None:
+        limits = msgspec.structs.replace(limits, open_files=descriptors[0])
+    else:
+        descriptors = None
     if not has_bounds(limits):
         return start(launch, ())
     with ExitStack() as stack, ExitStack() as undo:
-        bounds = make_bounds(limits)
+        bounds = make_bounds(limits, most_open_files=descriptors and descriptors[1])
         if bounds.cgroup is not None:
             undo.callback(bounds.cgroup.release)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,6 +1,8 @@
 """A started child and the descriptors that lead to it, as one thing to hand over or close."""
 
+import asyncio
 import os
+import select
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -21,7 +23,13 @@ __all__ = ["Child", "owned_pids"]
 _DEV_NULL = -1
 _READ, _WRITE = 0, 1
 
+_PATIENCE = 50
+"""Milliseconds that a killed child is waited for; it needs less than one, but others may run."""
+
 _owned: set[int] = set()
+
+_stubborn: set[int] = set()
+"""Killed children that have not ended. While there is one, nobody waits for another."""
 
 
 def owned_pids() -> frozenset[int]:
@@ -123,11 +131,54 @@ class Child:
         return False
 
     def reap(self) -> None:
-        """Forget a child that has ended, or was killed and is about to."""
-        os.set_blocking(self.pidfd, True)  # one that is about to end is waited for
-        with suppress(ChildProcessError):  # somebody else has: the number may be anybody's
-            os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
+        """
+        Forget a child that has ended, or was killed and is about to.
+
+        In an event loop, one that takes its time is forgotten when it has ended: a process that
+        waits for a dead mount cannot be killed. Elsewhere that is waited for.
+        """
+        if self._reap_now() or (self._is_about_to_end() and self._reap_now()):
+            self._reaped_at_last()
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._wait_for_end(None)
+            self._reap_now()
+            self._reaped_at_last()
+        else:
+            _stubborn.add(self.pid)
+            loop.add_reader(self.pidfd, self._reap_in, loop)
+
+    def _is_about_to_end(self) -> bool:
+        """Wait a moment for its end, unless others have not ended in theirs."""
+        return not _stubborn and self._wait_for_end(_PATIENCE)
+
+    def _wait_for_end(self, milliseconds: int | None) -> bool:
+        ended = select.poll()
+        ended.register(self.pidfd, select.POLLIN)
+        return bool(ended.poll(milliseconds))
+
+    def _reap_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._reap_now():
+            loop.remove_reader(self.pidfd)
+            _stubborn.discard(self.pid)
+            self._reaped_at_last()
+
+    def _reap_now(self) -> bool:
+        """Take note of its end; `False` if it has not ended yet."""
+        try:
+            if os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG) is None:
+                return False
             self._left_since = left_since(self.pid)
+        except BlockingIOError:
+            return False
+        except ChildProcessError:
+            pass  # somebody else has: the number may be anybody's
+        return True
+
+    def _reaped_at_last(self) -> None:
+        """Let go of what was kept until its end."""
         self._reaped = True
         os.close(self.pidfd)
         _owned.discard(self.pid)

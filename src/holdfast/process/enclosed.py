@@ -114,8 +114,8 @@ class EnclosedChild(Child):
         loop.add_reader(first, gone)
         return True
 
-    def reap(self) -> None:
-        super().reap()
+    def _reaped_at_last(self) -> None:
+        super()._reaped_at_last()
         if self.first is not None:
             if self._waits:
                 asyncio.get_running_loop().remove_reader(self.first)

@@ -44,6 +44,11 @@ _STOP_LIMIT = 10.0
 _SWEEP_LIMIT = 10.0
 """Seconds to go on killing what keeps starting new processes."""
 
+_LOOK_AGAIN = 0.01
+"""Seconds until children are looked for again that could not be listed."""
+
+_FIRST_PAUSE = 0.0002
+"""Seconds that a process usually takes to end when it is killed."""
 
 _guardian: int | None = None
 
@@ -251,25 +256,40 @@ def become_subreaper() -> None:
 
 
 def children_of_this_process() -> list[int]:
-    """The pids of all children, zombies too."""
+    """
+    The pids of all children, zombies too.
+
+    Raises:
+        OSError: No descriptor is left to look with.
+    """
     pids: list[int] = []
     for thread in os.listdir("/proc/self/task"):
         try:
             with open(f"/proc/self/task/{thread}/children", "rb") as file:
                 pids += map(int, file.read().split())
-        except OSError:
+        except (FileNotFoundError, ProcessLookupError):
             continue  # the thread has ended
     return pids
 
 
-def reap_children(spare: Collection[int]) -> None:
-    """Take note of the end of processes that came to us when their parents ended."""
-    for pid in children_of_this_process():
+def reap_children(spare: Collection[int]) -> bool:
+    """
+    Reap processes that came to us when their parents ended.
+
+    Returns:
+        False if that has to be tried again later: no descriptor was left to look with.
+    """
+    try:
+        pids = children_of_this_process()
+    except OSError:
+        return False
+    for pid in pids:
         if pid not in spare:
             try:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
                 continue  # reaped since the list was made
+    return True
 
 
 def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) -> None:
@@ -282,14 +302,31 @@ def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) ->
     spared = set(spare)
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
-        pids = [pid for pid in children_of_this_process() if pid not in spared]
+        try:
+            pids = [pid for pid in children_of_this_process() if pid not in spared]
+        except OSError:
+            time.sleep(_LOOK_AGAIN)  # no descriptor is left: others are about to close theirs
+            continue
         if not pids:
             return
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+                _wait_for(pid, deadline)
             except (ProcessLookupError, ChildProcessError):
                 continue  # gone, or reaped elsewhere
             except PermissionError:
                 spared.add(pid)  # it changed its user: it is no longer ours to end
+
+
+def _wait_for(pid: int, deadline: float) -> None:
+    """
+    Reap a child that was killed, unless it takes too long: one on a dead mount never ends.
+
+    Raises:
+        ChildProcessError: Somebody else has reaped it.
+    """
+    pause = _FIRST_PAUSE
+    while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(2 * pause, _LOOK_AGAIN)

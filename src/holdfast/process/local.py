@@ -20,12 +20,14 @@ from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.events import Reason, Verdict, WaitingFor
 from holdfast.process.arguments import check_streams
 from holdfast.process.child import Child
+from holdfast.process.input_budget import InputBudget
 from holdfast.process.input_wanted import SECOND_LOOK, Polling, look
 from holdfast.process.limits import Watchdog
 from holdfast.process.observers import sandbox_type
 from holdfast.process.output import OutputLog
 from holdfast.process.pty import set_size
 from holdfast.process.pump import OutputPump
+from holdfast.process.start_threads import call_in_daemon
 from holdfast.process.stdin import StdinQueue
 from holdfast.protocol.process import (
     Enforcement,
@@ -62,6 +64,7 @@ class LocalProcess:
         closed: Callable[["LocalProcess"], None],
         outcome: Outcome | None = None,
         enforcement: Enforcement | None = None,
+        input_budget: InputBudget | None = None,
     ) -> None:
         """
         Args:
@@ -73,6 +76,7 @@ class LocalProcess:
             closed: Called when nothing more can come of it, likewise.
             outcome: What its sandbox makes of how it ended, if it has one.
             enforcement: What that sandbox enforces.
+            input_budget: Bounds the input that waits; one of its own by default.
         """
         self.process_id = params.process_id
         self.argv = params.argv
@@ -101,7 +105,7 @@ class LocalProcess:
         self._holders: set[object] = set()
         self._stdin: StdinQueue | None = None
         if child.stdin is not None:
-            self._stdin = StdinQueue(loop, child.stdin, shared=params.tty)
+            self._stdin = StdinQueue(loop, child.stdin, shared=params.tty, budget=input_budget)
         self._pumps = [
             OutputPump(loop, fd, stream, self.log, self._stream_ended)
             for stream, fd in child.outputs
@@ -195,6 +199,7 @@ class LocalProcess:
 
         Raises:
             StdinClosed: It was terminated.
+            InvalidRequest: Too much input waits already, for this process or for others.
         """
         if self._stdin is None:
             return WriteStatus.STDIN_CLOSED
@@ -232,21 +237,27 @@ class LocalProcess:
 
         The look takes less than a millisecond as a rule, and the second comes 80 ms later.
         """
-        found = self._look()
-        return found if isinstance(found, WaitingFor) else self._look_again(found)
-
-    async def _look_again(self, first: Polling) -> WaitingFor:
-        await asyncio.sleep(SECOND_LOOK)
-        return first.confirmed(self._look())
-
-    def _look(self) -> WaitingFor | Polling:
         if not self.running:
             return WaitingFor.NONE
         if not self.tty:
             return WaitingFor.UNKNOWN
-        if self._terminal is None:
-            return WaitingFor.NONE  # nobody has it open any more
-        return look(self._terminal, self.pid)
+        return self._look_twice()
+
+    async def _look_twice(self) -> WaitingFor:
+        first = await self._look()
+        if isinstance(first, WaitingFor):
+            return first
+        await asyncio.sleep(SECOND_LOOK)
+        return first.confirmed(await self._look())
+
+    async def _look(self) -> WaitingFor | Polling:
+        if not self.running or self._terminal is None:
+            return WaitingFor.NONE  # it has exited, or nobody has the terminal open any more
+        try:
+            # Reads the memory of processes, which the file that it is mapped from can hold up.
+            return await call_in_daemon(partial(look, self._terminal, self.pid))
+        except TimeoutError:
+            return WaitingFor.UNKNOWN
 
     # -- ending
 

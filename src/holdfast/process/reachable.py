@@ -1,33 +1,33 @@
 """
-Looks at the files of a start beforehand, where a mount may be dead.
+Tells whether the files of a start are at hand, and looks at them elsewhere if not.
 
-A child is started in a `vfork`, so its `chdir` and its `execve` hold the event loop up. On a
-network mount whose server is gone they never return. Where there are such mounts, a thread
-touches the same files first, and only what comes back is started.
+A child is started in a `vfork`, so its `chdir` and its `execve` hold up the thread that starts
+it. On a network mount whose server is gone they never return. So a start happens in the event
+loop only where the kernel has its folder and its program in memory, on file systems of this
+machine. All others are made in a thread.
 """
 
-import asyncio
 import errno
 import os
-import threading
+import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import TypeVar
 
 from holdfast.errors import SpawnFailed
+from holdfast.kernel_cache import WHAT_IT_LEADS_TO, recall
 from holdfast.process.program import DEFAULT_PATH
+from holdfast.process.start_threads import StartThreads
 from holdfast.system_text import system_text
 
-__all__ = ["call_in_daemon", "mounts_may_hang", "wait_reachable"]
+__all__ = ["call_after_look", "is_start_at_hand", "mounts_may_hang", "places"]
 
 T = TypeVar("T")
 
-LOOK_LIMIT = 10.0
-"""Seconds that a look at files may take."""
-
-MAX_LOOKS = 64
-"""Threads that look, those that never come back included; then a look fails at once."""
+_MAX_LOOKS = 64
+"""Paths that are looked up in the event loop for one start; a thread takes more."""
 
 _MAY_HANG = frozenset(
     "9p afs autofs ceph cifs glusterfs lustre nfs nfs4 smb3 virtiofs".split()  # noqa: SIM905
@@ -35,10 +35,54 @@ _MAY_HANG = frozenset(
 """Kinds of mounts that somebody else answers for; those of FUSE as well."""
 
 _FRESH = 1.0
-"""Seconds that the list of mounts is believed: a new one is not dead yet."""
+"""Seconds that the list of mounts is believed, where the kernel tells nothing better."""
 
-_looking: set[threading.Thread] = set()
 _seen: tuple[float, bool] = (-_FRESH, False)
+
+
+def is_start_at_hand(argv: Sequence[str], cwd: str, env: Mapping[str, str], *, tty: bool) -> bool:
+    """Return True if a start can be made without waiting for a file system."""
+    if not _kernel_tells():
+        return not mounts_may_hang()
+    folder = _kind(cwd)
+    if tty and folder != "directory":
+        # A terminal starts in the user's home then, which a directory service may have to tell.
+        folder = _kind(env["HOME"]) if "HOME" in env else "?"
+    if folder == "?":
+        return False
+    program = argv[0]
+    if "/" in program:
+        return _kind(os.path.join(cwd, program)) != "?"
+    folders = env.get("PATH", DEFAULT_PATH).split(":")
+    for folder in folders[:_MAX_LOOKS]:
+        found = _kind(os.path.join(cwd, folder, program))
+        if found != "missing":
+            return found == "program"
+    return len(folders) <= _MAX_LOOKS
+
+
+def _kind(path: str) -> str:
+    """What the kernel remembers of a path: directory, program, other, missing, or `?`."""
+    try:
+        facts = recall(os.fsencode(path), WHAT_IT_LEADS_TO)
+    except FileNotFoundError:
+        return "missing"
+    except ValueError:
+        return "missing"  # a NUL, or half a character: no such path can be
+    if facts is None:
+        return "?"
+    if stat.S_ISDIR(facts.mode):
+        return "directory"
+    return "program" if facts.mode & 0o111 else "other"
+
+
+@cache
+def _kernel_tells() -> bool:
+    """Return True unless the kernel is too old, or a container keeps its caches from us."""
+    try:
+        return recall(b"/", WHAT_IT_LEADS_TO) is not None
+    except FileNotFoundError:
+        return False
 
 
 def mounts_may_hang(table: str = "/proc/self/mountinfo") -> bool:
@@ -64,36 +108,12 @@ def _may_hang(line: str) -> bool:
     return name in _MAY_HANG or name == "fuseblk" or name.partition(".")[0] == "fuse"
 
 
-async def wait_reachable(
-    argv: Sequence[str], cwd: str, env: Mapping[str, str], *, tty: bool
-) -> None:
-    """
-    Wait until the folder and the program of a start have answered, whatever they are.
-
-    Raises:
-        SpawnFailed: One of them has not; its `path` says which.
-    """
-    program = argv[0]
-    at = cwd
-
-    def look() -> None:
-        nonlocal at
-        for at in _places(program, cwd, env, tty=tty):
-            # What is wrong with it is found again by the start, which has the words for it.
-            with suppress(OSError, ValueError):
-                os.stat(at)
-
-    try:
-        await call_in_daemon(look)
-    except TimeoutError:
-        number = errno.ETIMEDOUT
-        raise SpawnFailed(system_text(number), errno=number, path=at, program=program) from None
-
-
-def _places(program: str, cwd: str, env: Mapping[str, str], *, tty: bool) -> Iterable[str]:
+def places(argv: Sequence[str], cwd: str, env: Mapping[str, str], *, tty: bool) -> Iterable[str]:
+    """Return the files that a start looks at, in its order. May wait for a file system."""
     yield cwd
     if tty and "HOME" in env:
         yield env["HOME"]  # where a terminal starts if its folder is missing
+    program = argv[0]
     folders = [""] if "/" in program else env.get("PATH", DEFAULT_PATH).split(":")
     for folder in folders:
         place = os.path.join(cwd, folder, program)
@@ -103,39 +123,41 @@ def _places(program: str, cwd: str, env: Mapping[str, str], *, tty: bool) -> Ite
                 return  # the folders behind it are not looked at by the start
 
 
-async def call_in_daemon(work: Callable[[], T]) -> T:
+async def call_after_look(
+    threads: StartThreads,
+    paths: Iterable[str],
+    work: Callable[[], T],
+    undo: Callable[[T], None] | None = None,
+    *,
+    program: str,
+) -> T:
     """
-    Return what `work` returns in a thread of its own, which the end of the program does not await.
+    Look at files in a thread, and then do something there.
+
+    Args:
+        threads: Whose thread.
+        paths: What to look at; what is wrong with a path is found by `work`, which has the
+            words for it.
+        work: What to do if all of them have answered.
+        undo: As for `StartThreads.call`.
+        program: For the error.
 
     Raises:
-        TimeoutError: It took longer than `LOOK_LIMIT`, or too many others do.
+        SpawnFailed: A path has not answered; `path` says which.
     """
-    if len(_looking) >= MAX_LOOKS:
-        raise TimeoutError(f"{MAX_LOOKS} calls of the system have not returned")
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
+    at = ""
 
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.done():
-            return  # nobody waits any more
-        if error is None:
-            done.set_result(result)  # type: ignore[arg-type]  # the result of `work`
-        else:
-            done.set_exception(error)
+    def look_and_work() -> T:
+        nonlocal at
+        for at in paths:
+            with suppress(OSError, ValueError):
+                os.stat(at)
+        return work()
 
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except BaseException as raised:  # noqa: BLE001 - for whoever waits
-            error = raised
-        finally:
-            _looking.discard(thread)
-        with suppress(RuntimeError):  # the loop is over
-            loop.call_soon_threadsafe(settle, result, error)
-
-    thread = threading.Thread(target=run, name="holdfast-look", daemon=True)
-    _looking.add(thread)
-    thread.start()
-    async with asyncio.timeout(LOOK_LIMIT):
-        return await done
+    try:
+        return await threads.call(look_and_work, undo)
+    except TimeoutError:
+        number = errno.ETIMEDOUT
+        raise SpawnFailed(
+            system_text(number), errno=number, path=at or None, program=program
+        ) from None

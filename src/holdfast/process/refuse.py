@@ -71,10 +71,6 @@ def refuse_unsupported(params: StartParams) -> None:
             check_places(params.sandbox)  # others are looked at with their entries
     if params.managed_network is not None:
         raise InvalidParams(_NO_MANAGED_NETWORK)
-    if params.limits is not None:
-        from holdfast.process.bounds import check_limits
-
-        check_limits(params.limits)
 
 
 def is_sandboxed(params: StartParams) -> bool:

@@ -12,7 +12,7 @@ import os
 import platform
 import threading
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
 from holdfast.process.bounds import has_bounds
@@ -21,14 +21,9 @@ from holdfast.process.enclosing import EMPTY_FD, Enclosure, start_enclosed
 from holdfast.process.handed import HANDED_FDS, HandedStart
 from holdfast.process.outcome import SandboxedOutcome
 from holdfast.process.program import DEFAULT_PATH, Launch
+from holdfast.process.start_threads import StartThreads, call_in_daemon
 from holdfast.protocol.process import Enforcement, ProcessLimits
-from holdfast.protocol.sandbox import (
-    Access,
-    GlobPath,
-    ManagedProfile,
-    RestrictedFiles,
-    SandboxContext,
-)
+from holdfast.protocol.sandbox import Access, SandboxContext
 from holdfast.sandbox.bwrap import plan
 from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import ruleset
@@ -264,7 +259,12 @@ class Sandboxes:
             return self._ladder
 
     async def get(
-        self, context: SandboxContext, *, cwd: str, env: Mapping[str, str]
+        self,
+        context: SandboxContext,
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        threads: StartThreads | None = None,
     ) -> Sandbox | CannotEnforce | None:
         """
         The sandbox for a profile.
@@ -273,6 +273,7 @@ class Sandboxes:
             context: As it came with a request.
             cwd: The folder of the command.
             env: The environment of the command, which says what its `tmpdir` is.
+            threads: Where the disk is asked; those of nobody in particular by default.
 
         Returns:
             `None` if the profile isolates nothing, the reason if it cannot be kept
@@ -280,6 +281,8 @@ class Sandboxes:
 
         Raises:
             InvalidParams: The profile is wrong in itself, or nothing here can enforce it.
+            TimeoutError: The disk has not answered.
+            OSError: No descriptor is left to ask it with.
         """
         facts = Facts(
             cwd=cwd,
@@ -290,12 +293,9 @@ class Sandboxes:
         )
         with self.targets.planning():
             try:
-                if _has_patterns(context):
-                    # Looking for files that match may take long.
-                    loop = asyncio.get_running_loop()
-                    policy = await loop.run_in_executor(None, resolve, context, facts)
-                else:
-                    policy = resolve(context, facts)
+                # Its paths are the client's: files that match may be many, a mount may be dead.
+                ask = call_in_daemon if threads is None else threads.call
+                policy = await ask(partial(resolve, context, facts))
                 if not policy.isolates:
                     return None
                 ladder = self._ladder or await self.ladder()
@@ -314,15 +314,6 @@ def _log(ladder: Ladder) -> None:
     logger.info("sandboxes are built by bubblewrap %s: %s", ladder.launcher.version, ladder.rung)
     for gap in (*([ladder.problem] if ladder.problem else ()), *ladder.gaps):
         logger.info("sandbox: %s", gap)
-
-
-def _has_patterns(context: SandboxContext) -> bool:
-    profile = context.permissions
-    return (
-        isinstance(profile, ManagedProfile)
-        and isinstance(profile.file_system, RestrictedFiles)
-        and any(isinstance(entry.path, GlobPath) for entry in profile.file_system.entries)
-    )
 
 
 @cache

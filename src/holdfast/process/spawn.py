@@ -13,13 +13,14 @@ import fcntl
 import os
 import resource
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from holdfast.errors import SpawnFailed
 from holdfast.system_text import system_text
 
-__all__ = ["raise_descriptor_limit", "spawn"]
+__all__ = ["needs_descriptor_limit", "raise_descriptor_limit", "spawn"]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -64,6 +65,9 @@ _FOLDER_FAULTS = frozenset(
 _own_limit: tuple[int, int] | None = None
 """The limit on descriptors as it was before `raise_descriptor_limit`, for children."""
 
+_own_thread = 0
+"""The thread that puts that limit back for the moment of a fork."""
+
 
 def raise_descriptor_limit() -> None:
     """
@@ -71,12 +75,21 @@ def raise_descriptor_limit() -> None:
 
     A thousand processes need four thousand. Children still get the limit that
     was in force before: programs that use `select` break above 1024.
+
+    Call this in the thread that starts most children. A limit holds for all threads, so it
+    cannot be put back for a start that may take for ever (see `needs_descriptor_limit`).
     """
-    global _own_limit
+    global _own_limit, _own_thread
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         _own_limit = (soft, hard)
+        _own_thread = threading.get_ident()
+
+
+def needs_descriptor_limit() -> tuple[int, int] | None:
+    """Return the limit that a child of this thread has to set itself, if there is one."""
+    return None if threading.get_ident() == _own_thread else _own_limit
 
 
 def spawn(
@@ -176,15 +189,16 @@ def _posix_spawn(
     environment = (ctypes.c_char_p * (len(variables) + 1))(*map(_encode, variables), None)
     # The limit is inherited at the very moment of the fork, so it is put back
     # for just that long. What is open above it stays open.
-    if _own_limit is not None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, _own_limit)
+    lowered = _own_limit if threading.get_ident() == _own_thread else None
+    if lowered is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, lowered)
     try:
         number = _libc.posix_spawn(
             ctypes.byref(pid), program, actions, attributes, arguments, environment
         )
     finally:
-        if _own_limit is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (_own_limit[1], _own_limit[1]))
+        if lowered is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowered[1], lowered[1]))
     _check(number)
     return pid.value
 

@@ -5,6 +5,7 @@ The order of the checks of a start is part of the protocol (exec-server spec 7.2
 """
 
 import asyncio
+import errno
 import logging
 import os
 from collections import deque
@@ -18,6 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -35,6 +37,7 @@ from holdfast.events import Reason, Verdict
 from holdfast.process.arguments import check_streams
 from holdfast.process.child import Child
 from holdfast.process.env import child_environment
+from holdfast.process.input_budget import InputBudget
 from holdfast.process.local import LocalProcess, Outcome
 from holdfast.process.observers import Observers, ProcessObserver, ProcessStart
 from holdfast.process.output import OutputLog
@@ -45,7 +48,7 @@ from holdfast.process.program import (
     terminal_launch,
 )
 from holdfast.process.pty import DEFAULT_SIZE
-from holdfast.process.reachable import mounts_may_hang, wait_reachable
+from holdfast.process.reachable import call_after_look, is_start_at_hand, places
 from holdfast.process.refuse import (
     NO_PROXY,
     complaint,
@@ -57,8 +60,11 @@ from holdfast.process.refuse import (
 )
 from holdfast.process.shell_snapshot import applies, check_scope, wrap
 from holdfast.process.snapshots import Snapshots
+from holdfast.process.spawn import needs_descriptor_limit
+from holdfast.process.start_threads import StartThreads
 from holdfast.protocol.process import (
     Enforcement,
+    ProcessLimits,
     ShellSnapshotParams,
     StartParams,
     StreamsAtEnd,
@@ -128,6 +134,7 @@ class LocalProcesses:
         observers: Iterable[ProcessObserver] = (),
         make_log: MakeLog = plain_log,
         retention: float = RETENTION,
+        input_budget: InputBudget | None = None,
     ) -> None:
         """
         Args:
@@ -138,6 +145,7 @@ class LocalProcesses:
                 what is kept of it. If the spawn fails, nothing is written to it. An error
                 that it raises is that of the start.
             retention: Seconds a closed process is kept.
+            input_budget: Bounds the input that waits for all of them; one of their own by default.
         """
         self._loop = asyncio.get_running_loop()
         self._inherited = os.environ if inherited is None else inherited
@@ -145,6 +153,7 @@ class LocalProcesses:
         self._observers = Observers(observers)
         self._make_log = make_log
         self._retention = retention
+        self._input_budget = InputBudget() if input_budget is None else input_budget
         self._processes: dict[str, LocalProcess] = {}
         # Closed processes and when to forget them, the oldest first; one timer serves all.
         self._closed: deque[tuple[float, LocalProcess]] = deque()
@@ -156,6 +165,7 @@ class LocalProcesses:
         # as somebody holds them: one that is dropped before it runs frees its id.
         self._starting: WeakValueDictionary[str, SlowStart] = WeakValueDictionary()
         self._snapshots = Snapshots(self._loop)
+        self._threads = StartThreads()
 
     def __iter__(self) -> Iterator[LocalProcess]:
         return iter(self._processes.values())
@@ -220,8 +230,8 @@ class LocalProcesses:
         """
         Start a process; an awaitable only if it has to wait for something.
 
-        That is a shell's profile to be captured, a sandbox to be built, or files on a mount
-        that may be dead.
+        That is a shell's profile to be captured, a sandbox to be built, limits to be set, or
+        files that are not at hand: a mount may be dead.
 
         The order of the checks is part of the protocol (exec-server spec 7.2). A
         start that fails leaves no trace: the id is free.
@@ -250,18 +260,22 @@ class LocalProcesses:
         if params.process_id in self._processes or params.process_id in self._starting:
             raise DuplicateProcess(params.process_id)
         snapshot = snapshot if snapshot is not None and applies(params.argv, snapshot) else None
+        env = self._environment(params)
+        at_hand = is_start_at_hand(params.argv, native_cwd(params), env, tty=params.tty)
         if (
-            snapshot is not None
+            not at_hand
+            or snapshot is not None
             or is_sandboxed(params)
             or manages_network(params)
-            or mounts_may_hang()
+            or _has_kernel_limits(params)
         ):
             slow = SlowStart(
-                params.process_id, lambda slow: self._launch_slowly(start, snapshot, slow)
+                params.process_id,
+                lambda slow: self._launch_slowly(start, snapshot, env, slow, at_hand=at_hand),
             )
             self._starting[params.process_id] = slow
             return slow
-        return self._launch(start, params.argv, self._environment(params))
+        return self._launch(start, params.argv, env)
 
     def _launch(
         self,
@@ -298,6 +312,7 @@ class LocalProcesses:
             closed=self._process_closed,
             outcome=outcome,
             enforcement=enforcement,
+            input_budget=self._input_budget,
         )
         self._processes[process.process_id] = process
         self._observers.started(start, process)
@@ -308,15 +323,22 @@ class LocalProcesses:
         logger.info("process %s was not started: %s", params.process_id, verdict)
 
     async def _launch_slowly(
-        self, start: ProcessStart, request: ShellSnapshotParams | None, slow: SlowStart
+        self,
+        start: ProcessStart,
+        request: ShellSnapshotParams | None,
+        env: Mapping[str, str],
+        slow: SlowStart,
+        *,
+        at_hand: bool,
     ) -> LocalProcess:
         params = start.params
         sandbox = None
         try:
-            env = self._environment(params)
-            if mounts_may_hang():
-                await wait_reachable(params.argv, native_cwd(params), env, tty=params.tty)
-                slow.check()
+            if _has_kernel_limits(params):
+                await self._check_limits(params)
+            if not at_hand and (request is not None or is_sandboxed(params)):
+                await self._wait_reachable(params, env)
+            slow.check()
             sandbox = await self._sandbox(params, env)
             argv: Sequence[str] = params.argv
             if request is not None and not isinstance(sandbox, CannotEnforce):
@@ -332,9 +354,11 @@ class LocalProcesses:
                 # Not with the request's variables: this shell is in no sandbox.
                 argv = complaint(str(sandbox), NO_PROXY if manages_network(params) else 1)
                 return self._launch(start, argv, {}, complaining)
-            if sandbox is None:
+            if sandbox is not None:
+                return await self._launch_enclosed(start, argv, env, sandbox, slow)
+            if at_hand and not _has_kernel_limits(params):
                 return self._launch(start, argv, env)
-            return await self._launch_enclosed(start, argv, env, sandbox, slow)
+            return await self._launch_in_thread(start, argv, env, slow)
         except BaseException as error:
             self._observers.failed(start, error)
             raise
@@ -342,6 +366,49 @@ class LocalProcesses:
             del self._starting[params.process_id]
             if sandbox is not None and not isinstance(sandbox, CannotEnforce):
                 sandbox.close()
+
+    async def _check_limits(self, params: StartParams) -> None:
+        """Refuse limits that cannot be kept; systemd may have to be asked where they could be."""
+        from holdfast.process.bounds import check_limits
+
+        limits = params.limits
+        assert limits is not None  # the caller looked
+        if limits.memory_bytes is None and limits.processes is None:
+            check_limits(limits)  # nobody has to be asked
+            return
+        await call_after_look(
+            self._threads, (), partial(check_limits, limits), program=params.argv[0]
+        )
+
+    async def _wait_reachable(self, params: StartParams, env: Mapping[str, str]) -> None:
+        """Wait until the folder and the program of a start have answered, whatever they are."""
+        looked_at = places(params.argv, native_cwd(params), env, tty=params.tty)
+        await call_after_look(self._threads, looked_at, lambda: None, program=params.argv[0])
+
+    async def _launch_in_thread(
+        self, start: ProcessStart, argv: Sequence[str], env: Mapping[str, str], slow: SlowStart
+    ) -> LocalProcess:
+        """Start a child where nobody else has to wait for its files, or for itself."""
+        params = start.params
+        log = self._make_log(params)
+        self._observers.prepared(start)
+        try:
+            child = await call_after_look(
+                self._threads,
+                places(argv, native_cwd(params), env, tty=params.tty),
+                partial(self._spawn, params, argv, env),
+                Child.discard,
+                program=argv[0],
+            )
+        except SpawnFailed as error:
+            self._log_failure(params, error)
+            raise
+        try:
+            slow.check()
+        except InvalidRequest:
+            child.discard()
+            raise
+        return self._adopt(start, child, log)
 
     async def _sandbox(
         self, params: StartParams, env: Mapping[str, str]
@@ -354,7 +421,21 @@ class LocalProcesses:
         # Most servers never enclose anything, and start the sooner without it.
         from holdfast.process.sandboxes import shared_sandboxes
 
-        return await shared_sandboxes().get(params.sandbox, cwd=native_cwd(params), env=env)
+        try:
+            return await shared_sandboxes().get(
+                params.sandbox, cwd=native_cwd(params), env=env, threads=self._threads
+            )
+        except TimeoutError:
+            fault = errno.ETIMEDOUT
+            text = f"the paths of the sandbox's profile do not answer: {system_text(fault)}"
+            raise SpawnFailed(text, errno=fault, program=params.argv[0]) from None
+        except OSError as error:
+            # No descriptor is left to look with.
+            raise SpawnFailed(
+                f"the sandbox cannot be made: {system_text(error)}",
+                errno=error.errno or None,
+                program=params.argv[0],
+            ) from error
 
     async def _launch_enclosed(
         self,
@@ -437,11 +518,11 @@ class LocalProcesses:
             return Child.on_pipes(launch, env, pipe_stdin=params.pipe_stdin, pass_fds=pass_fds)
 
         try:
-            if params.limits is None:
+            if params.limits is None and not needs_descriptor_limit():
                 return start(launch)
             from holdfast.process.bounds import start_bounded  # most commands have none
 
-            return start_bounded(start, launch, params.limits)
+            return start_bounded(start, launch, params.limits or ProcessLimits())
         except OSError as error:
             # No descriptor, no terminal or no memory left.
             raise SpawnFailed(
@@ -497,3 +578,12 @@ class LocalProcesses:
 def _terminal_size(params: StartParams) -> tuple[int, int]:
     size = params.terminal_size
     return DEFAULT_SIZE if size is None else (size.rows, size.cols)
+
+
+def _has_kernel_limits(params: StartParams) -> bool:
+    """Return True if a start has limits that are set by a program of ours, before the command."""
+    if params.limits is None:
+        return False
+    from holdfast.process.bounds import has_bounds  # most commands have none
+
+    return has_bounds(params.limits)

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
+from holdfast.sandbox.exhausted import raise_exhausted
 from holdfast.sandbox.recheck import Recheck
 
 __all__ = ["HOST", "Disk", "HostDisk", "Remembering", "Seen", "Traced", "trace"]
@@ -66,7 +67,8 @@ class HostDisk:
         try:
             with os.scandir(path) as found:
                 return [(entry.name, _seen_entry(entry)) for entry in found]
-        except OSError:
+        except OSError as error:
+            raise_exhausted(error)
             return ()
 
     def leads_to_file(self, path: str) -> bool:
@@ -82,7 +84,8 @@ class HostDisk:
                 return found.st_size == 0 and found.st_nlink == 1
             with os.scandir(path) as entries:
                 return next(entries, None) is None
-        except OSError:
+        except OSError as error:
+            raise_exhausted(error)
             return False
 
     def can_create(self, folder: str) -> bool:
@@ -101,7 +104,8 @@ class HostDisk:
         try:
             with open(path, "rb") as file:
                 return os.fsdecode(file.read(4096))
-        except OSError:
+        except OSError as error:
+            raise_exhausted(error)
             return ""
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.sandbox.audit import LOGGING_ABI, can_read_log
+from holdfast.sandbox.exhausted import raise_exhausted
 from holdfast.sandbox.landlock import OLDEST_ABI, SCOPING_ABI, landlock_abi, ruleset
 from holdfast.sandbox.launcher import Launcher, find_launcher
 from holdfast.sandbox.machines import MACHINES
@@ -89,7 +90,12 @@ class _Trial(NamedTuple):
 
 
 def climb(environ: Mapping[str, str] | None = None) -> Ladder:
-    """Find out what works; takes some hundredths of a second."""
+    """
+    Find out what works; takes some hundredths of a second.
+
+    Raises:
+        OSError: This process has no descriptor or no memory left to find out with.
+    """
     if platform.machine() not in MACHINES:
         problem = f"no filter of system calls is known for {platform.machine()}"
         return Ladder(rung=Rung.NONE, problem=problem)
@@ -178,6 +184,7 @@ def _try(trial: _Trial) -> str | None:
                 check=False,
             )
         except (OSError, subprocess.SubprocessError) as error:
+            raise_exhausted(error)
             return str(error)
         # Not by the status of the launcher: that may be taken by who reaps orphans here.
         if _ended_well(ours):

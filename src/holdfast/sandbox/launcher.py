@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.sandbox.exhausted import raise_exhausted
+
 __all__ = ["NEEDED", "Launcher", "find_launcher", "note_launchers"]
 
 NEEDED = frozenset(
@@ -107,6 +109,7 @@ def _ask(path: str) -> Launcher | str:
         help_text = _output(path, "--help")
         version = _output(path, "--version").strip().rpartition(" ")[2]
     except (OSError, subprocess.SubprocessError) as error:
+        raise_exhausted(error)
         return f"cannot be run: {error}"
     options = frozenset(word for word in help_text.split() if word.startswith("--"))
     missing = sorted(NEEDED - options)

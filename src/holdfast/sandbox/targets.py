@@ -16,11 +16,13 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
+from holdfast.kernel_cache import is_on_this_machine
 from holdfast.sandbox.closer import close_soon
 
 __all__ = ["MountTargets"]
@@ -34,6 +36,9 @@ _PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES = 20
 """How often a place may be removed by others while we make sure of it."""
 
+_MAX_REMOVING = 64
+"""Places on mounts of others that are removed at a time, those that do not answer included."""
+
 _PAUSE = 0.0005
 """Seconds that somebody who is about to remove a place is given to do so."""
 
@@ -41,7 +46,7 @@ _PAUSE = 0.0005
 class _Place:
     """One place, for as long as somebody here uses it."""
 
-    __slots__ = ("_folder", "_name", "_ours", "fd", "users")
+    __slots__ = ("_folder", "_name", "_ours", "fd", "is_local", "users")
 
     def __init__(self, path: str, kind: Literal["directory", "file"], folder: int) -> None:
         """
@@ -61,6 +66,8 @@ class _Place:
         # Where its folder is called otherwise by now, it is removed all the same, and
         # where a link has come to be, nothing is made behind it.
         self._folder = os.dup(folder)
+        self.is_local = is_on_this_machine(folder)
+        """False if a server elsewhere, which may be dead, has to be asked for anything there."""
         try:
             self._make_sure(kind)
         except OSError as error:
@@ -196,11 +203,34 @@ class MountTargets:
             place = self._places[path]
             if place.users == 0:
                 del self._places[path]
+                if not place.is_local:
+                    _let_go_elsewhere(place)
+                    continue
                 fd = place.let_go()
                 if fd is not None:
                     removed.append(fd)
         if removed:
             close_soon(removed)
+
+
+_removing: set[_Place] = set()
+
+
+def _let_go_elsewhere(place: _Place) -> None:
+    """Remove a place where nobody has to wait for it; if too many wait already, leave it there."""
+    if len(_removing) >= _MAX_REMOVING:
+        return  # it is marked: the next server that uses it removes it
+
+    def remove() -> None:
+        try:
+            fd = place.let_go()
+            if fd is not None:
+                os.close(fd)
+        finally:
+            _removing.discard(place)
+
+    _removing.add(place)
+    threading.Thread(target=remove, name="holdfast-mount-point", daemon=True).start()
 
 
 def _open_folder(path: str) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.errors import OperationFailed
 from holdfast.events import Reason
 from holdfast.filesystem.local import LocalFileSystem
+from holdfast.process.input_budget import InputBudget, InputTotal
 from holdfast.process.observers import ProcessObserver
 from holdfast.process.table import LocalProcesses, MakeLog, plain_log
 from holdfast.protocol.methods import FAMILIES
@@ -86,6 +87,7 @@ class Server:
         self._record: ServerRecord | None = None
         self._observers = list(observers)
         self._make_log = make_log
+        self._input_total = InputTotal()
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup
         self.state: ServerState
@@ -188,4 +190,5 @@ class Server:
             observers=self._observers,
             make_log=self._make_log,
             retention=self._process_retention,
+            input_budget=InputBudget(self._input_total),
         )

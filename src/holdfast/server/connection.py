@@ -46,7 +46,9 @@ class ServerConnection:
         self.acknowledges = False
         self.turns = Turns()
         self.bodies = ConnectionBodies(self.connection, tasks)
-        self.files = ConnectionFiles(state.filesystem, self.connection, tasks)
+        # Of its own, so that a client whose files do not answer waits for them alone.
+        self.filesystem = state.filesystem.for_client()
+        self.files = ConnectionFiles(self.filesystem, self.connection, tasks)
         self._session: Session | None = None
         self._initialized = False
         self._dispatcher = Dispatcher(
@@ -116,6 +118,7 @@ class ServerConnection:
     def notification(self, notification: Notification) -> None:
         if notification.method == INITIALIZED.name and self._session is not None:
             self._initialized = True
+            self._dispatcher.takes_turns = True
             return
         if notification.method == PROCESS_ACK.name and self._initialized and self.acknowledges:
             try:

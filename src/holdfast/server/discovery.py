@@ -2,6 +2,7 @@
 
 import os
 import pwd
+from functools import partial
 
 from holdfast.errors import OperationFailed
 from holdfast.protocol.discovery import (
@@ -28,7 +29,7 @@ async def _discover_roots(
 ) -> DiscoverRootsResponse:
     from holdfast.discovery.roots import discover_roots
 
-    return DiscoverRootsResponse(roots=await discover_roots(client.state.filesystem, params.roots))
+    return DiscoverRootsResponse(roots=await discover_roots(client.filesystem, params.roots))
 
 
 async def _discover_installed(
@@ -37,13 +38,14 @@ async def _discover_installed(
     from holdfast.discovery.installed import discover_installed
     from holdfast.server.executor_config import SYSTEM_FOLDER, codex_home
 
-    home = os.environ.get("HOME") or _home_of_user()
+    # The user's entry may have to come from a directory service, the folder from a network.
+    home = os.environ.get("HOME") or await client.filesystem.run(_home_of_user)
     try:
-        codex = codex_home(os.environ, home)
+        codex = await client.filesystem.run(partial(codex_home, os.environ, home))
     except OperationFailed:
         return DiscoverInstalledResponse(plugins=[], skills=[], warnings=[])
     return await discover_installed(
-        client.state.filesystem,
+        client.filesystem,
         codex_home=codex,
         user_home=home if home and os.path.isabs(home) else None,
         system_folder=SYSTEM_FOLDER,

@@ -4,9 +4,13 @@ One connection's requests: who may run now, who waits, who steps aside (exec-ser
 What can be answered at once is answered at once, in the order of arrival. What has
 to wait runs as a task of its own, so that nothing behind it is held up. With a
 limit of one request at a time the order is strict, as in the real server.
+
+A client may send a thousand requests at once. What they take longer than a turn is left for
+the next turns, so that other clients are served between them.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -26,6 +30,12 @@ R = TypeVar("R")
 
 MAX_QUEUED = 128
 """Messages that wait for their turn; then no more is read from the connection."""
+
+MAX_WAITING_BYTES = 128 << 20
+"""Bytes of requests that wait for anything; then likewise. Two of the largest messages."""
+
+TURN = 0.01
+"""Seconds of the event loop that one connection gets at a time; then others have their turn."""
 
 
 class AnswerAfter(Awaitable[R]):
@@ -54,6 +64,8 @@ class _Wait(NamedTuple):
 
     waiting: Awaitable[Any]
     record: RequestRecord | None
+    size: int
+    """Bytes of its parameters, which are kept until it is answered."""
 
 
 class Dispatcher(Generic[C]):
@@ -92,14 +104,28 @@ class Dispatcher(Generic[C]):
         self._dialect = dialect
         # A server that refuses when it is full has nothing to keep in order.
         self._strict = limit == 1 and dialect.overload() is None
+        self._loop = asyncio.get_running_loop()
         self._running: dict[asyncio.Task[None], _Wait] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
+        self._waiting_bytes = 0
+        # What came in a turn that was over, in its order, and until when the turn lasts.
+        self._later: deque[Request | MalformedMessage] = deque()
+        self._in_turn = False
+        self._turn_end = 0.0
+        self.takes_turns = False
+        """True once notifications may overtake requests: after the handshake."""
         self.wants_error_data = False
         """True if errors are sent with `data`: only to a client that is Holdfast."""
 
     def request(self, request: Request) -> None:
         """Run a request now, or when its turn comes."""
+        if self.takes_turns and self._is_over():
+            self._leave_for_later(request)
+        else:
+            self._run_or_queue(request)
+
+    def _run_or_queue(self, request: Request) -> None:
         busy = self._queue or len(self._running) >= self._limit
         if busy and (self._strict or self._needs_a_place(request.method)):
             overload = self._dialect.overload()
@@ -112,18 +138,63 @@ class Dispatcher(Generic[C]):
 
     def malformed(self, error: MalformedMessage) -> None:
         """Report a message that could not be read; with a strict order, in its turn."""
-        if self._strict and (self._queue or self._running):
+        if self._later:
+            self._leave_for_later(error)
+        elif self._strict and (self._queue or self._running):
             self._enqueue(error)
         else:
             self._report(error)
 
+    # -- turns
+
+    def _is_over(self) -> bool:
+        """Return True if this connection has had its turn; begin one if it has none."""
+        if self._later:
+            return True
+        now = time.monotonic()
+        if self._in_turn:
+            return now > self._turn_end
+        self._begin_turn(now)
+        return False
+
+    def _begin_turn(self, now: float) -> None:
+        self._in_turn = True
+        self._turn_end = now + TURN
+        self._loop.call_soon(self._next_turn)
+
+    def _leave_for_later(self, message: Request | MalformedMessage) -> None:
+        self._later.append(message)
+        if len(self._later) == MAX_QUEUED:
+            self._connection.hold_receiving("turn")
+
+    def _next_turn(self) -> None:
+        """Go on with what was left, now that others have had their turn."""
+        self._in_turn = False
+        if not self._later:
+            return
+        self._begin_turn(time.monotonic())
+        while self._later:
+            message = self._later.popleft()
+            if isinstance(message, Request):
+                self._run_or_queue(message)
+            elif self._strict and (self._queue or self._running):
+                self._enqueue(message)
+            else:
+                self._report(message)
+            if time.monotonic() > self._turn_end:
+                break
+        if len(self._later) < MAX_QUEUED:
+            self._connection.release_receiving("turn")
+
     def drop(self) -> None:
         """The connection is gone: nobody waits for any answer."""
+        self._later.clear()
         for message, queued in self._queue:
             if self._telemetry is not None and isinstance(message, Request):
                 record = self._telemetry.request(message.method, message.trace, queued)
                 record.finish("disconnected")
         self._queue.clear()
+        self._waiting_bytes = sum(wait.size for wait in self._running.values())
         for task, wait in self._running.items():
             task.cancel()
             if isinstance(wait.waiting, AnswerAfter):
@@ -157,7 +228,9 @@ class Dispatcher(Generic[C]):
             return
         if isinstance(result, Awaitable):
             task = self._task_group.create_task(self._finish(request, result, record))
-            self._running[task] = _Wait(result, record)
+            size = _size(request)
+            self._running[task] = _Wait(result, record, size)
+            self._count_bytes(size)
             task.add_done_callback(self._done)
             return
         connection.reply(request.id, result)
@@ -184,14 +257,28 @@ class Dispatcher(Generic[C]):
         """Free the place of the current task; harmless a second time."""
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None  # a coroutine runs in one
-        self._running.pop(task, None)
+        self._forget(task)
+
+    def _forget(self, task: asyncio.Task[None]) -> _Wait | None:
+        wait = self._running.pop(task, None)
+        if wait is not None:
+            self._count_bytes(-wait.size)
+        return wait
+
+    def _count_bytes(self, size: int) -> None:
+        """Count what waits, and read no more from a client that has too much of it waiting."""
+        self._waiting_bytes += size
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            self._connection.hold_receiving("bytes")
+        elif size < 0:
+            self._connection.release_receiving("bytes")
 
     def _fail(self, request: Request, error: Exception) -> None:
         code, text, data = error_of(error, request.method)
         self._connection.fail(request.id, code, text, data if self.wants_error_data else None)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        wait = self._running.pop(task, None)
+        wait = self._forget(task)
         if wait is not None:  # cancelled
             # Perhaps before its first step, so it had no chance to do this itself.
             if isinstance(wait.waiting, Coroutine):
@@ -201,6 +288,7 @@ class Dispatcher(Generic[C]):
         while self._queue and len(self._running) < self._limit:
             message, queued = self._queue.popleft()
             if isinstance(message, Request):
+                self._count_bytes(-_size(message))
                 self._run(message, queued)
             else:
                 self._report(message)
@@ -217,6 +305,23 @@ class Dispatcher(Generic[C]):
     def _enqueue(self, message: Request | MalformedMessage) -> None:
         now = 0.0 if self._telemetry is None else self._telemetry.now()
         self._queue.append((message, now))
+        if isinstance(message, Request):
+            self._count_bytes(_size(message))
         if self._reading and len(self._queue) >= MAX_QUEUED:
             self._reading = False
             self._connection.hold_receiving("queue")
+
+
+def _size(request: Request) -> int:
+    """Return about how many bytes of text a request has: all, as far as requests are nested."""
+    return _text_in(request.params, 3)
+
+
+def _text_in(value: object, depth: int) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if depth and isinstance(value, dict):
+        return sum(_text_in(part, depth - 1) for part in value.values())
+    if depth and isinstance(value, list):
+        return sum(_text_in(part, depth - 1) for part in value)
+    return 0

@@ -1,9 +1,9 @@
 """`initialize`, `environment/*` and `environmentConfig/read`."""
 
-import asyncio
 import os
 import pwd
 from collections.abc import Awaitable
+from functools import partial
 
 from holdfast.errors import InvalidParams
 from holdfast.protocol.base import Empty
@@ -62,7 +62,7 @@ def _read_config(
         cwd = params.cwd.native
     except ForeignPathUri as error:
         raise InvalidParams(str(error)) from None
-    return asyncio.to_thread(_load_config, cwd, params)
+    return client.filesystem.run(partial(_load_config, cwd, params))
 
 
 def _load_config(cwd: str, params: ConfigReadParams) -> ConfigReadResponse:

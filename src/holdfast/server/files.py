@@ -93,7 +93,7 @@ def _follows(wish: bool | None) -> bool:
 
 def _read_file(client: ServerConnection, params: ReadFileParams) -> Encoded | Awaitable[Encoded]:
     follow = _follows(params.follow_symlinks)
-    found = client.state.filesystem.recall_file(
+    found = client.filesystem.recall_file(
         params.path, follow_symlinks=follow, sandbox=params.sandbox
     )
     if found is None:
@@ -106,7 +106,7 @@ def _content(encoded: bytes) -> Encoded:
 
 
 async def _read_file_later(client: ServerConnection, params: ReadFileParams) -> Encoded:
-    filesystem = client.state.filesystem
+    filesystem = client.filesystem
     async with client.turns.turn():
         data = await filesystem.read_file(
             params.path, follow_symlinks=_follows(params.follow_symlinks), sandbox=params.sandbox
@@ -124,7 +124,7 @@ async def _write_file(client: ServerConnection, params: WriteFileParams) -> Empt
     try:
         # A large one is decoded where it is written.
         pieces = (decode_base64(text),) if len(text) <= _AT_ONCE else decode_base64_pieces(text)
-        await client.state.filesystem.write_pieces(
+        await client.filesystem.write_pieces(
             params.path,
             pieces,
             follow_symlinks=_follows(params.follow_symlinks),
@@ -211,7 +211,7 @@ async def _empty_after(work: Awaitable[object]) -> Empty:
 
 
 async def _create_directory(client: ServerConnection, params: CreateDirectoryParams) -> Empty:
-    await client.state.filesystem.create_directory(
+    await client.filesystem.create_directory(
         params.path,
         recursive=params.recursive is not False,
         follow_symlinks=_follows(params.follow_symlinks),
@@ -223,7 +223,7 @@ async def _create_directory(client: ServerConnection, params: CreateDirectoryPar
 def _get_metadata(
     client: ServerConnection, params: GetMetadataParams
 ) -> FileMetadata | Awaitable[FileMetadata]:
-    filesystem = client.state.filesystem
+    filesystem = client.filesystem
     follow = _follows(params.follow_symlinks)
     known = filesystem.recall_metadata(params.path, follow_symlinks=follow, sandbox=params.sandbox)
     if known is not None:
@@ -234,14 +234,14 @@ def _get_metadata(
 async def _canonicalize(
     client: ServerConnection, params: CanonicalizeParams
 ) -> CanonicalizeResponse:
-    path = await client.state.filesystem.canonicalize(params.path, sandbox=params.sandbox)
+    path = await client.filesystem.canonicalize(params.path, sandbox=params.sandbox)
     return CanonicalizeResponse(path=path)
 
 
 async def _read_directory(
     client: ServerConnection, params: ReadDirectoryParams
 ) -> ReadDirectoryResponse | Encoded:
-    filesystem = client.state.filesystem
+    filesystem = client.filesystem
     async with client.turns.turn():
         entries = await filesystem.read_directory(params.path, sandbox=params.sandbox)
         if len(entries) <= _BATCH:
@@ -252,7 +252,7 @@ async def _read_directory(
 
 async def _walk(client: ServerConnection, params: WalkParams) -> Encoded:
     async with client.turns.turn():
-        return await client.state.filesystem.walk_into(
+        return await client.filesystem.walk_into(
             _encode_walk, params.path, params.options, sandbox=params.sandbox
         )
 
@@ -274,7 +274,7 @@ def _encode_list(items: Sequence[object]) -> list[bytes]:
 
 
 async def _remove(client: ServerConnection, params: RemoveParams) -> Empty:
-    await client.state.filesystem.remove(
+    await client.filesystem.remove(
         params.path,
         recursive=params.recursive is not False,
         force=params.force is not False,
@@ -285,7 +285,7 @@ async def _remove(client: ServerConnection, params: RemoveParams) -> Empty:
 
 
 async def _copy(client: ServerConnection, params: CopyParams) -> Empty:
-    await client.state.filesystem.copy(
+    await client.filesystem.copy(
         params.source_path,
         params.destination_path,
         recursive=params.recursive,

@@ -94,6 +94,8 @@ class ConnectionFiles:
             watch.cancel()  # a newer one came meanwhile
             return not self._ended
         self._watch = self._tasks.create_task(self._report(watch, params.watch_id))
+        # A task that is cancelled before its first step does nothing at all.
+        self._watch.add_done_callback(lambda _: watch.cancel())
         return True
 
     async def _report(self, watch: LocalMissingWatch, watch_id: int) -> None:

@@ -1,7 +1,7 @@
 """`http/request`: the wire in front of the HTTP client, and nothing else."""
 
-import asyncio
 from collections.abc import Awaitable
+from functools import partial
 
 from holdfast.protocol.http import HttpRequestParams, HttpResponse
 from holdfast.protocol.methods import HTTP_REQUEST
@@ -35,7 +35,7 @@ async def _buffered(client: ServerConnection, params: HttpRequestParams) -> Http
     body = response.body_base64
     if len(body) <= _LARGE:
         return response
-    encoded = await asyncio.to_thread(encode_base64, body)
+    encoded = await client.filesystem.run(partial(encode_base64, body))
     status, headers = encode_value(response.status), encode_value(response.headers)
     head = b'{"status":%b,"headers":%b,"bodyBase64":"' % (status, headers)
     return Encoded(head, encoded, b'"}')

@@ -3,16 +3,18 @@
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.process.child import owned_pids
-from holdfast.process.guardian import kill_all_children, reap_children
+from holdfast.process.guardian import children_of_this_process, kill_all_children
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.sandbox.launcher import note_launchers
 from holdfast.server.auth import AuthOptions, BadAuthOptions, Check, make_check
@@ -31,7 +33,7 @@ __all__ = ["LifeOptions", "ListenFailed", "Service", "ServiceMaker", "StartFaile
 
 logger = logging.getLogger(__name__)
 
-_REAP_INTERVAL = 2.0
+_REAP_INTERVAL = 1.0
 """Seconds between two looks for orphans that ended."""
 
 _IDLE_LOOK = 1.0
@@ -291,6 +293,22 @@ def _end_when_idle(server: Service, limit: float, stopped: asyncio.Event) -> Non
     look()
 
 
-def _reap_orphans(loop: asyncio.AbstractEventLoop) -> None:
-    reap_children(spare=owned_pids())
-    loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
+def _reap_orphans(loop: asyncio.AbstractEventLoop, seen: frozenset[int] = frozenset()) -> None:
+    """
+    Reap orphans, again and again: no failure of one look may be the last look.
+
+    Args:
+        loop: Runs the next look.
+        seen: Children that nobody owned at the look before. Others may belong to a thread
+            that has just started them, and is about to say so.
+    """
+    found: frozenset[int] = frozenset()
+    try:
+        found = frozenset(children_of_this_process()) - owned_pids()
+        for pid in found & seen:
+            with suppress(ChildProcessError):  # it was reaped since the list was made
+                os.waitpid(pid, os.WNOHANG)
+    except OSError as error:
+        logger.warning("orphans are reaped later: %s", system_text(error))
+    finally:
+        loop.call_later(_REAP_INTERVAL, _reap_orphans, loop, found)

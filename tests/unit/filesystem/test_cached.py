@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import kernel_cache
 from holdfast.errors import NotFound
-from holdfast.filesystem import cached
 from holdfast.filesystem.cached import cached_content, cached_metadata, metadata, metadata_of
 
 
@@ -46,7 +46,7 @@ def test_memory_says_the_same_or_nothing(tmp_path: Path) -> None:
 def test_memory_knows_a_file_that_was_just_looked_at(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     expected = metadata(str(tmp_path / "link"))
-    if not cached._is_local(cached._look(-100, os.fsencode(tmp_path), 0).mount):
+    if not kernel_cache._is_local(kernel_cache.look(-100, os.fsencode(tmp_path), 0).mount):
         pytest.skip("the file system of the tests is not a local one")
     assert cached_metadata(str(tmp_path / "link")) == expected
 
@@ -84,7 +84,7 @@ def test_memory_has_a_file_of_the_system() -> None:
     """One on a disk: files in memory only are not read in this way by older kernels."""
     path = Path("/etc/passwd")
     expected = path.read_bytes()
-    if not cached._is_local(cached._look(-100, os.fsencode(path), 0).mount):
+    if not kernel_cache._is_local(kernel_cache.look(-100, os.fsencode(path), 0).mount):
         pytest.skip("the file system of the system is not a local one")
     assert cached_content(str(path)) == expected
 

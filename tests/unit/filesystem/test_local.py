@@ -494,3 +494,14 @@ async def test_what_a_profile_names_through_a_link_is_found_through_it(
             await files.read_file(uri(tmp_path / path), sandbox=narrow)
     system = restricted(special("minimal", "read"))
     assert (await files.get_metadata(uri("/bin/sh"), sandbox=system)).is_file
+
+
+@pytest.mark.parametrize("follow", [True, False])
+async def test_a_folder_that_nobody_can_make_is_an_error(
+    files: LocalFileSystem, follow: bool
+) -> None:
+    """In `/proc` the kernel says that something is missing, although all is there."""
+    for path in ("/proc/x", "/proc/x/y"):
+        async with asyncio.timeout(5):
+            with pytest.raises(NotFound):
+                await files.create_directory(uri(path), follow_symlinks=follow)

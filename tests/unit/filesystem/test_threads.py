@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.errors import NotFound
-from holdfast.filesystem.threads import CORE, FileThreads, Lane
+from holdfast.filesystem.threads import CORE, SHARE, FileThreads, Lane
 
 
 @pytest.fixture
@@ -122,3 +122,45 @@ async def test_what_is_let_go_of_after_the_end_is_still_done() -> None:
     async with asyncio.timeout(5):
         while threading.active_count() > before:  # noqa: ASYNC110 - a thread tells of no end
             await asyncio.sleep(0.001)
+
+
+async def test_a_share_whose_calls_hang_waits_alone(threads: FileThreads) -> None:
+    let_go = threading.Event()
+    mine, other = threads.share(), threads.share()
+    stuck = [mine.run(let_go.wait) for _ in range(20 * CORE)]
+    try:
+        async with asyncio.timeout(5):
+            assert await other.run(lambda: "served") == "served"
+            assert await threads.run(lambda: "served") == "served"
+            late = mine.run(lambda: "late")
+            await other.run(lambda: None)
+        assert not late.done()
+        assert threads._threads <= SHARE + CORE
+    finally:
+        let_go.set()
+    await asyncio.gather(*stuck, late)
+
+
+async def test_shares_take_turns(threads: FileThreads) -> None:
+    """Who asks for one thing does not wait for all that another has asked for before."""
+    let_go = threading.Event()
+    busy = [threads.run(let_go.wait) for _ in range(CORE)]
+    order: list[str] = []
+    many, few = threads.share(), threads.share()
+    work = [many.run(lambda: order.append("many")) for _ in range(50)]
+    work.append(few.run(lambda: order.append("few")))
+    let_go.set()
+    await asyncio.gather(*busy, *work)
+    assert order.index("few") <= 2 * CORE
+
+
+async def test_what_a_client_that_left_asked_for_is_not_begun(threads: FileThreads) -> None:
+    let_go = threading.Event()
+    share, begun = threads.share(), []
+    stuck = [share.run(let_go.wait) for _ in range(SHARE)]
+    never = [share.run(lambda: begun.append(1)) for _ in range(10)]
+    for future in (*stuck, *never):
+        future.cancel()
+    let_go.set()
+    assert await share.run(lambda: "next") == "next"
+    assert begun == []

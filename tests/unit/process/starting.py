@@ -47,6 +47,13 @@ def launch(processes: LocalProcesses, params: StartParams) -> LocalProcess:
     return process
 
 
+async def started(processes: LocalProcesses, params: StartParams) -> LocalProcess:
+    """Start anything."""
+    process = processes.launch(params)
+    async with asyncio.timeout(LIMIT):
+        return await process if isinstance(process, Awaitable) else process
+
+
 async def read(
     process: LocalProcess, after_seq: int = 0, max_bytes: int | None = None, wait: float = LIMIT
 ) -> ReadResponse:

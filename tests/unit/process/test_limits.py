@@ -17,7 +17,7 @@ from holdfast.process.child import owned_pids
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol.process import ProcessLimits, StartParams
 from tests.unit.process.fake_cgroups import FakeTree
-from tests.unit.process.starting import closed, launch, program, read, shell
+from tests.unit.process.starting import closed, program, read, shell, started
 
 SPIN = ("/bin/sh", "-c", "while :; do :; done")
 
@@ -40,7 +40,7 @@ def tree(tmp_path: Path, no_cgroups: None, monkeypatch: pytest.MonkeyPatch) -> F
 
 
 async def output(processes: LocalProcesses, params: StartParams) -> str:
-    process = launch(processes, params)
+    process = await started(processes, params)
     await closed(process)
     return b"".join([chunk.chunk for chunk in process.log.retained()]).decode()
 
@@ -80,7 +80,7 @@ async def test_a_command_finds_its_own_arguments(processes: LocalProcesses) -> N
     params = program(
         "/bin/sh", "-c", 'echo "$0" "$@"', "zero", "a b", "", limits=ProcessLimits(cpu_seconds=60)
     )
-    process = launch(processes, params)
+    process = await started(processes, params)
     await closed(process)
 
     assert (await read(process)).chunks[0].chunk == b"zero a b \n"
@@ -103,7 +103,7 @@ async def test_a_program_that_cannot_be_executed_is_the_same_error_with_limits(
     texts = []
     for limits in (None, ProcessLimits(cpu_seconds=60)):
         with pytest.raises(SpawnFailed) as caught:
-            processes.launch(program(name, tty=tty, limits=limits))
+            await started(processes, program(name, tty=tty, limits=limits))
         texts.append((str(caught.value), caught.value.errno))
 
     assert texts[0] == texts[1]
@@ -114,7 +114,7 @@ async def test_a_start_with_limits_that_fails_leaves_nothing(processes: LocalPro
     fds, pids = set(os.listdir("/proc/self/fd")), owned_pids()
 
     with pytest.raises(SpawnFailed):
-        processes.launch(program("/no-such-place", limits=ProcessLimits(cpu_seconds=60)))
+        await started(processes, program("/no-such-place", limits=ProcessLimits(cpu_seconds=60)))
 
     assert (set(os.listdir("/proc/self/fd")), owned_pids()) == (fds, pids)
 
@@ -133,7 +133,9 @@ def test_limits_of_the_kernel_need_a_processor_that_is_known(
 async def test_a_process_that_uses_its_processor_time_up_is_ended_by_the_limit(
     processes: LocalProcesses,
 ) -> None:
-    verdict = await closed(launch(processes, program(*SPIN, limits=ProcessLimits(cpu_seconds=1))))
+    verdict = await closed(
+        await started(processes, program(*SPIN, limits=ProcessLimits(cpu_seconds=1)))
+    )
 
     assert (verdict.reason, verdict.limit) == (Reason.LIMIT, LimitKind.CPU_TIME)
     assert verdict.detail == "used more than 1 seconds of processor time"
@@ -143,7 +145,7 @@ async def test_a_process_that_uses_its_processor_time_up_is_ended_by_the_limit(
 async def test_a_process_that_takes_too_long_is_ended(processes: LocalProcesses) -> None:
     params = program("/bin/sleep", "60", limits=ProcessLimits(wall_time_ms=20))
 
-    verdict = await closed(launch(processes, params))
+    verdict = await closed(await started(processes, params))
 
     assert verdict == Verdict(
         reason=Reason.LIMIT,
@@ -157,7 +159,7 @@ async def test_a_process_that_takes_too_long_is_ended(processes: LocalProcesses)
 async def test_a_process_that_writes_too_much_is_ended(processes: LocalProcesses) -> None:
     params = program("/usr/bin/yes", limits=ProcessLimits(output_bytes=1000))
 
-    verdict = await closed(launch(processes, params))
+    verdict = await closed(await started(processes, params))
 
     assert (verdict.reason, verdict.limit) == (Reason.LIMIT, LimitKind.OUTPUT)
     assert verdict.detail == "wrote more than 1000 bytes"
@@ -166,7 +168,7 @@ async def test_a_process_that_writes_too_much_is_ended(processes: LocalProcesses
 async def test_what_stays_below_its_limits_ends_as_ever(processes: LocalProcesses) -> None:
     limits = ProcessLimits(output_bytes=1000, wall_time_ms=60_000, cpu_seconds=60)
 
-    verdict = await closed(launch(processes, shell("echo fine; exit 3", limits=limits)))
+    verdict = await closed(await started(processes, shell("echo fine; exit 3", limits=limits)))
 
     assert verdict == Verdict(reason=Reason.EXITED, exit_code=3)
 
@@ -174,7 +176,9 @@ async def test_what_stays_below_its_limits_ends_as_ever(processes: LocalProcesse
 async def test_a_process_that_was_terminated_did_not_go_over_a_limit(
     processes: LocalProcesses,
 ) -> None:
-    process = launch(processes, program("/bin/sleep", "60", limits=ProcessLimits(cpu_seconds=1)))
+    process = await started(
+        processes, program("/bin/sleep", "60", limits=ProcessLimits(cpu_seconds=1))
+    )
     process.terminate()
 
     assert (await closed(process)).reason is Reason.TERMINATED
@@ -200,7 +204,7 @@ def test_a_command_cannot_be_started_with_hardly_any_files() -> None:
 
 
 async def test_the_timer_of_a_process_that_ended_is_gone(processes: LocalProcesses) -> None:
-    process = launch(processes, program("/bin/true", limits=ProcessLimits(wall_time_ms=10)))
+    process = await started(processes, program("/bin/true", limits=ProcessLimits(wall_time_ms=10)))
     verdict = await closed(process)
     await asyncio.sleep(0.02)  # as long as the limit: it must not strike any more
 
@@ -240,7 +244,7 @@ async def test_a_limit_that_made_a_call_fail_is_named(
     processes: LocalProcesses, script: str, limits: ProcessLimits, kind: LimitKind, text: str
 ) -> None:
     params = program("/usr/bin/python3", "-I", "-S", "-c", script, limits=limits)
-    process = launch(processes, params)
+    process = await started(processes, params)
     await closed(process)
 
     verdict = process.log.verdict
@@ -262,7 +266,7 @@ async def test_a_limit_that_made_a_call_fail_is_named(
 async def test_only_a_failure_that_tells_of_a_limit_that_is_set_is_laid_to_it(
     processes: LocalProcesses, script: str, limits: ProcessLimits | None
 ) -> None:
-    process = launch(processes, shell(script, limits=limits))
+    process = await started(processes, shell(script, limits=limits))
     await closed(process)
 
     verdict = process.log.verdict
@@ -273,11 +277,11 @@ async def test_only_a_failure_that_tells_of_a_limit_that_is_set_is_laid_to_it(
 # -- cgroups
 
 
-def test_memory_is_refused_where_no_cgroup_can_be_had(processes: LocalProcesses) -> None:
+async def test_memory_is_refused_where_no_cgroup_can_be_had(processes: LocalProcesses) -> None:
     params = program("/bin/true", limits=ProcessLimits(memory_bytes=1 << 30))
 
     with pytest.raises(InvalidParams) as error:
-        processes.launch(params)
+        await started(processes, params)
 
     assert str(error.value) == (
         "memoryBytes needs a cgroup of its own for a command: there are no cgroups; get some"
@@ -295,7 +299,7 @@ async def test_where_a_cgroup_can_be_had_that_counts_the_processes(
     processes: LocalProcesses, tree: FakeTree, tty: bool
 ) -> None:
     limits = ProcessLimits(processes=4321)
-    process = launch(processes, shell("sleep 600", tty=tty, limits=limits))
+    process = await started(processes, shell("sleep 600", tty=tty, limits=limits))
     (name,) = tree.below("ours")
     folder = tree.top / "ours" / name
     told = {name: (folder / name).read_text() for name in ("pids.max", "memory.max")}
@@ -311,7 +315,9 @@ async def test_where_a_cgroup_can_be_had_that_counts_the_processes(
 async def test_a_limit_of_one_process_alone_needs_no_cgroup(
     processes: LocalProcesses, tree: FakeTree
 ) -> None:
-    await closed(launch(processes, program("/bin/true", limits=ProcessLimits(open_files=99))))
+    await closed(
+        await started(processes, program("/bin/true", limits=ProcessLimits(open_files=99)))
+    )
 
     assert tree.admitted == []
 
@@ -339,7 +345,7 @@ async def test_the_kernel_tells_which_limit_a_command_met(
     script = f"echo cannot fork; cd {folder}; echo {events}.events; exit {code}"
     limits = ProcessLimits(processes=9, memory_bytes=1 << 30)
 
-    verdict = await closed(launch(processes, shell(script, limits=limits)))
+    verdict = await closed(await started(processes, shell(script, limits=limits)))
 
     assert (verdict.detail, verdict.limit) == (text, kind)
     assert verdict.reason is (Reason.EXITED if text is None else Reason.LIMIT)
@@ -347,7 +353,7 @@ async def test_the_kernel_tells_which_limit_a_command_met(
 
 @both
 @pytest.mark.parametrize("file", ["cgroup.procs", "pids.max"])
-def test_a_command_that_cannot_be_limited_is_not_run(
+async def test_a_command_that_cannot_be_limited_is_not_run(
     processes: LocalProcesses, tree: FakeTree, tmp_path: Path, tty: bool, file: str
 ) -> None:
     tree.refused = {file}
@@ -355,7 +361,7 @@ def test_a_command_that_cannot_be_limited_is_not_run(
     params = program("/bin/touch", str(mark), tty=tty, limits=ProcessLimits(processes=9))
 
     with pytest.raises(SpawnFailed, match="Permission denied"):
-        processes.launch(params)
+        await started(processes, params)
 
     assert not mark.exists()
     assert tree.below("ours") == set()

@@ -3,17 +3,26 @@
 import asyncio
 import errno
 import os
+import resource
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.errors import SpawnFailed
-from holdfast.process import reachable, table
+from holdfast.process import reachable, spawn, start_threads, table
 from holdfast.process.backend import LocalBackend
-from holdfast.process.reachable import call_in_daemon, mounts_may_hang, wait_reachable
+from holdfast.process.reachable import (
+    call_after_look,
+    is_start_at_hand,
+    mounts_may_hang,
+    places,
+)
+from holdfast.process.start_threads import MAX_CALLS, StartThreads, call_in_daemon
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import StartParams
 
@@ -78,21 +87,41 @@ def test_without_a_list_of_mounts_nothing_is_known(monkeypatch: pytest.MonkeyPat
 async def test_a_file_that_does_not_answer_fails_the_start(
     program: str, cwd: str, path: str, tty: bool, stuck: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reachable, "LOOK_LIMIT", 0.05)
+    monkeypatch.setattr(start_threads, "CALL_LIMIT", 0.05)
     env = {"PATH": "/no:/stuck/c", "HOME": "/stuck/home"}
+    looked_at = places([program], cwd, env, tty=tty)
     with pytest.raises(SpawnFailed) as raised:
-        await wait_reachable([program], cwd, env, tty=tty)
+        await call_after_look(StartThreads(), looked_at, lambda: None, program=program)
     assert (raised.value.errno, raised.value.path) == (errno.ETIMEDOUT, path)
     assert raised.value.program == program
 
 
-async def test_only_so_many_looks_are_stuck(stuck: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "MAX_LOOKS", len(reachable._looking) + 1)
-    first = asyncio.create_task(call_in_daemon(lambda: os.stat("/stuck")))
-    await asyncio.sleep(0)
-    with pytest.raises(TimeoutError, match="have not returned"):
-        await call_in_daemon(lambda: None)
-    first.cancel()
+async def test_an_owner_whose_calls_hang_waits_alone(
+    stuck: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_threads, "CALL_LIMIT", 0.05)
+    mine, other = StartThreads(), StartThreads()
+    hanging = [mine.call(lambda: os.stat("/stuck")) for _ in range(MAX_CALLS)]
+    results = await asyncio.gather(*hanging, return_exceptions=True)
+    assert {type(result) for result in results} == {TimeoutError}
+    with pytest.raises(TimeoutError):
+        await mine.call(lambda: 7)
+    assert await other.call(lambda: 7) == 7
+
+
+async def test_what_comes_too_late_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_threads, "CALL_LIMIT", 0.01)
+    let_go, undone = threading.Event(), threading.Event()
+
+    def work() -> str:
+        let_go.wait(5)
+        return "child"
+
+    with pytest.raises(TimeoutError):
+        await StartThreads().call(work, lambda result: undone.set())
+    let_go.set()
+    monkeypatch.setattr(start_threads, "CALL_LIMIT", 5)
+    assert await call_in_daemon(lambda: undone.wait(5))
 
 
 async def test_a_look_has_a_result_or_an_error() -> None:
@@ -102,23 +131,76 @@ async def test_a_look_has_a_result_or_an_error() -> None:
 
 
 @pytest.mark.requirement("process.start.dead-mount")
-async def test_a_start_beside_such_a_mount_is_as_any_other(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("raised", [False, True], ids=["limit as it is", "limit raised"])
+async def test_a_start_in_a_thread_is_as_any_other(
+    raised: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(table, "mounts_may_hang", lambda: True)
+    monkeypatch.setattr(table, "is_start_at_hand", lambda *start, **more: False)
+    if raised:
+        soft, hard = 512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        monkeypatch.setattr(spawn, "_own_limit", (soft, hard))
 
-    def params(number: int, *argv: str, cwd: Path = tmp_path) -> StartParams:
+    def params(number: int, *argv: str, cwd: Path = tmp_path, tty: bool = False) -> StartParams:
         return StartParams(
             process_id=str(number),
             argv=list(argv),
             cwd=PathUri.from_path(str(cwd)),
             env={"PATH": "/usr/bin:/bin"},
-            tty=False,
+            tty=tty,
         )
 
     async with LocalBackend() as backend:
-        process = await backend.start(params(1, "pwd"))
+        process = await backend.start(params(1, "sh", "-c", "pwd; ulimit -Sn; ulimit -Hn"))
         assert (await process.wait()).exit_code == 0
-        for wrong in (params(2, "no-such"), params(2, "pwd", cwd=Path("/no"))):
+        said = b"".join([chunk.chunk for chunk in (await process.read()).chunks]).split()
+        assert said[0].decode() == str(tmp_path)
+        if raised:
+            assert said[1:] == [b"512", str(hard).encode() if hard >= 0 else b"unlimited"]
+        process = await backend.start(params(2, "sh", "-c", "exit 7", tty=True))
+        assert (await process.wait()).exit_code == 7
+        for wrong in (params(3, "no-such"), params(3, "pwd", cwd=Path("/no"))):
             with pytest.raises(SpawnFailed, match="No such file or directory"):
                 await backend.start(wrong)
+
+
+@pytest.mark.requirement("process.start.dead-mount")
+async def test_what_a_thread_starts_outlives_it_and_hears_of_no_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel means the thread, not the process, by the parent whose end a child is told."""
+    monkeypatch.setattr(table, "is_start_at_hand", lambda *start, **more: False)
+    script = "import ctypes; ctypes.CDLL(None).prctl(1, 9); print('up', flush=True); input()"
+    async with LocalBackend() as backend:
+        process = await backend.start(
+            StartParams(
+                process_id="p",
+                argv=[sys.executable, "-c", script],
+                cwd=PathUri.from_path("/"),
+                env={},
+                tty=False,
+                pipe_stdin=True,
+            )
+        )
+        async for _ in process.events():
+            break
+        for _ in range(4 * MAX_CALLS):
+            await call_in_daemon(lambda: None)
+        await process.write(b"\n")
+        assert (await process.wait()).exit_code == 0
+
+
+async def test_what_is_in_memory_is_at_hand_and_else_nothing(tmp_path: Path) -> None:
+    if not reachable._kernel_tells():
+        pytest.skip("the kernel does not tell what it has in memory")
+    env = {"PATH": f"{tmp_path}:/usr/bin"}
+    os.stat(tmp_path)
+    os.stat("/usr/bin/env")
+    with suppress(FileNotFoundError):
+        os.stat(tmp_path / "env")
+    here = str(tmp_path)
+    assert is_start_at_hand(["/usr/bin/env"], here, {}, tty=False)
+    assert is_start_at_hand(["env"], here, env, tty=True)
+    assert not is_start_at_hand(["/usr/bin/env"], "/proc/self", {}, tty=False)
+    assert not is_start_at_hand(["/proc/self/exe"], here, {}, tty=False)
+    assert not is_start_at_hand(["/usr/bin/env"], f"{here}/never looked at", {}, tty=True)
+    assert not is_start_at_hand(["e"], here, {"PATH": ":".join(["/"] * 1000)}, tty=False)

@@ -1,6 +1,7 @@
 """From a profile to a child: real sandboxes on a real disk."""
 
 import asyncio
+import errno
 import fcntl
 import os
 import platform
@@ -44,6 +45,7 @@ from holdfast.protocol.sandbox import (
 from holdfast.sandbox import launcher as launcher_module
 from holdfast.sandbox.ladder import Rung
 from holdfast.sandbox.machines import MACHINES
+from tests.unit.descriptors import no_descriptors
 from tests.unit.process.starting import LIMIT, closed, eventually, output, program, shell, written
 from tests.unit.sandbox.auditing import auditing
 
@@ -550,3 +552,35 @@ async def test_a_name_is_looked_for_where_it_can_be_seen(
     verdict = await closed(process)
     assert verdict.exit_code == 126
     assert output(process) == f"holdfast: {ws}/plain/tool: Permission denied\n".encode()
+
+
+# -- a moment without descriptors
+
+
+@pytest.mark.requirement("process.no-descriptors")
+async def test_a_start_without_descriptors_says_so_and_the_next_one_works(ws: Path) -> None:
+    profile = managed(ROOT, FileEntry(path=GlobPath(pattern=f"{ws}/*.key"), access="deny"))
+    params = StartParams(
+        process_id="p",
+        argv=["/bin/true"],
+        cwd=PathUri.from_path(str(ws)),
+        env={},
+        tty=False,
+        sandbox=profile,
+    )
+    processes = LocalProcesses()
+    await shared_sandboxes().ladder()
+    with no_descriptors(), pytest.raises(SpawnFailed, match="Too many open files") as raised:
+        await start(processes, params)
+    assert raised.value.errno == errno.EMFILE
+    process = await start(processes, params)
+    assert (await process.wait_exited()).exit_code == 0
+    await process.wait_closed()
+
+
+@pytest.mark.requirement("process.no-descriptors")
+async def test_what_can_be_enforced_is_not_judged_without_descriptors() -> None:
+    sandboxes = Sandboxes()
+    with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
+        sandboxes.climb()
+    assert sandboxes.climb().rung is not Rung.NONE

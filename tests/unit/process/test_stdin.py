@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import StdinClosed
+from holdfast.errors import InvalidRequest, StdinClosed
+from holdfast.process import input_budget
 from holdfast.process import stdin as module
+from holdfast.process.input_budget import InputBudget, InputTotal
 from holdfast.process.stdin import MAX_QUEUED_WRITES, MAX_REMEMBERED_IDS, StdinQueue
 from holdfast.protocol.process import WriteStatus
 
@@ -22,13 +24,14 @@ PAGE = 4096
 class Pipe:
     """A queue in front of a pipe of one page, and the end a process would read from."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: InputBudget | None = None) -> None:
         self.reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PAGE)
         os.set_blocking(writer, False)
         os.set_blocking(self.reader, False)
         self.writer = writer
-        self.queue = StdinQueue(asyncio.get_running_loop(), writer)
+        self.budget = InputBudget() if budget is None else budget
+        self.queue = StdinQueue(asyncio.get_running_loop(), writer, budget=self.budget)
         self._reading = True
 
     def read(self) -> bytes | None:
@@ -82,6 +85,7 @@ class Pipe:
     def finish(self) -> None:
         self.stop_reading()
         self.queue.discard()
+        assert self.budget.waiting == 0  # whatever became of the writes
 
 
 @pytest.fixture
@@ -347,3 +351,70 @@ async def test_accepted_writes_arrive_once_and_in_order(
     pipe.finish()
     assert not held
     assert arrived == model.text
+
+
+# -- bytes that wait
+
+
+@pytest.mark.requirement("write.bounded")
+async def test_few_large_writes_fill_the_queue_too(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_QUEUED_BYTES", 4 * PAGE)
+    assert pipe.queue.write(bytes(8 * PAGE), "1") is ACCEPTED
+    second = waiting(pipe.queue.write(b"second", "2"))
+    assert pipe.budget.waiting == 7 * PAGE + 6
+    assert (await pipe.read_all(8 * PAGE + 6)).endswith(b"second")
+    await second
+    assert pipe.budget.waiting == 0
+
+
+@pytest.mark.requirement("write.bounded")
+async def test_more_than_may_wait_is_refused_and_writes_nothing(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_budget, "MAX_OWNER_BYTES", 4 * PAGE)
+    assert pipe.queue.write(bytes(4 * PAGE), "1") is ACCEPTED
+    with pytest.raises(InvalidRequest, match=f"{2 * PAGE} more would exceed .* for one client"):
+        pipe.queue.write(bytes(2 * PAGE), "2")
+    # It was not accepted, so it may be tried again.
+    assert len(await pipe.read_all(4 * PAGE)) == 4 * PAGE
+    assert pipe.queue.write(b"again", "2") is ACCEPTED
+    assert await pipe.read_all(5) == b"again"
+
+
+@pytest.mark.requirement("write.bounded")
+async def test_writes_that_wait_for_the_queue_count_too(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = pipe.fill()
+    monkeypatch.setattr(input_budget, "MAX_OWNER_BYTES", pipe.budget.waiting + PAGE)
+    waits = waiting(pipe.queue.write(bytes(PAGE), "waits"))
+    with pytest.raises(InvalidRequest):
+        pipe.queue.write(b"x", "refused")
+    waits.cancel()
+    assert waiting(pipe.queue.write(bytes(PAGE), "waits"))  # who comes back keeps its place
+    pipe.queue.refuse()
+    assert pipe.budget.waiting == 0
+    assert count > MAX_QUEUED_WRITES
+
+
+@pytest.mark.requirement("write.bounded")
+async def test_who_fills_the_total_leaves_the_others_their_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(input_budget, "MAX_TOTAL_BYTES", 16 * PAGE)
+    monkeypatch.setattr(input_budget, "SHARE_BYTES", 2 * PAGE)
+    total = InputTotal()
+    greedy, modest = Pipe(InputBudget(total)), Pipe(InputBudget(total))
+    try:
+        assert greedy.queue.write(bytes(17 * PAGE), "1") is ACCEPTED
+        with pytest.raises(InvalidRequest, match="for this server"):
+            greedy.queue.write(b"more", "2")
+        assert modest.queue.write(bytes(2 * PAGE), "1") is ACCEPTED
+        with pytest.raises(InvalidRequest, match="for this server"):
+            modest.queue.write(bytes(2 * PAGE), "2")
+    finally:
+        greedy.finish()
+        modest.finish()
+    assert total.waiting == 0

@@ -1,6 +1,9 @@
 """The handshake, and what ends a connection."""
 
 import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -276,3 +279,41 @@ async def test_a_server_may_keep_no_sessions_without_a_connection() -> None:
         await client.initialize()
         client.hang_up()
         assert len(server.state.sessions) == 1  # it ends with the server
+
+
+# -- watches
+
+
+@pytest.mark.requirement("fs.watch.one-instance")
+async def test_watches_of_all_connections_are_one_instance_and_leave_nothing(
+    server: Server, tmp_path: Path
+) -> None:
+    filesystem = server.state.filesystem
+    missing = (tmp_path / "missing").as_uri()
+    clients = [Client(server) for _ in range(10)]
+    for client in clients:
+        await client.initialize()
+        asked = [
+            client.ask("fs/watchMissing", watchId=number, missing=[missing], present=None)
+            for number in range(1, 6)
+        ]
+        answers = [await client.transport.answer(request) for request in asked]
+        assert answers[-1] == {"watching": True}
+    instances = [name for name in open_files() if "inotify" in name]
+    assert len(instances) == 1
+    for number, client in enumerate(clients):
+        if number % 2:  # so that its last watch has not begun to wait when it leaves
+            client.ask("fs/watchMissing", watchId=9, missing=[missing], present=None)
+        client.hang_up()
+    async with asyncio.timeout(5):
+        while len(filesystem._inotify):  # noqa: ASYNC110 - threads give up what they began
+            await asyncio.sleep(0.001)
+
+
+def open_files() -> list[str]:
+    """Return what this process has open, as `/proc` names it."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return found

@@ -14,6 +14,7 @@ from holdfast.protocol.envelope import Notification, Request
 from holdfast.protocol.handshake import EnvironmentStatus
 from holdfast.rpc.dialect import EXEC_SERVER
 from holdfast.rpc.router import Route, Router
+from holdfast.server import dispatch
 from holdfast.server.dispatch import MAX_QUEUED, Dispatcher
 from tests.unit.fakes import FakeTransport
 
@@ -421,3 +422,54 @@ async def test_every_request_is_recorded_once_with_its_outcome() -> None:
         ("quick", "disconnected"),
         ("wait", "disconnected"),
     ]
+
+
+# -- turns
+
+
+@pytest.mark.requirement("dispatch.turns")
+async def test_who_asks_for_much_at_once_lets_others_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "TURN", 0.0)
+    async with desk_of(limit=1024) as busy, desk_of(limit=1024) as other:
+        busy.dispatcher.takes_turns = True
+        busy.ask(*[(number, "quick") for number in range(1000)])
+        busy.dispatcher.malformed(MalformedMessage("no JSON"))
+        assert busy.answered == [0]
+        assert busy.transport.calls == ["pause"]
+        other.ask((1, "quick"))
+        assert other.answered == [1]
+        await busy.settled()
+        assert 1 < len(busy.answered) < 1000
+        async with asyncio.timeout(5):
+            while len(busy.answered) < 1001:  # noqa: ASYNC110 - one turn after the other
+                await asyncio.sleep(0)
+        assert busy.answered == [*range(1000), -1]
+        assert busy.transport.calls == ["pause", "resume"]
+
+
+async def test_what_was_left_for_later_goes_with_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "TURN", 0.0)
+    async with desk_of(limit=1024) as desk:
+        desk.dispatcher.takes_turns = True
+        desk.ask(*[(number, "quick") for number in range(10)])
+        desk.dispatcher.drop()
+        await desk.settled()
+        assert desk.answered == [0]
+
+
+async def test_a_client_with_too_many_bytes_waiting_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "MAX_WAITING_BYTES", 1000)
+    async with desk_of(limit=1) as desk:
+        large = {"text": "x" * 600, "more": {"list": ["y" * 300]}}
+        for number, params in enumerate((None, large, large)):
+            desk.dispatcher.request(Request(number, "quick" if params else "wait", params))
+        assert desk.transport.calls == ["pause"]
+        desk.finish()
+        await desk.settled()
+        assert desk.transport.calls == ["pause", "resume"]

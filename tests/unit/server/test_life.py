@@ -1,13 +1,16 @@
 """What a server does beside serving."""
 
 import asyncio
-from typing import cast
+import os
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from holdfast.process import sandboxes
 from holdfast.server import life
 from holdfast.server.app import Server
+from tests.unit.descriptors import no_descriptors
 
 
 def test_a_look_at_the_machine_that_fails_does_not_end_a_server(
@@ -76,3 +79,38 @@ class _Owner:
 
     def send_parts(self, parts: object) -> None:
         """Nobody reads it."""
+
+
+@pytest.fixture
+def children() -> tuple[int, int]:
+    """Two children that have nothing to do."""
+    return tuple(os.posix_spawn("/bin/true", ["true"], {}) for _ in range(2))  # type: ignore[return-value]
+
+
+def is_there(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+@pytest.mark.requirement("process.no-descriptors")
+async def test_orphans_are_reaped_after_a_moment_without_descriptors(
+    children: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, orphan = children
+    monkeypatch.setattr(life, "_REAP_INTERVAL", 0.001)
+    monkeypatch.setattr(life, "owned_pids", lambda: frozenset({mine}))
+    scheduled: list[asyncio.TimerHandle] = []
+    later = asyncio.get_running_loop().call_later
+
+    def call_later(*arguments: Any) -> asyncio.TimerHandle:
+        scheduled.append(later(*arguments))
+        return scheduled[-1]
+
+    with no_descriptors():
+        life._reap_orphans(cast(asyncio.AbstractEventLoop, SimpleNamespace(call_later=call_later)))
+        for _ in range(3):
+            await asyncio.sleep(0.002)
+    async with asyncio.timeout(5):
+        while is_there(orphan):  # noqa: ASYNC110 - there is no event for that
+            await asyncio.sleep(0.002)
+    scheduled[-1].cancel()
+    assert os.waitpid(mine, 0)[1] == 0  # noqa: ASYNC222 - it has ended
