@@ -74,9 +74,10 @@ def _can_be_warm() -> bool:
     return True
 
 
-def _connect(address: str) -> _socket.socket:
+def _connect(address: str) -> _socket.socket | None:
+    """Connect to the server, which may still be starting; None if there is none."""
     deadline = monotonic() + _PATIENCE
-    while True:
+    while _exists(address.rpartition("/")[0]):
         server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         try:
             server.connect(address)
@@ -86,6 +87,15 @@ def _connect(address: str) -> _socket.socket:
             if monotonic() > deadline:
                 raise
             sleep(0.02)
+    return None
+
+
+def _exists(path: str) -> bool:
+    try:
+        posix.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _umask() -> int:

@@ -1,0 +1,1 @@
+"""Attacks on a server: wrong messages, kills, cuts, clients that take all, foreign tokens."""
