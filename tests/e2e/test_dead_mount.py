@@ -67,6 +67,9 @@ async def test_starts_on_a_dead_mount_hold_up_nobody(lonely: ServerProcess, tmp_
     folder = tmp_path / "dead"
     elsewhere = file_uri(tmp_path)
     on_it = context(folder, special("root", "read"), entry(folder / "in", "write"))
+    script = tmp_path / "script"
+    script.write_text(f"#!{folder}/sh\n")
+    script.chmod(0o755)
     async with dead(lonely, folder) as client:
         for number, (argv, more) in enumerate(
             [
@@ -77,6 +80,7 @@ async def test_starts_on_a_dead_mount_hold_up_nobody(lonely: ServerProcess, tmp_
                 (["/bin/true"], {"cwd": elsewhere, "sandbox": on_it}),
                 (["/bin/true"], {"cwd": file_uri(folder / "in"), "sandbox": on_it}),
                 (["/bin/true"], {"cwd": file_uri(folder), "limits": {"openFiles": 64}}),
+                ([str(script)], {"cwd": elsewhere}),
                 # Seen from another mount namespace: no list of mounts names it.
                 (["/bin/true"], {"cwd": f"file:///proc/self/root{folder}"}),
             ]

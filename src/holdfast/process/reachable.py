@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from holdfast.errors import SpawnFailed
 from holdfast.kernel_cache import WHAT_IT_LEADS_TO, recall
+from holdfast.process.interpreter import is_interpreter_at_hand
 from holdfast.process.program import DEFAULT_PATH
 from holdfast.process.start_threads import StartThreads
 from holdfast.system_text import system_text
@@ -73,7 +74,9 @@ def _kind(path: str) -> str:
         return "?"
     if stat.S_ISDIR(facts.mode):
         return "directory"
-    return "program" if facts.mode & 0o111 else "other"
+    if not stat.S_ISREG(facts.mode) or not facts.mode & 0o111:
+        return "other"
+    return "program" if is_interpreter_at_hand(path, facts, _kind) else "?"
 
 
 @cache
