@@ -407,6 +407,7 @@ class LocalProcesses:
             slow.check()
         except InvalidRequest:
             child.discard()
+            await child.wait_reaped()
             raise
         return self._adopt(start, child, log)
 
@@ -476,6 +477,7 @@ class LocalProcesses:
             slow.check()
         except InvalidRequest:
             child.discard()
+            await child.wait_reaped()
             raise
         held = sandbox.enforcement
         logger.info("process %s is in a sandbox, rung %s", params.process_id, held.rung)

@@ -164,3 +164,23 @@ async def test_what_a_client_that_left_asked_for_is_not_begun(threads: FileThrea
     let_go.set()
     assert await share.run(lambda: "next") == "next"
     assert begun == []
+
+
+async def test_files_of_a_client_that_left_are_let_go_of_beside_its_stuck_calls(
+    threads: FileThreads,
+) -> None:
+    let_go = threading.Event()
+    share = threads.share()
+    stuck = [share.run(let_go.wait) for _ in range(SHARE)]
+    opening, opened = Lane(share), []
+    never = opening.run(lambda: opened.append("file"))
+    closed = asyncio.gather(*(Lane(share).run(lambda: "closed") for _ in range(50)))
+    for future in (*stuck, never):
+        future.cancel()
+    try:
+        share.leave()
+        async with asyncio.timeout(5):
+            assert set(await closed) == {"closed"}
+        assert opened == []
+    finally:
+        let_go.set()
