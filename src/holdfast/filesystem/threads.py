@@ -30,7 +30,7 @@ T = TypeVar("T")
 CORE = 4
 """Threads that work side by side."""
 
-SHARE = 8
+SHARE = 16
 """Calls of one client that may be under way; its next ones wait for these."""
 
 OWN_SHARE = 64

@@ -65,7 +65,9 @@ def is_start_at_hand(argv: Sequence[str], cwd: str, env: Mapping[str, str], *, t
 def _kind(path: str) -> str:
     """What the kernel remembers of a path: directory, program, other, missing, or `?`."""
     try:
-        facts = recall(os.fsencode(path), WHAT_IT_LEADS_TO)
+        name = os.fsencode(path)
+        # A rename or a mount anywhere, at the same moment, makes the kernel give up the first.
+        facts = recall(name, WHAT_IT_LEADS_TO) or recall(name, WHAT_IT_LEADS_TO)
     except FileNotFoundError:
         return "missing"
     except ValueError:

@@ -136,8 +136,8 @@ async def test_a_start_in_a_thread_is_as_any_other(
     raised: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(table, "is_start_at_hand", lambda *start, **more: False)
+    soft, hard = 512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if raised:
-        soft, hard = 512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         monkeypatch.setattr(spawn, "_own_limit", (soft, hard))
 
     def params(number: int, *argv: str, cwd: Path = tmp_path, tty: bool = False) -> StartParams:
