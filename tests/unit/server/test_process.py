@@ -475,6 +475,7 @@ async def test_requests_about_a_start_that_waits_for_files_come_after_it(
     answers = [await client.transport.answer(request) for request in asked]
     accepted = {"status": "accepted"}
     assert answers[1:6] == [accepted] * 3 + [{}, (-32600, "process p has no terminal to resize")]
+    assert isinstance(answers[6], tuple)
     assert answers[6][0] == -32603
     assert answers[7] == {"status": "unknownProcess"}
     await client.hears("process/closed")
