@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,20 +68,23 @@ async def test_starts_on_a_dead_mount_hold_up_nobody(lonely: ServerProcess, tmp_
     folder = tmp_path / "dead"
     elsewhere = file_uri(tmp_path)
     on_it = context(folder, special("root", "read"), entry(folder / "in", "write"))
+    script = tmp_path / "script"
+    script.write_text(f"#!{folder}/sh\n")
+    script.chmod(0o755)
     async with dead(lonely, folder) as client:
-        for number, (argv, more) in enumerate(
-            [
-                (["/bin/true"], {"cwd": file_uri(folder)}),
-                ([str(folder / "program")], {"cwd": elsewhere}),
-                (["program"], {"cwd": elsewhere, "env": {"PATH": str(folder)}}),
-                (["/bin/true"], {"cwd": file_uri(folder), "tty": True}),
-                (["/bin/true"], {"cwd": elsewhere, "sandbox": on_it}),
-                (["/bin/true"], {"cwd": file_uri(folder / "in"), "sandbox": on_it}),
-                (["/bin/true"], {"cwd": file_uri(folder), "limits": {"openFiles": 64}}),
-                # Seen from another mount namespace: no list of mounts names it.
-                (["/bin/true"], {"cwd": f"file:///proc/self/root{folder}"}),
-            ]
-        ):
+        starts: list[tuple[list[str], dict[str, Any]]] = [
+            (["/bin/true"], {"cwd": file_uri(folder)}),
+            ([str(folder / "program")], {"cwd": elsewhere}),
+            (["program"], {"cwd": elsewhere, "env": {"PATH": str(folder)}}),
+            (["/bin/true"], {"cwd": file_uri(folder), "tty": True}),
+            (["/bin/true"], {"cwd": elsewhere, "sandbox": on_it}),
+            (["/bin/true"], {"cwd": file_uri(folder / "in"), "sandbox": on_it}),
+            (["/bin/true"], {"cwd": file_uri(folder), "limits": {"openFiles": 64}}),
+            ([str(script)], {"cwd": elsewhere}),
+            # Seen from another mount namespace: no list of mounts names it.
+            (["/bin/true"], {"cwd": f"file:///proc/self/root{folder}"}),
+        ]
+        for number, (argv, more) in enumerate(starts):
             await client.request("process/start", start_params(str(number), argv, **more))
             await is_served(lonely, tmp_path)
         assert await client.is_ready()

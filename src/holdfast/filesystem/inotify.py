@@ -36,8 +36,8 @@ _MAX_ENDED = 4096
 _TRIES = 3
 """How often a watch is added that ends with another one at that very moment."""
 
-_READ = 64 << 10
-"""Bytes of events that are read at once."""
+_READ = 16 << 10
+"""Bytes of events that are read at once, some hundreds."""
 
 _head = struct.Struct("iIII")
 

@@ -19,7 +19,7 @@ from holdfast.filesystem.failure import about, native_path
 from holdfast.filesystem.handle import LocalFileHandle, OpenFile
 from holdfast.filesystem.inotify import Inotify
 from holdfast.filesystem.operations import Operations
-from holdfast.filesystem.threads import FileThreads, Threads
+from holdfast.filesystem.threads import FileThreads, Threads, ThreadShare
 from holdfast.filesystem.walk import Walked, check_limits
 from holdfast.filesystem.watch import LocalMissingWatch, watch_missing
 from holdfast.protocol.fs import (
@@ -59,6 +59,11 @@ class LocalFileSystem:
         other = copy(self)
         other._threads = self._pool.share()  # noqa: SLF001 - one of the same class
         return other
+
+    def leave(self) -> None:
+        """End the use by one client (`for_client`): nobody waits for what it asked for."""
+        if isinstance(self._threads, ThreadShare):
+            self._threads.leave()
 
     async def __aenter__(self) -> Self:
         return self

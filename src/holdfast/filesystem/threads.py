@@ -30,7 +30,7 @@ T = TypeVar("T")
 CORE = 4
 """Threads that work side by side."""
 
-SHARE = 8
+SHARE = 16
 """Calls of one client that may be under way; its next ones wait for these."""
 
 OWN_SHARE = 64
@@ -94,6 +94,15 @@ class ThreadShare:
     ) -> asyncio.Future[T]:
         """Run something in a thread; see `FileThreads.run`."""
         return self._threads.run_for(self, work, undo)
+
+    def leave(self) -> None:
+        """
+        Give the client's calls that do not come back up, since it has left.
+
+        What is still to be done for it is to let go of files that it had open. That does not
+        have to wait for these calls.
+        """
+        self._threads.raise_limit(self, self.limit + SHARE)
 
 
 class FileThreads:
@@ -238,6 +247,15 @@ class FileThreads:
             self._stand_in_line(share)
             return job
 
+    def raise_limit(self, share: ThreadShare, limit: int) -> None:
+        """Let more calls of a share be under way."""
+        with self._lock:
+            share.limit = limit
+            more = len(share.waiting)
+            self._stand_in_line(share)
+        for _ in range(more):
+            self._tokens.put(True)
+
     def _give_back(self, share: ThreadShare) -> None:
         """Note the end of a job; what had to wait for it may begin."""
         with self._lock:
@@ -308,7 +326,8 @@ class Lane:
             work, future = self._waiting.popleft()
             if not future.cancelled():
                 self._busy = True
-                self._threads.run(work).add_done_callback(partial(self._ended, future))
+                running = self._threads.run(partial(_work_unless_cancelled, work, future))
+                running.add_done_callback(partial(self._ended, future))
                 return
         self._busy = False
 
@@ -320,3 +339,8 @@ class Lane:
             else:
                 future.set_exception(error)
         self._next()
+
+
+def _work_unless_cancelled(work: Callable[[], T], future: asyncio.Future[T]) -> T | None:
+    """Do a piece of a lane, unless nobody waits for it any more when its turn has come."""
+    return None if future.cancelled() else work()

@@ -23,13 +23,10 @@ __all__ = ["Child", "owned_pids"]
 _DEV_NULL = -1
 _READ, _WRITE = 0, 1
 
-_PATIENCE = 50
-"""Milliseconds that a killed child is waited for; it needs less than one, but others may run."""
+_END_LIMIT = 2.0
+"""Seconds that a killed child is waited for; it needs some thousandths."""
 
 _owned: set[int] = set()
-
-_stubborn: set[int] = set()
-"""Killed children that have not ended. While there is one, nobody waits for another."""
 
 
 def owned_pids() -> frozenset[int]:
@@ -45,7 +42,17 @@ class Child:
     itself: that and its number are given back by `reap`.
     """
 
-    __slots__ = ("_left_since", "_reaped", "cgroup", "outputs", "pid", "pidfd", "stdin", "terminal")
+    __slots__ = (
+        "_left_since",
+        "_reaped",
+        "_waiter",
+        "cgroup",
+        "outputs",
+        "pid",
+        "pidfd",
+        "stdin",
+        "terminal",
+    )
 
     def __init__(
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
@@ -63,6 +70,7 @@ class Child:
         self.cgroup: CommandCgroup | None = None
         """What limits it and all that it starts, if anything does."""
         self._reaped = False
+        self._waiter: asyncio.Future[None] | None = None
         # When it was reaped, if its group was not empty then; see `process.group`.
         self._left_since: float | None = None
         _owned.add(pid)
@@ -137,32 +145,29 @@ class Child:
         In an event loop, one that takes its time is forgotten when it has ended: a process that
         waits for a dead mount cannot be killed. Elsewhere that is waited for.
         """
-        if self._reap_now() or (self._is_about_to_end() and self._reap_now()):
+        if self._reap_now():
             self._reaped_at_last()
             return
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            self._wait_for_end(None)
+            ended = select.poll()
+            ended.register(self.pidfd, select.POLLIN)
+            ended.poll()
             self._reap_now()
             self._reaped_at_last()
         else:
-            _stubborn.add(self.pid)
             loop.add_reader(self.pidfd, self._reap_in, loop)
 
-    def _is_about_to_end(self) -> bool:
-        """Wait a moment for its end, unless others have not ended in theirs."""
-        return not _stubborn and self._wait_for_end(_PATIENCE)
-
-    def _wait_for_end(self, milliseconds: int | None) -> bool:
-        ended = select.poll()
-        ended.register(self.pidfd, select.POLLIN)
-        return bool(ended.poll(milliseconds))
+    async def wait_reaped(self, limit: float = _END_LIMIT) -> None:
+        """Wait until `reap` has done its work, for so many seconds at most."""
+        if not self._reaped:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._waiter], timeout=limit)
 
     def _reap_in(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._reap_now():
             loop.remove_reader(self.pidfd)
-            _stubborn.discard(self.pid)
             self._reaped_at_last()
 
     def _reap_now(self) -> bool:
@@ -180,6 +185,8 @@ class Child:
     def _reaped_at_last(self) -> None:
         """Let go of what was kept until its end."""
         self._reaped = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
         os.close(self.pidfd)
         _owned.discard(self.pid)
         if self.cgroup is not None:

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 import msgspec
@@ -117,6 +117,29 @@ async def start_enclosed(
         SpawnFailed: It could not be built; nothing is left of it.
         OSError: No descriptor is left to start it with.
     """
+    failed: list[EnclosedChild] = []
+    try:
+        return await _start_enclosed(
+            *(enclosure, launch, env, terminal, pipe_stdin, pipe_stderr, limits, to_verify),
+            failed.append,
+        )
+    except BaseException:
+        for child in failed:
+            await child.wait_reaped()
+        raise
+
+
+async def _start_enclosed(
+    enclosure: Enclosure,
+    launch: Launch,
+    env: Mapping[str, str],
+    terminal: tuple[int, int] | None,
+    pipe_stdin: bool,
+    pipe_stderr: bool,
+    limits: ProcessLimits | None,
+    to_verify: Sequence[Planned],
+    begun: Callable[[EnclosedChild], None],
+) -> EnclosedChild:
     with ExitStack() as theirs, ExitStack() as ours, ExitStack() as undo:
         # The first process inside is counted, too.
         bounds = _NO_BOUNDS if limits is None else make_bounds(limits, extra_processes=1)
@@ -171,6 +194,7 @@ async def start_enclosed(
             child = EnclosedChild.on_terminal(
                 outer, plain, rows=rows, cols=cols, pass_fds=fds, controlling=False
             )
+        begun(child)
         child.cgroup = bounds.cgroup
         undo.callback(child.discard)
         theirs.close()

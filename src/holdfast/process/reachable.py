@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from holdfast.errors import SpawnFailed
 from holdfast.kernel_cache import WHAT_IT_LEADS_TO, recall
+from holdfast.process.interpreter import is_interpreter_at_hand
 from holdfast.process.program import DEFAULT_PATH
 from holdfast.process.start_threads import StartThreads
 from holdfast.system_text import system_text
@@ -64,7 +65,9 @@ def is_start_at_hand(argv: Sequence[str], cwd: str, env: Mapping[str, str], *, t
 def _kind(path: str) -> str:
     """What the kernel remembers of a path: directory, program, other, missing, or `?`."""
     try:
-        facts = recall(os.fsencode(path), WHAT_IT_LEADS_TO)
+        name = os.fsencode(path)
+        # A rename or a mount anywhere, at the same moment, makes the kernel give up the first.
+        facts = recall(name, WHAT_IT_LEADS_TO) or recall(name, WHAT_IT_LEADS_TO)
     except FileNotFoundError:
         return "missing"
     except ValueError:
@@ -73,7 +76,9 @@ def _kind(path: str) -> str:
         return "?"
     if stat.S_ISDIR(facts.mode):
         return "directory"
-    return "program" if facts.mode & 0o111 else "other"
+    if not stat.S_ISREG(facts.mode) or not facts.mode & 0o111:
+        return "other"
+    return "program" if is_interpreter_at_hand(path, facts, _kind) else "?"
 
 
 @cache

@@ -92,6 +92,7 @@ class Snapshots:
             child.kill_group()
             child.reap()
             pump.close()
+            await child.wait_reaped()
         return b"".join([chunk.chunk for chunk in log.read().chunks])
 
 

@@ -100,10 +100,15 @@ class SlowStart:
         self,
         process_id: str,
         run: Callable[["SlowStart"], Coroutine[object, None, LocalProcess]],
+        *,
+        is_plain: bool = False,
     ) -> None:
+        """`is_plain`: it waits for files only, and would otherwise have been made at once."""
         self._process_id = process_id
         self._run = run
         self.called_off = False
+        self.afterwards: list[Callable[[], None]] | None = [] if is_plain else None
+        """Called at its end, in order; of a plain start only."""
 
     def check(self) -> None:
         """
@@ -196,6 +201,19 @@ class LocalProcesses:
         """Tell one more of what happens from now on, also to processes that run already."""
         self._observers.add(observer)
 
+    def call_after_start(self, process_id: str, call: Callable[[], None]) -> bool:
+        """
+        Call something when a start that only waits for its files has ended, well or not.
+
+        Returns:
+            False if there is none, and nothing will be called.
+        """
+        starting = self._starting.get(process_id)
+        if starting is None or starting.afterwards is None:
+            return False
+        starting.afterwards.append(call)
+        return True
+
     def is_starting(self, process_id: str) -> bool:
         """Whether a start of that id is under way and waits for something."""
         return process_id in self._starting
@@ -272,6 +290,7 @@ class LocalProcesses:
             slow = SlowStart(
                 params.process_id,
                 lambda slow: self._launch_slowly(start, snapshot, env, slow, at_hand=at_hand),
+                is_plain=snapshot is None and params.sandbox is None,
             )
             self._starting[params.process_id] = slow
             return slow
@@ -366,6 +385,8 @@ class LocalProcesses:
             del self._starting[params.process_id]
             if sandbox is not None and not isinstance(sandbox, CannotEnforce):
                 sandbox.close()
+            for call in slow.afterwards or ():
+                call()
 
     async def _check_limits(self, params: StartParams) -> None:
         """Refuse limits that cannot be kept; systemd may have to be asked where they could be."""
@@ -407,6 +428,7 @@ class LocalProcesses:
             slow.check()
         except InvalidRequest:
             child.discard()
+            await child.wait_reaped()
             raise
         return self._adopt(start, child, log)
 
@@ -476,6 +498,7 @@ class LocalProcesses:
             slow.check()
         except InvalidRequest:
             child.discard()
+            await child.wait_reaped()
             raise
         held = sandbox.enforcement
         logger.info("process %s is in a sandbox, rung %s", params.process_id, held.rung)

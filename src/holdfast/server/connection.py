@@ -142,6 +142,7 @@ class ServerConnection:
         self._dispatcher.drop()
         self.bodies.end()
         self.files.end()
+        self.filesystem.leave()
         if self._session is not None:
             silent = self.acknowledges and self.connection.transport.went_silent
             self.state.connection_ended(self._session, silent=silent)

@@ -1,6 +1,8 @@
 """`process/*`: the wire in front of the engine, and nothing else."""
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -54,15 +56,59 @@ _EMPTY = Empty()
 def add_process_methods(router: Router[ServerConnection]) -> None:
     """Serve the methods of this file."""
     router.add(PROCESS_START, _start)
-    router.add(PROCESS_READ, _read)
-    router.add(PROCESS_WRITE, _write)
-    router.add(PROCESS_SIGNAL, _signal)
+    router.add(PROCESS_READ, _after_start(_read))
+    router.add(PROCESS_WRITE, _after_start(_write))
+    router.add(PROCESS_SIGNAL, _after_start(_signal))
     router.add(PROCESS_TERMINATE, _terminate)
-    router.add(PROCESS_RESIZE, _resize)
-    router.add(PROCESS_CLOSE_STDIN, _close_stdin)
+    router.add(PROCESS_RESIZE, _after_start(_resize))
+    router.add(PROCESS_CLOSE_STDIN, _after_start(_close_stdin))
     router.add(PROCESS_LIST, _list)
-    router.add(PROCESS_HOLD, _hold)
-    router.add(PROCESS_WAITING_FOR, _waiting_for)
+    router.add(PROCESS_HOLD, _after_start(_hold))
+    router.add(PROCESS_WAITING_FOR, _after_start(_waiting_for))
+
+
+class _OfProcess(Protocol):
+    """Parameters of a request about a process."""
+
+    @property
+    def process_id(self) -> str: ...
+
+
+P = TypeVar("P", bound=_OfProcess)
+R = TypeVar("R")
+
+
+def _after_start(
+    handler: Callable[[ServerConnection, P], R | Awaitable[R]],
+) -> Callable[[ServerConnection, P], R | Awaitable[R]]:
+    """
+    Have a request wait for the start of its process, if that only waits for its files.
+
+    So it does not matter to a client that sends several requests at once whether the files of a
+    start were at hand. Requests keep their order.
+    """
+
+    def handle(client: ServerConnection, params: P) -> R | Awaitable[R]:
+        handled: asyncio.Future[R | Awaitable[R]]
+
+        def call() -> None:
+            if not handled.done():
+                try:
+                    handled.set_result(handler(client, params))
+                except Exception as error:  # noqa: BLE001 - raised again where it is awaited
+                    handled.set_exception(error)
+
+        if not client.session.processes.call_after_start(params.process_id, call):
+            return handler(client, params)
+        handled = asyncio.get_running_loop().create_future()
+        return _result_of(handled)
+
+    return handle
+
+
+async def _result_of(handled: "asyncio.Future[R | Awaitable[R]]") -> R:
+    result = await handled
+    return await result if isinstance(result, Awaitable) else result
 
 
 def _start(

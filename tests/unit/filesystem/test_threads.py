@@ -159,8 +159,30 @@ async def test_what_a_client_that_left_asked_for_is_not_begun(threads: FileThrea
     share, begun = threads.share(), []
     stuck = [share.run(let_go.wait) for _ in range(SHARE)]
     never = [share.run(lambda: begun.append(1)) for _ in range(10)]
-    for future in (*stuck, *never):
-        future.cancel()
+    for futures in (stuck, never):
+        for future in futures:
+            future.cancel()
     let_go.set()
     assert await share.run(lambda: "next") == "next"
     assert begun == []
+
+
+async def test_files_of_a_client_that_left_are_let_go_of_beside_its_stuck_calls(
+    threads: FileThreads,
+) -> None:
+    let_go = threading.Event()
+    share = threads.share()
+    stuck = [share.run(let_go.wait) for _ in range(SHARE)]
+    opening, opened = Lane(share), []
+    never = opening.run(lambda: opened.append("file"))
+    closed = asyncio.gather(*(Lane(share).run(lambda: "closed") for _ in range(50)))
+    never.cancel()
+    for future in stuck:
+        future.cancel()
+    try:
+        share.leave()
+        async with asyncio.timeout(5):
+            assert set(await closed) == {"closed"}
+        assert opened == []
+    finally:
+        let_go.set()

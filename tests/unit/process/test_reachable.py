@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import SpawnFailed
-from holdfast.process import reachable, spawn, start_threads, table
+from holdfast.process import interpreter, reachable, spawn, start_threads, table
 from holdfast.process.backend import LocalBackend
 from holdfast.process.reachable import (
     call_after_look,
@@ -136,8 +136,8 @@ async def test_a_start_in_a_thread_is_as_any_other(
     raised: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(table, "is_start_at_hand", lambda *start, **more: False)
+    soft, hard = 512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if raised:
-        soft, hard = 512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         monkeypatch.setattr(spawn, "_own_limit", (soft, hard))
 
     def params(number: int, *argv: str, cwd: Path = tmp_path, tty: bool = False) -> StartParams:
@@ -204,3 +204,29 @@ async def test_what_is_in_memory_is_at_hand_and_else_nothing(tmp_path: Path) -> 
     assert not is_start_at_hand(["/proc/self/exe"], here, {}, tty=False)
     assert not is_start_at_hand(["/usr/bin/env"], f"{here}/never looked at", {}, tty=True)
     assert not is_start_at_hand(["e"], here, {"PATH": ":".join(["/"] * 1000)}, tty=False)
+
+
+async def test_a_program_is_at_hand_only_with_what_it_is_run_by(tmp_path: Path) -> None:
+    if not reachable._kernel_tells():
+        pytest.skip("the kernel does not tell what it has in memory")
+
+    def script(name: str, first: str) -> str:
+        path = tmp_path / name
+        path.write_text(f"{first}\nexit 0\n")
+        path.chmod(0o755)
+        path.read_text()
+        return str(path)
+
+    def at_hand(program: str) -> bool:
+        return is_start_at_hand([program], "/", {}, tty=False)
+
+    os.stat("/bin/sh")
+    shell = script("shell", "#!/bin/sh -e")
+    assert at_hand(shell)
+    assert at_hand(script("twice", f"#! {shell}"))
+    assert at_hand(script("none", "no header"))
+    assert at_hand(script("itself", f"#!{tmp_path}/itself"))
+    assert not at_hand(script("proc", "#!/proc/self/exe"))
+    assert not at_hand(script("relative", "#!bin/sh"))
+    assert at_hand(sys.executable)  # whose header names the dynamic loader
+    assert "/lib" in str(interpreter._known)

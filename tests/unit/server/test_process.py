@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidParams
+from holdfast.process import table
 from holdfast.process.local import LocalProcess
 from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.output import OutputLog, Retention
@@ -19,7 +20,7 @@ from holdfast.protocol.process import StartParams
 from holdfast.rpc.base64 import decode_base64
 from holdfast.server.app import Server
 from tests.unit.fakes import LIMIT
-from tests.unit.server.serving import Client
+from tests.unit.server.serving import PATH, Client
 
 SNAPSHOT: dict[str, Any] = {
     "shellSnapshot": {"scopeId": "s", "shell": {"name": "bash", "path": "/bin/bash"}}
@@ -448,3 +449,34 @@ async def test_a_server_takes_observers_and_logs_of_others() -> None:
             kept = b"".join(base64.b64decode(chunk["chunk"]) for chunk in read["chunks"])
             assert len(kept) <= 4
     assert Starts.ids == ["a", "b"]
+
+
+async def test_requests_about_a_start_that_waits_for_files_come_after_it(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "is_start_at_hand", lambda *start, **more: False)
+    params = {"cwd": "file:///", "env": {"PATH": PATH}, "tty": False, "pipeStdin": True}
+    asked = [
+        client.ask("process/start", processId="p", argv=["cat"], **params),
+        *[
+            client.ask(
+                "process/write",
+                processId="p",
+                chunk=base64.b64encode(text.encode()).decode(),
+                writeId=text,
+            )
+            for text in "abc"
+        ],
+        client.ask("process/closeStdin", processId="p"),
+        client.ask("process/resize", processId="p", rows=1, cols=1),
+        client.ask("process/start", processId="q", argv=["no such"], **params),
+        client.ask("process/write", processId="q", chunk="", writeId="1"),
+    ]
+    answers = [await client.transport.answer(request) for request in asked]
+    accepted = {"status": "accepted"}
+    assert answers[1:6] == [accepted] * 3 + [{}, (-32600, "process p has no terminal to resize")]
+    assert isinstance(answers[6], tuple)
+    assert answers[6][0] == -32603
+    assert answers[7] == {"status": "unknownProcess"}
+    await client.hears("process/closed")
+    assert client.output() == b"abc"
