@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -208,6 +209,19 @@ def test_a_signal_reaches_the_shell_once(
     assert process.stdout.readline() == b"got\n"
     out, _ = process.communicate(timeout=LIMIT * 4)
     assert (out, process.returncode) == (b"1\n", 9)
+
+
+def test_a_shell_that_has_stopped_itself_goes_on(
+    shell: Shell, sandbox: str, tmp_path: Path
+) -> None:
+    line = "echo $$; kill -STOP $$; echo went on; exit 9"
+    process = shell.start("-c", line, cwd=tmp_path, sandbox=sandbox)
+    assert process.stdout is not None
+    process.stdout.readline()
+    while process.poll() is None:  # it may not have stopped yet
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.05)
+    assert (process.communicate()[0], process.returncode) == (b"went on\n", 9)
 
 
 def test_a_launcher_that_is_killed_leaves_nothing(shell: Shell, tmp_path: Path) -> None:
@@ -442,6 +456,7 @@ def test_ctrl_c_at_a_question_leaves_the_terminal_alone(
     ("name", "value", "said"),
     [
         ("HOLDFAST_SH_LIMIT_WALL_TIME", "soon", b"HOLDFAST_SH_LIMIT_WALL_TIME is 'soon'"),
+        ("HOLDFAST_SH_LIMIT_WALL_TIME", "nan", b"HOLDFAST_SH_LIMIT_\xe2\x80\xa6: limit wall_time"),
         ("HOLDFAST_SH_LIMIT_OUTPUT", "10", b"the limit `output` cannot be kept"),
         ("HOLDFAST_SH_SHELL", "bash", b"shell: `bash` must be a full path"),
         ("HOLDFAST_SH_SHELL", "/no/such", b"/no/such: No such file or directory"),
@@ -683,6 +698,16 @@ def test_children_that_the_caller_ignores_do_not_matter(shell: Shell, tmp_path: 
         preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
     )
     assert (done.returncode, done.stdout) == (4, b"3\n")
+
+
+@pytest.mark.parametrize("level", ["", "0", "-1", "7"])
+def test_the_files_of_interactive_shells_are_not_read(
+    shell: Shell, sandbox: str, level: str, tmp_path: Path
+) -> None:
+    (tmp_path / ".bashrc").write_text("echo bashrc")
+    env = {"HOME": str(tmp_path), "SHLVL": level}
+    done = shell.run("-c", "echo line", cwd=tmp_path, sandbox=sandbox, env=env)
+    assert done.stdout == b"line\n"
 
 
 @pytest.mark.parametrize("name", ["new\nline", "blank and ü", "\udcff"])

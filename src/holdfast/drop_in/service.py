@@ -457,8 +457,11 @@ def _environment(caller: Caller, settings: ShellSettings) -> dict[str, str]:
     if os.path.basename(env.get("SHELL", "")) == "holdfast-sh":
         env["SHELL"] = settings.shell
     # bash reads the files of interactive shells if its input is a network connection and this
-    # is missing. It looks with `getpeername`, which a sandbox without a network refuses.
-    env.setdefault("SHLVL", "1")
+    # is missing, or 0 as behind `exec`. It looks with `getpeername`, which a sandbox without a
+    # network refuses.
+    level = env.get("SHLVL", "")
+    if not level.isdecimal() or int(level) < 1:
+        env["SHLVL"] = "1"
     return env
 
 

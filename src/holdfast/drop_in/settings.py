@@ -66,11 +66,13 @@ def read_settings(environ: Mapping[str, str]) -> ShellSettings:
         value = environ.get(f"HOLDFAST_SH_{name.upper()}", "")
         if value:
             found[name] = value.split(":") if name == "rules" else value
+    limits_from = path
     for name in _LIMITS:
         value = environ.get(f"HOLDFAST_SH_LIMIT_{name.upper()}", "")
         if value:
             limits[name] = _number(f"HOLDFAST_SH_LIMIT_{name.upper()}", value)
-    return _checked(path, found, limits)
+            limits_from = "HOLDFAST_SH_LIMIT_…"
+    return _checked(path, found, limits, limits_from)
 
 
 _SETTINGS = {"shell", "sandbox", "environment", "policy", "rules"}
@@ -112,7 +114,9 @@ def _number(name: str, text: str) -> int | float:
         raise InvalidSettings(f"{name} is {text!r}, it must be a number") from None
 
 
-def _checked(path: str, found: dict[str, object], limits: dict[str, object]) -> ShellSettings:
+def _checked(
+    path: str, found: dict[str, object], limits: dict[str, object], limits_from: str
+) -> ShellSettings:
     rules = found.pop("rules", ())
     if not isinstance(rules, list | tuple) or not all(isinstance(rule, str) for rule in rules):
         raise InvalidSettings(f"{path}: `rules` is a list of paths, not {rules!r}")
@@ -126,7 +130,7 @@ def _checked(path: str, found: dict[str, object], limits: dict[str, object]) -> 
         made = Limits(**limits)  # type: ignore[arg-type]  # checked by `on_wire`
         made.on_wire()
     except (InvalidParams, TypeError) as error:
-        raise InvalidSettings(f"{path}: {error}") from error
+        raise InvalidSettings(f"{limits_from}: {error}") from error
     if made.output is not None:
         raise InvalidSettings("the limit `output` cannot be kept: the shell writes by itself")
     settings = ShellSettings(rules=tuple(rules), limits=made, **found)  # type: ignore[arg-type]

@@ -43,8 +43,9 @@ _FORWARDED: Final = (
     signal.SIGTERM,
     signal.SIGUSR1,
     signal.SIGUSR2,
+    signal.SIGCONT,
 )
-"""What the launcher passes on; it stops and goes on by itself, and so does the command."""
+"""What the launcher passes on. A shell that has stopped itself goes on with it."""
 
 _ALL_BUT_CHILD: Final = 0xFFFFFFFFFFFFFFFF & ~(1 << (signal.SIGCHLD - 1))
 _SIGNALFD_FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
