@@ -41,6 +41,8 @@ class ServerConnection:
         tasks: asyncio.TaskGroup,
     ) -> None:
         self.state = state
+        self.principal = transport.principal
+        """Who the client is: the name of its token, `local` or `anonymous`."""
         self.connection = Connection(transport, self)
         self.paused = False
         self.acknowledges = False

@@ -184,7 +184,7 @@ async def _serve(
     make: ServiceMaker,
     options: LifeOptions,
     where: ListenUrl,
-    check: Callable[[str | None], str | None] | None,
+    check: Check | None,
     lifeline: int,
     announce: Callable[[str], None],
     telemetry: Telemetry | None,

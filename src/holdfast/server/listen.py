@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.server.auth import Check
+from holdfast.server.auth import ANONYMOUS, Check, Unauthorized
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
 
@@ -135,7 +135,7 @@ def make_gate(check: Check | None) -> "Gate":
     server that runs commands. Then come the upgrade headers, then the token.
     """
 
-    def gate(head: RequestHead) -> Response | None:
+    def gate(head: RequestHead) -> Response | str:
         if head.get("origin") is not None:
             return Response(HTTPStatus.FORBIDDEN)
         if head.path == "/readyz":
@@ -147,9 +147,11 @@ def make_gate(check: Check | None) -> "Gate":
         fault = upgrade_fault(head)
         if fault is not None:
             return fault
-        refusal = None if check is None else check(head.get("authorization"))
-        if refusal is not None:
-            return Response(HTTPStatus.UNAUTHORIZED, refusal.encode())
-        return None
+        if check is None:
+            return ANONYMOUS
+        try:
+            return check(head.get("authorization"))
+        except Unauthorized as refusal:
+            return Response(HTTPStatus.UNAUTHORIZED, str(refusal).encode())
 
     return gate

@@ -32,6 +32,7 @@ from holdfast.system_text import system_text
 from holdfast.tasks import was_cancelled
 from holdfast.transports.base import (
     HIGH_WATER,
+    LOCAL_PRINCIPAL,
     LOW_WATER,
     MAX_MESSAGE,
     SIGN_INTERVAL,
@@ -83,8 +84,8 @@ PING_INTERVAL = 30.0
 HEAD_TIMEOUT = 10.0
 """Seconds a client may take to send its request."""
 
-Gate = Callable[[RequestHead], Response | None]
-"""Decides on a request before it becomes a WebSocket: an answer of its own, or `None` to go on."""
+Gate = Callable[[RequestHead], Response | str]
+"""Decides on a request before it becomes a WebSocket: an answer, or the name of who comes in."""
 
 _BACKLOG = 1024
 _READ_BUFFER = 64 << 10
@@ -98,6 +99,7 @@ class WebSocketTransport(WSListener):
 
     kind = "websocket"
     went_silent = False
+    principal = LOCAL_PRINCIPAL
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ping_interval: float) -> None:
         self._loop = loop
@@ -408,18 +410,19 @@ class _FrontDoor(asyncio.Protocol):
         except BadHead:
             self._answer(Response(HTTPStatus.BAD_REQUEST), head_only=False)
             return
-        response = self._gate(request)
-        if response is not None:
-            self._answer(response, head_only=request.method == "HEAD")
+        decided = self._gate(request)
+        if isinstance(decided, str):
+            self._upgrade(request, rest, principal=decided)
         else:
-            self._upgrade(request, rest)
+            self._answer(decided, head_only=request.method == "HEAD")
 
     def _answer(self, response: Response, *, head_only: bool) -> None:
         self._transport.write(response.encode(head_only=head_only))
         self._transport.close()
 
-    def _upgrade(self, request: RequestHead, rest: bytes) -> None:
+    def _upgrade(self, request: RequestHead, rest: bytes, *, principal: str) -> None:
         listener = WebSocketTransport(self._loop, self._ping_interval)
+        listener.principal = principal
         listener._accept = self._accept  # noqa: SLF001 - the two halves of one module
         protocol = WSProtocol(
             None,
