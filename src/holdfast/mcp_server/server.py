@@ -35,6 +35,7 @@ from mcp_types import (
 
 from holdfast._version import __version__
 from holdfast.errors import HoldfastError
+from holdfast.local_servers import Reachable, hide
 from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.wire import StreamPair
@@ -46,6 +47,7 @@ from holdfast.transports.base import Receiver, Transport
 if TYPE_CHECKING:  # loaded after the first answer
     from holdfast.mcp_server.handlers import Handlers
     from holdfast.mcp_server.http import HttpAccess
+    from holdfast.transports.tls import ServerTls
 
 __all__ = ["McpServer"]
 
@@ -124,12 +126,15 @@ class McpServer:
         options = self._server.create_initialization_options()
         await self._server.run(wire.incoming, wire.outgoing, options)
 
-    async def listen(self, where: ListenUrl, check: Check | None) -> str:
+    async def listen(
+        self, where: ListenUrl, check: Check | None, *, tls: "ServerTls | None" = None
+    ) -> str:
         """Accept connections until the end, and return the URL."""
         from holdfast.mcp_server.http import serving
 
+        assert tls is None  # there is no option for it
         assert self._access is not None  # or nobody would listen
-        return await self._stack.enter_async_context(
+        url = await self._stack.enter_async_context(
             serving(
                 self._server,
                 where,
@@ -138,6 +143,9 @@ class McpServer:
                 attendance=self._attendance,
             )
         )
+        if not self._access.tokens:
+            self._stack.enter_context(hide(Reachable(open_urls=(url,))))
+        return url
 
     @property
     def is_idle(self) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
+from holdfast.local_servers import reachable
 from holdfast.process.bounds import has_bounds
 from holdfast.process.enclosed import EnclosedChild
 from holdfast.process.enclosing import EMPTY_FD, Enclosure, start_enclosed
@@ -30,7 +31,7 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
 )
 from holdfast.sandbox.bwrap import plan
-from holdfast.sandbox.ladder import Ladder, Rung, climb
+from holdfast.sandbox.ladder import Ladder, Rung, climb, open_server_gap
 from holdfast.sandbox.landlock import ruleset
 from holdfast.sandbox.policy import PATH_MAX, Policy
 from holdfast.sandbox.resolve import Facts, resolve
@@ -52,9 +53,28 @@ class Sandbox:
     and until the last of its commands has ended.
     """
 
-    def __init__(self, policy: Policy, ladder: Ladder, targets: MountTargets) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        ladder: Ladder,
+        targets: MountTargets,
+        *,
+        open_urls: Sequence[str] = (),
+    ) -> None:
+        """
+        Plan it, and take its places on the disk.
+
+        Args:
+            policy: What it allows.
+            ladder: What can be enforced here.
+            targets: Keeps its places.
+            open_urls: Holdfast servers of this user that ask for no token.
+        """
         made = plan(policy, proc=ladder.rung is Rung.FULL, settings=ladder.settings)
-        self.enforcement = Enforcement(rung=ladder.rung, gaps=ladder.gaps)
+        gaps = ladder.gaps
+        if policy.network != "restricted":
+            gaps += tuple(map(open_server_gap, open_urls))
+        self.enforcement = Enforcement(rung=ladder.rung, gaps=gaps)
         """What holds for all that is started in it."""
         self._policy = policy
         self._targets = targets
@@ -287,6 +307,7 @@ class Sandboxes:
             own_tmpdir=self._environ.get("TMPDIR"),
             home=self._home,
             uid=os.getuid(),
+            reachable=(servers := reachable(self._environ)),
         )
         with self.targets.planning():
             try:
@@ -301,7 +322,7 @@ class Sandboxes:
                 ladder = self._ladder or await self.ladder()
                 if ladder.rung is Rung.NONE:
                     raise InvalidParams(f"this host cannot enforce a sandbox: {ladder.problem}")
-                return Sandbox(policy, ladder, self.targets)
+                return Sandbox(policy, ladder, self.targets, open_urls=servers.open_urls)
             except CannotEnforce as error:
                 return error
 

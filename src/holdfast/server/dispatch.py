@@ -17,6 +17,7 @@ from holdfast.protocol import codes
 from holdfast.protocol.envelope import Request
 from holdfast.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.rpc.router import Route, Router, error_of
+from holdfast.server.principals import Usage
 from holdfast.telemetry import RequestRecord, Telemetry
 
 __all__ = ["MAX_QUEUED", "AnswerAfter", "Dispatcher"]
@@ -70,6 +71,7 @@ class Dispatcher(Generic[C]):
         admit: Callable[[Route[C]], None],
         telemetry: Telemetry | None,
         dialect: Dialect = EXEC_SERVER,
+        usage: Usage | None = None,
     ) -> None:
         """
         Args:
@@ -81,7 +83,9 @@ class Dispatcher(Generic[C]):
             admit: Raises if the handshake does not allow the route yet.
             telemetry: Told of every request, if there is any.
             dialect: What the peer speaks.
+            usage: What the peer's principal uses, and may use, of the server.
         """
+        self._usage = usage
         self._connection = connection
         self._router = router
         self._context = context
@@ -145,10 +149,15 @@ class Dispatcher(Generic[C]):
 
     def _start(self, request: Request, record: RequestRecord | None) -> None:
         connection = self._connection
+        usage = self._usage
         try:
             route = self._router.find(request.method)
             params = route.decode(request.params)
             self._admit(route)
+            if usage is not None:
+                usage.totals.requests += 1
+                if usage.requests and request.method not in self._dialect.control:
+                    usage.check("requests")
             result = route.handler(self._context, params)
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
             self._fail(request, error)
@@ -158,6 +167,8 @@ class Dispatcher(Generic[C]):
         if isinstance(result, Awaitable):
             task = self._task_group.create_task(self._finish(request, result, record))
             self._running[task] = _Wait(result, record)
+            if usage is not None:
+                usage.requests += 1
             task.add_done_callback(self._done)
             return
         connection.reply(request.id, result)
@@ -184,14 +195,21 @@ class Dispatcher(Generic[C]):
         """Free the place of the current task; harmless a second time."""
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None  # a coroutine runs in one
-        self._running.pop(task, None)
+        self._take(task)
+
+    def _take(self, task: asyncio.Task[None]) -> _Wait | None:
+        """Free the place of a task, if it has one."""
+        wait = self._running.pop(task, None)
+        if wait is not None and self._usage is not None:
+            self._usage.requests -= 1
+        return wait
 
     def _fail(self, request: Request, error: Exception) -> None:
         code, text, data = error_of(error, request.method)
         self._connection.fail(request.id, code, text, data if self.wants_error_data else None)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        wait = self._running.pop(task, None)
+        wait = self._take(task)
         if wait is not None:  # cancelled
             # Perhaps before its first step, so it had no chance to do this itself.
             if isinstance(wait.waiting, Coroutine):

@@ -68,6 +68,7 @@ def add_process_methods(router: Router[ServerConnection]) -> None:
 def _start(
     client: ServerConnection, params: StartParams
 ) -> StartResponse | Awaitable[StartResponse]:
+    client.usage.check("processes")
     process = client.session.processes.launch(params)
     if isinstance(process, LocalProcess):
         return _started(client, process)

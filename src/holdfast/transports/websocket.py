@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from picows import (
     WSAutoPingStrategy,
@@ -42,6 +42,9 @@ from holdfast.transports.base import (
 from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.transports.life import HangUpWatch, LifeWatch, keep_alive
 from holdfast.transports.unix import bind_unix
+
+if TYPE_CHECKING:  # most listeners do without it
+    from ssl import SSLContext
 
 __all__ = [
     "MAX_FRAME",
@@ -83,6 +86,9 @@ PING_INTERVAL = 30.0
 
 HEAD_TIMEOUT = 10.0
 """Seconds a client may take to send its request."""
+
+TLS_END_TIMEOUT = 5.0
+"""Seconds that the other side may take to confirm the end of TLS."""
 
 Gate = Callable[[RequestHead], Response | str]
 """Decides on a request before it becomes a WebSocket: an answer, or the name of who comes in."""
@@ -467,6 +473,7 @@ async def listen_websocket(
     gate: Gate,
     accept: Callable[[Transport], Receiver],
     ping_interval: float | None = None,
+    tls: "SSLContext | None" = None,
 ) -> asyncio.Server:
     """
     Listen for connections.
@@ -478,6 +485,7 @@ async def listen_websocket(
         accept: Called with each connection, returns who receives its messages.
         ping_interval: Seconds between two pings, `PING_INTERVAL` unless given. A client need
             not answer; one whose machine acknowledges nothing for two intervals is lost.
+        tls: Makes it `wss`. A handshake has as much time as a request.
 
     Raises:
         OSError: The address cannot be had.
@@ -491,7 +499,12 @@ async def listen_websocket(
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         return await loop.create_server(
-            lambda: _FrontDoor(loop, gate, accept, interval), sock=listening, backlog=_BACKLOG
+            lambda: _FrontDoor(loop, gate, accept, interval),
+            sock=listening,
+            backlog=_BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HEAD_TIMEOUT,
+            ssl_shutdown_timeout=None if tls is None else TLS_END_TIMEOUT,
         )
     except BaseException:
         listening.close()
