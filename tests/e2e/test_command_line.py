@@ -18,7 +18,7 @@ DIGEST = "0" * 64
 def _start(*options: str, cwd: Path | None = None) -> tuple[int, str, str]:
     """Run a start that has to fail: its status, stdout and stderr."""
     done = subprocess.run(
-        [*HOLDFAST, "serve", *options],
+        [*HOLDFAST, "exec-server", *options],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -411,7 +411,7 @@ async def test_a_signal_ends_the_server_with_status_0(number: signal.Signals) ->
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_server_whose_start_is_cut_short_is_not_left_behind(number: signal.Signals) -> None:
     process = subprocess.Popen(
-        [*HOLDFAST, "serve"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        [*HOLDFAST, "exec-server"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     )
     process.send_signal(number)
     # Whatever was started by then holds the pipe, which ends only when all of it has.

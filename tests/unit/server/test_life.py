@@ -8,6 +8,7 @@ import pytest
 from holdfast.process import sandboxes
 from holdfast.server import life
 from holdfast.server.app import Server
+from holdfast.server.principals import Principals
 
 
 def test_a_look_at_the_machine_that_fails_does_not_end_a_server(
@@ -64,6 +65,8 @@ async def test_a_session_that_can_be_resumed_is_a_use() -> None:
 
 class _Owner:
     """A connection that is of no interest."""
+
+    usage = Principals()["somebody"]
 
     paused = False
     acknowledges = False
