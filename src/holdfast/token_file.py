@@ -148,9 +148,7 @@ def make_token_file(path: str) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise _bad(
-            path, f"it cannot be made: {error.strerror or error}", error.errno
-        ) from error
+        raise _bad(path, f"it cannot be made: {error.strerror or error}", error.errno) from error
     return True
 
 

@@ -5,6 +5,7 @@ import shutil
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,13 @@ from holdfast.server.auth import check_tokens
 from holdfast.token_file import NamedToken
 from holdfast.transports import websocket
 from holdfast.transports.tls import BadCertificate, ServerTls
+from tests.unit.process.starting import shell
 
 pytestmark = pytest.mark.both_loops
 
 PEMS = Path(__file__).parents[1] / "unit" / "http"
+PEM = PEMS / "localhost.pem"
+GOOD = PEM.read_text()
 TOKEN = "a-token-for-the-tests"
 
 
@@ -27,7 +31,7 @@ TOKEN = "a-token-for-the-tests"
 def pem(tmp_path: Path) -> Path:
     """A certificate with its key, which clients of this process trust."""
     path = tmp_path / "server.pem"
-    shutil.copy(PEMS / "localhost.pem", path)
+    shutil.copy(PEM, path)
     path.chmod(0o600)
     return path
 
@@ -56,8 +60,6 @@ async def place(pem: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pla
 async def test_all_works_over_tls(place: Place) -> None:
     assert place.url.startswith("wss://127.0.0.1:")
     async with await place.connect() as client:
-        from tests.unit.process.starting import shell
-
         process = await client.start(shell("head -c 3000000 /dev/zero; echo done >&2"))
         seen = 0
         async for event in process.events():
@@ -75,12 +77,21 @@ async def test_nothing_is_answered_in_the_clear(place: Place) -> None:
     writer.close()
 
 
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+_OPENSSL = [
+    *("openssl", "req", "-x509", "-nodes", "-newkey", "ec"),
+    *("-pkeyopt", "ec_paramgen_curve:prime256v1"),
+]
+
+
 def other_certificate(folder: Path) -> str:
     """A certificate of nobody that anybody trusts, as text with its key."""
     made = ["-keyout", folder / "k.pem", "-out", folder / "c.pem", "-subj", "/CN=localhost"]
     subprocess.run(
-        ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt"]
-        + ["ec_paramgen_curve:prime256v1", *map(str, made)],
+        [*_OPENSSL, *map(str, made)],
         check=True,
         capture_output=True,
     )
@@ -91,25 +102,24 @@ def other_certificate(folder: Path) -> str:
 async def test_a_new_certificate_is_shown_from_the_reload_on(
     place: Place, pem: Path, tmp_path: Path
 ) -> None:
-    good = pem.read_text()
     async with await place.connect() as client:
-        pem.write_text(await asyncio.to_thread(other_certificate, tmp_path))
+        write(pem, await asyncio.to_thread(other_certificate, tmp_path))
         async with await place.connect():
             pass  # it was not read yet
         place.tls.reload()
         with pytest.raises(ConnectFailed, match=r"(?i)certificate"):
             await place.connect()
-        for broken in ("", "not a certificate", good.partition("-----END")[0]):
-            pem.write_text(broken)
+        for broken in ("", "not a certificate", GOOD.partition("-----END")[0]):
+            write(pem, broken)
             with pytest.raises(BadCertificate, match=str(pem)):
                 place.tls.reload()
         with pytest.raises(ConnectFailed, match=r"(?i)certificate"):
             await place.connect()  # the one that was read last is still shown
-        pem.write_text(good)
+        write(pem, GOOD)
         place.tls.reload()
         async with await place.connect():
             pass
-        assert await client.info()  # it never noticed
+        await client.info()  # it never noticed
 
 
 def test_a_key_for_everybody_or_behind_a_password_is_refused(pem: Path) -> None:
@@ -146,12 +156,10 @@ async def test_clients_that_never_finish_the_handshake_hold_up_nobody(
         async with await ExecServerClient.connect(
             f"wss://localhost:{port}", bearer_token=TOKEN
         ) as client:
-            assert await client.info()
+            await client.info()
         for reader, writer in lines:
-            try:
+            with suppress(ConnectionError):
                 await reader.read()  # what the server says, and then the end
-            except ConnectionError:
-                pass
             writer.close()
 
 

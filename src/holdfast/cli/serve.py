@@ -143,7 +143,7 @@ def _announce(url: str, options: argparse.Namespace) -> None:
     print(url, flush=True)
     if os.environ.get("HOLDFAST_HINT"):
         asks = not (options.no_auth or options.insecure_no_auth or options.as_codex)
-        codex = "  A real Codex needs its token: README.md, \"Point a real Codex at it\"\n"
+        codex = '  A real Codex needs its token: README.md, "Point a real Codex at it"\n'
         print(
             "\nTry it from another terminal:\n"
             f"  scripts/holdfast run --url {url} -- echo hello\n"

@@ -115,11 +115,10 @@ class WebSocketTarget(Target):
         return await connect_websocket(
             self._url,
             accept,
-            headers=self._headers if self._headers else self._own_headers(),
+            headers=self._headers or self._own_headers(),
             timeout=self._timeout,
             ping_interval=self._ping_interval,
         )
-
 
     def _own_headers(self) -> Mapping[str, str]:
         """Look the token up at each connection: a server that starts again has another one."""

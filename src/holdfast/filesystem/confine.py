@@ -121,8 +121,7 @@ def _reading_all(secrets: tuple[str, ...]) -> Operations:
 def shows_secrets(path: str) -> bool:
     """Whether a path without links is one of those that no sandbox shows, or below it."""
     return any(
-        path == secret or path.startswith(secret + "/")
-        for secret in reachable(os.environ).secrets
+        path == secret or path.startswith(secret + "/") for secret in reachable(os.environ).secrets
     )
 
 

@@ -43,7 +43,9 @@ NO_MXC = "native MXC is unavailable on this executor"
 Standing = Literal["read", "write", "deny", "hidden"]
 """What holds for a path. `hidden`: no rule covers it, so inside it does not exist."""
 
-Why = Literal["entry", "platform", "protected", "gitdir", "cover", "pin", "glob", "socket", "server"]
+Why = Literal[
+    "entry", "platform", "protected", "gitdir", "cover", "pin", "glob", "socket", "server"
+]
 """
 What a rule comes from: an entry of the profile, the system's own directories, a
 protected name, the repository that a `.git` file points to, the first missing part

@@ -68,6 +68,9 @@ _STRENGTH: Final = {"read": 0, "write": 1, "deny": 2}
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 (where a TMPDIR may be)
 
 
+_NOBODY: Final = Reachable()
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a profile means depends on these."""
@@ -81,7 +84,7 @@ class Facts:
     home: str | None = None
     """Not to be had through `tmpdir`."""
     uid: int = 0
-    reachable: Reachable = Reachable()
+    reachable: Reachable = _NOBODY
     """What Holdfast servers of this user would be used by."""
     disk: Disk = HOST
 

@@ -10,7 +10,14 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.local_servers import Listed, Reachable, UnusableRuntimeFolder, list_server
-from holdfast.server.auth import Access, AuthOptions, BadAuthOptions, Check, check_tokens, make_check
+from holdfast.server.auth import (
+    Access,
+    AuthOptions,
+    BadAuthOptions,
+    Check,
+    check_tokens,
+    make_check,
+)
 from holdfast.server.listen import ListenUrl
 from holdfast.token_file import (
     DEFAULT_PRINCIPAL,
@@ -150,9 +157,7 @@ def _again(auth: AuthOptions) -> Check:
     return check
 
 
-def _refuse_contradictions(
-    options: EntranceOptions, check: Check | None, where: ListenUrl
-) -> None:
+def _refuse_contradictions(options: EntranceOptions, check: Check | None, where: ListenUrl) -> None:
     tokens = options.token_file is not None
     if tokens and check is not None:
         raise BadEntrance("--token-file and --ws-auth exclude each other")

@@ -275,7 +275,8 @@ def _write_down(entrance: Entrance, where: ListenUrl, url: str, stack: AsyncExit
         if listed is not None:
             stack.callback(listed.remove)
     for warning in entrance.warnings:
-        print(f"Warning: {warning}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"Warning: {warning}\n")
+    sys.stderr.flush()
 
 
 def _look_at_sandboxes() -> None:

@@ -66,9 +66,7 @@ def _lines(principals: Principals) -> Iterator[str]:
     )
 
 
-def _family(
-    name: str, kind: str, about: str, values: Iterable[tuple[str, float]]
-) -> Iterator[str]:
+def _family(name: str, kind: str, about: str, values: Iterable[tuple[str, float]]) -> Iterator[str]:
     yield f"# HELP {name} {about}"
     yield f"# TYPE {name} {kind}"
     for labels, value in values:

@@ -576,12 +576,7 @@ async def connect_websocket(
             f"failed to connect to exec-server websocket `{url}`: {_refusal(error)}"
         ) from error
     except (OSError, ValueError, WSError) as error:
-        reason, number = str(error), None
-        if isinstance(error, OSError) and error.errno:
-            # The event loop's words are its own; a name that is unknown has no number to tell.
-            known = error.errno > 0 and not isinstance(error, socket.gaierror)
-            number = error.errno if known else None
-            reason = f"IO error: {system_text(error) if known else error.strerror}"
+        reason, number = _reason(error)
         raise ConnectFailed(
             f"failed to connect to exec-server websocket `{url}`: {reason}", errno=number
         ) from error
@@ -593,6 +588,22 @@ async def connect_websocket(
     if not transport.is_secure:
         listener._quick_ack = transport.underlying_transport.get_extra_info("socket")  # noqa: SLF001
     return listener
+
+
+def _reason(error: Exception) -> tuple[str, int | None]:
+    """Return why there is no connection, and the number of the system if it has one."""
+    if not isinstance(error, OSError) or not error.errno:
+        return str(error), None
+    from ssl import SSLCertVerificationError, SSLError
+
+    if isinstance(error, SSLError):  # its numbers are those of OpenSSL
+        verified = isinstance(error, SSLCertVerificationError)
+        why = error.verify_message if verified else error.reason
+        return f"TLS error: {'certificate verify failed: ' if verified else ''}{why}", None
+    # The event loop's words are its own; a name that is unknown has no number to tell.
+    known = error.errno > 0 and not isinstance(error, socket.gaierror)
+    reason = f"IO error: {system_text(error) if known else error.strerror}"
+    return reason, error.errno if known else None
 
 
 async def _shake_hands(

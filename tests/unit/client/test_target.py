@@ -13,6 +13,7 @@ from holdfast.client.client import ExecServerClient
 from holdfast.client.target import CommandTarget, Target, UnixTarget, WebSocketTarget
 from holdfast.errors import ConnectFailed
 from holdfast.server.app import Server
+from holdfast.server.auth import Unauthorized
 from holdfast.server.listen import parse_listen_url
 from holdfast.transports.websocket import WebSocketTransport
 
@@ -93,8 +94,10 @@ async def test_a_listener_that_hangs_up_is_an_error() -> None:
 
 
 async def test_the_words_of_a_refusal_are_passed_on() -> None:
-    def refuse(authorization: str | None) -> str | None:
-        return None if authorization == "Bearer sesame" else "missing websocket bearer token"
+    def refuse(authorization: str | None) -> str:
+        if authorization != "Bearer sesame":
+            raise Unauthorized("missing websocket bearer token")
+        return "somebody"
 
     async with Server() as server:
         url = await server.listen(parse_listen_url("ws://127.0.0.1:0"), refuse)

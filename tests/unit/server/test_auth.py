@@ -236,7 +236,9 @@ def test_a_token_with_a_good_signature_and_an_end_in_the_future_is_accepted(
     [{}, {"exp": "soon"}, {"exp": 1e10}, {"exp": True}, {"exp": None}, {"exp": 10**10, "nbf": "x"}],
     ids=repr,
 )
-def test_the_end_of_a_token_is_a_whole_number(signed_check: Verdict, claims: dict[str, Any]) -> None:
+def test_the_end_of_a_token_is_a_whole_number(
+    signed_check: Verdict, claims: dict[str, Any]
+) -> None:
     assert signed_check(signed(**claims)) == "invalid websocket jwt"
 
 
