@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from picows import (
     WSAutoPingStrategy,
@@ -28,7 +28,6 @@ from picows.url import parse_url
 
 from holdfast.errors import ConnectFailed
 from holdfast.protocol import codes
-from holdfast.system_text import system_text
 from holdfast.tasks import was_cancelled
 from holdfast.transports.base import (
     HIGH_WATER,
@@ -42,6 +41,7 @@ from holdfast.transports.base import (
 from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.transports.life import HangUpWatch, LifeWatch, keep_alive
 from holdfast.transports.unix import bind_unix
+from holdfast.transports.websocket_parts import UnixAsTcp, connect_failure, handshake_refusal
 
 if TYPE_CHECKING:  # most listeners do without it
     from ssl import SSLContext
@@ -341,39 +341,6 @@ def _frame_head(size: int) -> bytes:
     return b"\x81\x7f" + size.to_bytes(8, "big")
 
 
-class _UnixTransport:
-    """A unix socket as picows wants it: that sets and reads options of TCP on every socket."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        found = self._transport.get_extra_info(name, default)
-        return _UnixSocket(found) if name == "socket" else found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class _UnixSocket:
-    """Passes everything on but plain options of TCP, which it does not have."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-
-    def setsockopt(self, level: int, name: int, value: int) -> None:
-        if level != socket.IPPROTO_TCP:
-            self._sock.setsockopt(level, name, value)
-
-    def getsockopt(self, level: int, name: int, *size: int) -> int | bytes:
-        if level == socket.IPPROTO_TCP and not size:
-            return 0
-        return self._sock.getsockopt(level, name, *size)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
-
-
 class _FrontDoor(asyncio.Protocol):
     """Reads one HTTP request and answers it, or makes a WebSocket of its connection."""
 
@@ -450,7 +417,7 @@ class _FrontDoor(asyncio.Protocol):
         self._transport.set_protocol(protocol)
         sock = self._transport.get_extra_info("socket")
         protocol.connection_made(
-            _UnixTransport(self._transport) if sock.family == socket.AF_UNIX else self._transport
+            UnixAsTcp(self._transport) if sock.family == socket.AF_UNIX else self._transport
         )
         # The head is checked; picows gets it in the one spelling it knows.
         key = request.get("sec-websocket-key") or ""
@@ -573,10 +540,10 @@ async def connect_websocket(
         ) from None
     except WSHandshakeError as error:
         raise ConnectFailed(
-            f"failed to connect to exec-server websocket `{url}`: {_refusal(error)}"
+            f"failed to connect to exec-server websocket `{url}`: {handshake_refusal(error)}"
         ) from error
     except (OSError, ValueError, WSError) as error:
-        reason, number = _reason(error)
+        reason, number = connect_failure(error)
         raise ConnectFailed(
             f"failed to connect to exec-server websocket `{url}`: {reason}", errno=number
         ) from error
@@ -588,22 +555,6 @@ async def connect_websocket(
     if not transport.is_secure:
         listener._quick_ack = transport.underlying_transport.get_extra_info("socket")  # noqa: SLF001
     return listener
-
-
-def _reason(error: Exception) -> tuple[str, int | None]:
-    """Return why there is no connection, and the number of the system if it has one."""
-    if not isinstance(error, OSError) or not error.errno:
-        return str(error), None
-    from ssl import SSLCertVerificationError, SSLError
-
-    if isinstance(error, SSLError):  # its numbers are those of OpenSSL
-        verified = isinstance(error, SSLCertVerificationError)
-        why = error.verify_message if verified else error.reason
-        return f"TLS error: {'certificate verify failed: ' if verified else ''}{why}", None
-    # The event loop's words are its own; a name that is unknown has no number to tell.
-    known = error.errno > 0 and not isinstance(error, socket.gaierror)
-    reason = f"IO error: {system_text(error) if known else error.strerror}"
-    return reason, error.errno if known else None
 
 
 async def _shake_hands(
@@ -647,11 +598,3 @@ async def _shake_hands(
         raise
     ws: WSTransport = protocol.transport
     return ws
-
-
-def _refusal(error: WSHandshakeError) -> str:
-    if error.response is None:
-        return str(error)
-    body = (error.raw_body or b"").decode("utf-8", "replace").strip()
-    status = error.response.status
-    return f"HTTP error: {int(status)}" + (f": {body}" if body else "")
