@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.local_servers import find_token
 from tests.e2e.wire import HOLDFAST, LIMIT, connect, http, serving
 
 DIGEST = "0" * 64
@@ -51,7 +52,10 @@ async def test_one_line_on_stdout_is_the_url_and_stderr_is_silent(command: str) 
     with serving(command=(*HOLDFAST, command)) as server:
         assert server.url.startswith("ws://127.0.0.1:")
         assert int(server.url.rpartition(":")[2]) > 0
-        async with connect(server.url) as client:
+        token = find_token(server.url, os.environ)
+        assert (token is not None) == (command == "serve")
+        headers = None if token is None else {"Authorization": f"Bearer {token}"}
+        async with connect(server.url, headers=headers) as client:
             assert await client.is_ready()
         assert server.stop() == 0
         assert server.process.stdout is not None
