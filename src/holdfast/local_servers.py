@@ -33,6 +33,7 @@ __all__ = [
     "find_token",
     "hide",
     "list_server",
+    "make_runtime_folder",
     "reachable",
     "runtime_folder",
 ]
@@ -76,20 +77,36 @@ def runtime_folder(environ: Mapping[str, str]) -> str:
 
     A user without one, such as root in a container, has it below the home.
     """
+    return _folders(environ)[0]
+
+
+def make_runtime_folder(environ: Mapping[str, str]) -> None:
+    """
+    Make the folder if that is possible.
+
+    A sandbox can only hide what is there: without the folder, a command that is in one by
+    now would see the token of a server that starts later.
+    """
+    with suppress(UnusableRuntimeFolder):
+        os.close(_open_folder(runtime_folder(environ)))
+
+
+def _folders(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return ours first, and then those that servers with other variables may have."""
     names = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")
-    return _runtime_folder(*(environ.get(name, "") for name in names))
+    return _known_folders(*(environ.get(name, "") for name in names))
 
 
 @lru_cache(maxsize=8)
-def _runtime_folder(runtime: str, state: str, home: str) -> str:
-    for base in (runtime, f"/run/user/{os.geteuid()}"):
-        if base.startswith("/") and _is_private_base(base):
-            return f"{os.path.realpath(base)}/holdfast"
+def _known_folders(runtime: str, state: str, home: str) -> tuple[str, ...]:
+    bases = [runtime, f"/run/user/{os.geteuid()}"]
+    private = [base for base in bases if base.startswith("/") and _is_private_base(base)]
     if not state.startswith("/"):
         state = f"{home or os.path.expanduser('~')}/.local/state"
-    state = os.path.realpath(state)
     # A home may be on several machines at once.
-    return f"{state}/holdfast/run-{os.uname().nodename}"
+    below_home = f"{os.path.realpath(state)}/holdfast/run-{os.uname().nodename}"
+    found = [*(f"{os.path.realpath(base)}/holdfast" for base in private), below_home]
+    return tuple(dict.fromkeys(found))
 
 
 def _is_private_base(path: str) -> bool:
@@ -247,7 +264,7 @@ def find_token(url: str, environ: Mapping[str, str]) -> str | None:
     """
     for key in _keys(url):
         about = _read(runtime_folder(environ), _name(key))
-        if about is None:
+        if about is None or not about["alive"]:
             continue
         token = about.get("token")
         if isinstance(token, str) and token.isascii() and token.isprintable():
@@ -290,14 +307,15 @@ _known: _Known | None = None
 def reachable(environ: Mapping[str, str]) -> Reachable:
     """Return what sandboxes have to hide or to tell of: this process's own, and what is listed."""
     global _known
-    path, own, known = runtime_folder(environ), _own, _known
+    folders, own, known = _folders(environ), _own, _known
+    path = folders[0]
     try:
         changed = os.lstat(path).st_mtime_ns
     except OSError:
         changed = 0
     if known is not None and known[:2] == (path, changed) and known.own is own:
         return known.found
-    every = [Reachable(secrets=(path,)), *own, *(_listed(path) if changed else ())]
+    every = [Reachable(secrets=folders), *own, *(_listed(path) if changed else ())]
     found = Reachable(
         *(tuple(sorted({one for each in every for one in each[place]})) for place in range(3))
     )
@@ -324,7 +342,9 @@ def _reachable_by(about: Mapping[str, object]) -> Reachable:
         return Reachable(secrets)
     socket = url.removeprefix("unix://")
     sockets = (socket,) if socket.startswith("/") and _is_kind(socket, stat.S_ISSOCK) else ()
-    return Reachable(secrets, sockets, (url,) if about.get("open") is True else ())
+    return Reachable(
+        secrets, sockets, (url,) if about.get("open") is True and about["alive"] else ()
+    )
 
 
 def _is_kind(path: str, is_kind: Callable[[int], bool]) -> bool:
@@ -335,7 +355,11 @@ def _is_kind(path: str, is_kind: Callable[[int], bool]) -> bool:
 
 
 def _read(folder: str, name: str) -> dict[str, object] | None:
-    """Return what a file says; None if it is missing, not only this user's or makes no sense."""
+    """
+    Return what a file says; None if it is missing, not only this user's or makes no sense.
+
+    `alive` is added: False if the server is gone, and another user may have its port by now.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(f"{folder}/{name}", flags)
@@ -347,11 +371,20 @@ def _read(folder: str, name: str) -> dict[str, object] | None:
         if not stat.S_ISREG(about.st_mode) or not private:
             return None
         content = json.loads(os.read(descriptor, _LARGEST))
+        alive = _is_locked(descriptor)
     except (OSError, ValueError):
         return None
     finally:
         os.close(descriptor)
-    return content if isinstance(content, dict) else None
+    return {**content, "alive": alive} if isinstance(content, dict) else None
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 # -- names of files

@@ -105,6 +105,10 @@ def run_guarded(
             for number in awaited:
                 # Not ignored: that would be inherited by what the worker starts.
                 signal.signal(number, _do_nothing)
+        for number in pass_on:
+            # One that comes before the worker listens for it must not end the worker.
+            if number in awaited:
+                signal.signal(number, _do_nothing)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return work(lifeline)
     os.close(lifeline)

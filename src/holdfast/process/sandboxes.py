@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
-from holdfast.local_servers import reachable
+from holdfast.local_servers import make_runtime_folder, reachable
 from holdfast.process.bounds import has_bounds
 from holdfast.process.enclosed import EnclosedChild
 from holdfast.process.enclosing import EMPTY_FD, Enclosure, start_enclosed
@@ -279,6 +279,7 @@ class Sandboxes:
         """The same, waiting for it in this thread."""
         with self._climbing:  # a hundred first starts at once are one trial
             if self._ladder is None:
+                make_runtime_folder(self._environ)
                 self._ladder = climb(self._environ)
                 _log(self._ladder)
             return self._ladder

@@ -264,12 +264,13 @@ class Reloading:
         self._had_terminal = _has_terminal()
         self._running: asyncio.Future[list[str]] | None = None
         self._again = False
+        self._looking: asyncio.TimerHandle | None = None
 
     def hang_up(self) -> None:
         """Take a SIGHUP: of an operator who wants a reload, or of a terminal that has closed."""
-        if self._had_terminal:
+        if self._had_terminal and self._looking is None:
             # The kernel takes the terminal away after it has sent the signal.
-            self._loop.call_later(_HANGUP_LOOK, self._look_for_terminal)
+            self._looking = self._loop.call_later(_HANGUP_LOOK, self._look_for_terminal)
         if self._running is not None:
             self._again = True
             return
@@ -277,6 +278,7 @@ class Reloading:
         self._running.add_done_callback(self._done)
 
     def _look_for_terminal(self) -> None:
+        self._looking = None
         if not _has_terminal():
             self._terminal_gone()
 

@@ -142,3 +142,25 @@ async def test_a_plain_websocket_acknowledges_at_once() -> None:
             # Again after each message, for the kernel falls back by itself.
             assert options.set == [(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)]
             transport._quick_ack = quick
+
+
+@pytest.mark.parametrize(
+    ("url", "fine"),
+    [
+        ("ws://127.0.0.1:4500", True),
+        ("ws://[::1]:4500", True),
+        ("ws://localhost", True),
+        ("wss://example.com", True),
+        ("ws://192.0.2.1:4500", False),
+        ("ws://example.com", False),
+        ("ws://127.0.0.1@example.com", False),
+        ("ws://localhost.example.com:80", False),
+    ],
+)
+def test_no_token_goes_over_the_network_in_the_clear(url: str, fine: bool) -> None:
+    if fine:
+        Target.of(url, bearer_token="t")
+    else:
+        with pytest.raises(ConnectFailed, match="require wss:// or a loopback destination"):
+            Target.of(url, bearer_token="t")
+    Target.of(url)

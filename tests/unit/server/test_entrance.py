@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.local_servers import UnusableRuntimeFolder
 from holdfast.server.auth import AuthOptions, Unauthorized
 from holdfast.server.entrance import BadEntrance, Entrance, EntranceOptions, make_entrance
 from holdfast.server.listen import parse_listen_url
@@ -67,7 +68,7 @@ def test_a_listener_is_open_only_if_it_was_told_to_be() -> None:
         (LOOPBACK, "insecure_no_auth"),
         (NETWORK, "insecure_no_auth"),
     ):
-        opened = entrance(listen, **{option: True})
+        opened = entrance(listen, NO_AUTH, **{option: True})
         assert opened.check is None
         (warning,) = opened.warnings
         assert warning.startswith("this server asks for no token")
@@ -91,6 +92,17 @@ def test_each_server_has_a_token_of_its_own() -> None:
     for header in (None, "Bearer x", "Basic x"):
         with pytest.raises(Unauthorized):
             check(header)
+
+
+def test_without_a_place_for_its_token_a_server_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "holdfast").touch()
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    tmp_path.chmod(0o700)
+    where = parse_listen_url(LOOPBACK)
+    with pytest.raises(UnusableRuntimeFolder, match=f"cannot use the folder {tmp_path}/holdfast"):
+        entrance().write_down(where, "ws://127.0.0.1:1", environ)
+    # Others only lose that they are found.
+    assert entrance(no_auth=True).write_down(where, "ws://127.0.0.1:1", environ) is None
 
 
 def test_names_of_tokens_are_principals(tmp_path: Path) -> None:
