@@ -43,7 +43,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--holdfast-command",
         metavar="COMMAND",
-        help="how Holdfast's server is started (default: `holdfast serve` of this Python)",
+        help="how Holdfast's server is started (default: `holdfast exec-server` of this Python)",
     )
     parser.add_argument(
         "--codex",
@@ -73,7 +73,7 @@ def _commands(options: argparse.Namespace) -> dict[Subject, ServerCommand]:
     if options.holdfast_command:
         holdfast = tuple(shlex.split(options.holdfast_command))
     else:
-        holdfast = (str(Path(sys.prefix) / "bin" / "holdfast"), "serve", *_LISTEN)
+        holdfast = (str(Path(sys.prefix) / "bin" / "holdfast"), "exec-server", *_LISTEN)
     commands = {Subject.HOLDFAST: ServerCommand(holdfast)}
     if options.codex:
         commands[Subject.CODEX] = ServerCommand((options.codex, "exec-server", *_LISTEN))

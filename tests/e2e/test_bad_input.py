@@ -443,7 +443,7 @@ async def test_clients_that_never_say_anything(target: ServerProcess, bystander:
 
 
 async def test_a_server_without_descriptors_says_so_and_recovers() -> None:
-    command = ("/bin/sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *HOLDFAST, "serve")
+    command = ("/bin/sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *HOLDFAST, "exec-server")
     with serving(command=command) as server:
         async with connect(server.url) as client:
             started, refused = [], []

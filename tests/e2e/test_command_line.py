@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.local_servers import find_token
 from tests.e2e.wire import HOLDFAST, LIMIT, connect, http, serving
 
 DIGEST = "0" * 64
@@ -18,7 +19,7 @@ DIGEST = "0" * 64
 def _start(*options: str, cwd: Path | None = None) -> tuple[int, str, str]:
     """Run a start that has to fail: its status, stdout and stderr."""
     done = subprocess.run(
-        [*HOLDFAST, "serve", *options],
+        [*HOLDFAST, "exec-server", *options],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -51,7 +52,10 @@ async def test_one_line_on_stdout_is_the_url_and_stderr_is_silent(command: str) 
     with serving(command=(*HOLDFAST, command)) as server:
         assert server.url.startswith("ws://127.0.0.1:")
         assert int(server.url.rpartition(":")[2]) > 0
-        async with connect(server.url) as client:
+        token = find_token(server.url, os.environ)
+        assert (token is not None) == (command == "serve")
+        headers = None if token is None else {"Authorization": f"Bearer {token}"}
+        async with connect(server.url, headers=headers) as client:
             assert await client.is_ready()
         assert server.stop() == 0
         assert server.process.stdout is not None
@@ -411,7 +415,7 @@ async def test_a_signal_ends_the_server_with_status_0(number: signal.Signals) ->
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_server_whose_start_is_cut_short_is_not_left_behind(number: signal.Signals) -> None:
     process = subprocess.Popen(
-        [*HOLDFAST, "serve"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        [*HOLDFAST, "exec-server"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     )
     process.send_signal(number)
     # Whatever was started by then holds the pipe, which ends only when all of it has.

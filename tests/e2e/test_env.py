@@ -92,6 +92,7 @@ def test_a_command_is_added_and_used(holdfast: Run) -> None:
 
 def test_a_token_is_kept_and_never_shown(holdfast: Run, home: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
+    token.touch(0o600)
     token.write_text("s3cret\n")
     with serving("--ws-auth", "capability-token", "--ws-token-file", str(token)) as server:
         done(holdfast("env", "add", "safe", "--url", server.url, "--token-file", str(token)))
@@ -139,7 +140,11 @@ def test_a_file_of_codex_is_read_as_it_is(holdfast: Run, tmp_path: Path) -> None
         (["add", "a", "--cmd", "'"], 125, "cannot read the command"),
         (["add", "a", "--url", NOWHERE, "--cwd", "/"], 2, "--cwd is for a command"),
         (["add", "a", "--token-file", "t", "--cmd", "x"], 2, "go with --url only"),
-        (["add", "a", "--url", NOWHERE, "--token-file", "/nope"], 125, "cannot read the token"),
+        (
+            ["add", "a", "--url", NOWHERE, "--token-file", "/nope"],
+            125,
+            "cannot use the token file /nope",
+        ),
         (["remove", "nope"], 1, "environments.toml"),
         (["list", "--file", "/nope"], 1, "failed to read environment config `/nope`"),
     ],

@@ -112,6 +112,7 @@ def test_a_killed_guardian_ends_all_commands(tmp_path: Path) -> None:
 
 
 async def test_a_server_over_http_ends_with_all_commands(tmp_path: Path) -> None:
+    (tmp_path / "tokens").touch(0o600)
     (tmp_path / "tokens").write_text("secret\n")
     listen = ("--listen", "http://127.0.0.1:0", "--token-file", "tokens")
     with started(tmp_path, *FULL, *listen) as peer:
@@ -196,8 +197,8 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
         ([], "colour = 'red'", "Object contains unknown field `colour`"),
         ([], "= nonsense", "Invalid statement (at line 1, column 1)"),
         (["--listen", "http://0.0.0.0:0"], "", "add `--token-file FILE`"),
-        (["--listen", "http://127.0.0.1:0", "--token-file", "absent"], "", "No such file"),
-        (["--listen", "http://127.0.0.1:0", "--token-file", "/dev/null"], "", "no token in"),
+        (["--listen", "http://127.0.0.1:0", "--token-file", "absent/file"], "", "No such file"),
+        (["--listen", "http://127.0.0.1:0", "--token-file", "/dev/null"], "", "it is no file"),
         (["--listen", "ws://127.0.0.1:0"], "", "expected `http://IP:PORT` or `stdio`"),
         (["--listen", "unix:///tmp/x"], "", "--listen takes stdio or http://IP:PORT"),
     ],

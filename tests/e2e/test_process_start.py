@@ -548,7 +548,7 @@ async def test_a_child_begins_with_signals_as_they_should_be(client: Client, tty
 async def test_on_pipes_a_hang_up_that_the_server_ignores_stays_ignored() -> None:
     command = ("/bin/sh", "-c", "trap '' HUP QUIT; exec \"$@\"", "sh")
     argv = ["grep", "^SigIgn", "/proc/self/status"]
-    with serving(command=(*command, *HOLDFAST, "serve")) as server:
+    with serving(command=(*command, *HOLDFAST, "exec-server")) as server:
         async with connect(server.url) as client:
             (line,) = await _lines(client, argv)
             assert _mask(line) == 1 << (signal.SIGHUP - 1) | 1 << (signal.SIGQUIT - 1)
@@ -558,7 +558,7 @@ async def test_on_pipes_a_hang_up_that_the_server_ignores_stays_ignored() -> Non
 
 async def test_a_child_has_the_limits_the_server_was_started_with() -> None:
     command = ("/bin/sh", "-c", 'ulimit -Sn 512; exec "$@"', "sh")
-    with serving(command=(*command, *HOLDFAST, "serve")) as limited:
+    with serving(command=(*command, *HOLDFAST, "exec-server")) as limited:
         async with connect(limited.url) as client:
             for tty in (False, True):
                 assert await _lines(client, ["/bin/sh", "-c", "ulimit -Sn"], tty=tty) == ["512"]

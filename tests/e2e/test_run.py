@@ -342,8 +342,10 @@ def test_the_last_words_of_a_command_that_does_not_serve_are_told() -> None:
 
 def test_a_token_comes_from_a_file_or_a_variable(tmp_path: Path) -> None:
     token, wrong, empty = tmp_path / "token", tmp_path / "wrong", tmp_path / "empty"
-    token.write_text("the token\n")
-    wrong.write_text("another token\n")
+    for file in (token, wrong, empty):
+        file.touch(0o600)
+    token.write_text("the-token\n")
+    wrong.write_text("another-token\n")
     empty.write_text("\n")
     nothing = {name: value for name, value in os.environ.items() if name != "HOLDFAST_TOKEN"}
     with serving("--ws-auth", "capability-token", "--ws-token-file", str(token)) as server:
@@ -356,8 +358,8 @@ def test_a_token_comes_from_a_file_or_a_variable(tmp_path: Path) -> None:
 
         assert status() == 125
         assert status("--token-file", str(token)) == 0
-        assert status(HOLDFAST_TOKEN="the token") == 0
-        assert status("--token-file", str(wrong), HOLDFAST_TOKEN="the token") == 125
+        assert status(HOLDFAST_TOKEN="the-token") == 0
+        assert status("--token-file", str(wrong), HOLDFAST_TOKEN="the-token") == 125
         assert status("--token-file", str(empty)) == 125
         assert status("--token-file", str(tmp_path / "none")) == 125
 

@@ -225,7 +225,7 @@ async def test_where_nothing_can_be_enforced_a_profile_is_refused_with_what_to_d
     # A server inside of a namespace in which no other can be made.
     command = ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--disable-userns"]
     command += ["--die-with-parent", "--"]
-    with serving(command=[*command, *HOLDFAST, "serve"]) as server:
+    with serving(command=[*command, *HOLDFAST, "exec-server"]) as server:
         async with connect(server.url) as client:
             params = start_params("p", ["/bin/true"], sandbox=read_only)
             code, text = await client.refusal("process/start", params)

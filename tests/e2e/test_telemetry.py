@@ -188,7 +188,7 @@ async def test_without_the_extra_a_server_starts_and_says_what_to_install() -> N
         "from holdfast.cli.__main__ import main; sys.exit(main())"
     )
     with serving(
-        command=[sys.executable, "-c", program, "serve"],
+        command=[sys.executable, "-c", program, "exec-server"],
         env=environment(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9"),
     ) as server:
         async with connect(server.url) as client:

@@ -67,7 +67,7 @@ class Refused(Exception):
 
 
 class ServerProcess:
-    """A running `holdfast serve`; `pid` is the guardian's, `serving_pid` the server's own."""
+    """A running server; `pid` is the guardian's, `serving_pid` the server's own."""
 
     def __init__(self, process: subprocess.Popen[bytes], url: str, errors: Path) -> None:
         self.process = process
@@ -90,7 +90,7 @@ class ServerProcess:
 
 @contextmanager
 def serving(
-    *options: str, command: Iterable[str] = (*HOLDFAST, "serve"), **popen: Any
+    *options: str, command: Iterable[str] = (*HOLDFAST, "exec-server"), **popen: Any
 ) -> Iterator[ServerProcess]:
     """Start a server, wait for its URL, and end it, however the test goes."""
     with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import hashlib
 import json
 import os
 import re
@@ -54,6 +53,8 @@ def environment(**keys: object) -> str:
 def table(keys: dict[str, object]) -> str:
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
 
+
+CERTIFICATES = Path(__file__).parents[1] / "unit" / "http"
 
 STDIO = environment(program=HOLDFAST[0], args=[*HOLDFAST[1:], "serve", "--listen", "stdio"])
 
@@ -181,10 +182,24 @@ async def test_a_command_that_cannot_start_is_refused(
     assert model.body("c2") == "still here\n"
 
 
-async def test_a_bearer_token_opens_the_door(tmp_path: Path) -> None:
-    digest = hashlib.sha256(b"sesame").hexdigest()
-    with serving("--ws-auth", "capability-token", "--ws-token-sha256", digest) as server:
-        toml = environment(url=server.url, auth_bearer_token="sesame")
+async def test_a_token_that_the_server_made_opens_the_door(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with serving("--token-file", str(file), command=(*HOLDFAST, "serve")) as server:
+        toml = environment(url=server.url, auth_bearer_token=file.read_text().strip())
+        model = await play(tmp_path, [[run("c", "echo inside")]], toml=toml)
+    assert model.body("c") == "inside\n"
+
+
+async def test_codex_comes_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, pem = tmp_path / "token", tmp_path / "pem"
+    pem.touch(0o600)
+    pem.write_text((CERTIFICATES / "localhost.pem").read_text())
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATES / "authority.pem"))
+    options = ("--token-file", str(file), "--tls-cert", str(pem), "--tls-key", str(pem))
+    with serving(*options, command=(*HOLDFAST, "serve")) as server:
+        url = server.url.replace("127.0.0.1", "localhost")
+        assert url.startswith("wss://")
+        toml = environment(url=url, auth_bearer_token=file.read_text().strip())
         model = await play(tmp_path, [[run("c", "echo inside")]], toml=toml)
     assert model.body("c") == "inside\n"
 

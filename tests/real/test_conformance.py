@@ -238,7 +238,7 @@ def test_sandboxes_of_an_ordinary_user() -> None:
     with stranger() as user:
         user.copy(recorded(f"{SANDBOXES}.py"), recorded(f"{SANDBOXES}.golden.json"))
         script = [user.python, str(user.folder / f"{SANDBOXES}.py")]
-        serve = [user.python, "-m", "holdfast.cli", "serve"]
+        serve = [user.python, "-m", "holdfast.cli", "exec-server"]
         with serving(command=serve, **user.popen) as listening:
             text = printed([*script, "--url", listening.url], limit=50, **user.popen)
     check_sandboxes(output(SANDBOXES, "--list", limit=10), text)
@@ -307,7 +307,7 @@ def play_codex(chosen: Callable[[str], bool], *, limit: float) -> None:
 
     def play(names: Sequence[str]) -> tuple[set[str], set[str]]:
         options = [option for name in names or all_names for option in ("--scenario", name)]
-        serve = ["--serve", " ".join([*HOLDFAST, "serve"])]
+        serve = ["--serve", " ".join([*HOLDFAST, "exec-server"])]
         text = printed([*script, *serve, *options], limit=limit, env=without_proxies())
         failed = starting(text.splitlines(), "FAIL")
         ran = failed | starting(text.splitlines(), "pass")

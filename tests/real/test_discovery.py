@@ -36,7 +36,7 @@ async def both(tmp_path: Path) -> AsyncIterator[list[ExecServerClient]]:
     home(tmp_path)
     env = [f"CODEX_HOME={tmp_path}/codex", f"HOME={tmp_path}/user", f"PATH={os.environ['PATH']}"]
     path = f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
-    servers = [[codex(), "exec-server"], [*HOLDFAST, "serve"]]
+    servers = [[codex(), "exec-server"], [*HOLDFAST, "exec-server"]]
     clients: list[ExecServerClient] = []
     for server in servers:
         argv = ["/usr/bin/env", *env, path, *server, "--listen", "stdio"]

@@ -15,6 +15,7 @@ class FakeTransport:
     def __init__(self, *, kind: str = "memory", label: str = "exec-server memory") -> None:
         self.kind = kind
         self.went_silent = False
+        self.principal = "somebody"
         self.label = label
         self.sent: list[bytes] = []
         self.messages: list[dict[str, Any]] = []

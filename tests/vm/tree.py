@@ -51,7 +51,7 @@ class Cgroup:
 
     def serve(self) -> list[str]:
         """A server in it."""
-        return self.entering(*HOLDFAST, "serve")
+        return self.entering(*HOLDFAST, "exec-server")
 
     async def has_only(self, *names: str) -> None:
         """Wait until nothing else is in it; fails if that does not come."""

@@ -9,7 +9,7 @@ import logging
 import os
 import platform
 from contextlib import AsyncExitStack, suppress
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from holdfast._version import __version__
 from holdfast.app_server.connection import AppConnection
@@ -28,6 +28,9 @@ from holdfast.server.listen import ListenUrl, listen, parse_listen_url
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
 from holdfast.telemetry import ServerRecord, Telemetry
 from holdfast.transports.base import Receiver, Transport
+
+if TYPE_CHECKING:
+    from holdfast.transports.tls import ServerTls
 
 __all__ = ["AppServer"]
 
@@ -96,7 +99,13 @@ class AppServer:
         self._connections.add(client)
         return client.connection
 
-    async def listen(self, where: str | ListenUrl, check: Check | None = None) -> str:
+    async def listen(
+        self,
+        where: str | ListenUrl,
+        check: Check | None = None,
+        *,
+        tls: "ServerTls | None" = None,
+    ) -> str:
         """
         Accept connections there, until the end.
 
@@ -104,6 +113,7 @@ class AppServer:
             where: `ws://IP:PORT` (port 0: any that is free) or `unix:///path`. Either carries
                 one message per WebSocket frame.
             check: Who may connect; everybody who can reach it unless given.
+            tls: The certificate, for `wss`.
 
         Returns:
             The URL with the port that was really taken.
@@ -114,9 +124,9 @@ class AppServer:
         """
         if isinstance(where, str):
             where = parse_listen_url(where)
-        listening, url = await listen(where, self.accept, check, unix_frames=True)
+        listening = await listen(where, self.accept, check, unix_frames=True, tls=tls)
         self._stack.callback(listening.close)
-        return url
+        return listening.url
 
     @property
     def is_idle(self) -> bool:

@@ -62,7 +62,7 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         metavar="VERSION",
         help=f"behave like {' or '.join(_COMPAT)} where the default does better",
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, as_codex=True)
 
 
 def _named_file(text: str) -> tuple[str, str]:

@@ -8,7 +8,15 @@ from holdfast.cli.parser import make_parser
 
 __all__ = ["completion"]
 
-_FILES = ("token_file", "ws_token_file", "ws_shared_secret_file", "sandbox", "profile")
+_FILES = (
+    "token_file",
+    "ws_token_file",
+    "ws_shared_secret_file",
+    "tls_cert",
+    "tls_key",
+    "sandbox",
+    "profile",
+)
 _FOLDERS = ("cwd",)
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-__all__ = ["add_listen_options", "positive"]
+__all__ = ["add_listen_options", "add_principal_limits", "positive"]
 
 _AUTH_MODES = ("capability-token", "signed-bearer-token")
 
@@ -14,7 +14,7 @@ def add_listen_options(
     parser: argparse.ArgumentParser, *, default: str, default_about: str
 ) -> None:
     """
-    Add `--listen`, `--idle-exit`, `--insecure-no-auth` and `--ws-…`.
+    Add `--listen`, `--idle-exit`, `--token-file`, `--no-auth`, `--tls-…` and `--ws-…`.
 
     Args:
         parser: Of the subcommand.
@@ -34,6 +34,21 @@ def add_listen_options(
         help="end after so long without a connection and without a session (default: never)",
     )
     parser.add_argument(
+        "--token-file",
+        metavar="PATH",
+        help="holds the tokens of clients, one in each line, with a name before it if there are"
+        " several; made with a new token if it is missing",
+    )
+    parser.add_argument(
+        "--no-auth",
+        action="store_true",
+        help="ask for no token: every user of this machine can connect and run commands",
+    )
+    parser.add_argument(
+        "--tls-cert", metavar="PATH", help="a certificate (PEM): listen for wss:// instead of ws://"
+    )
+    parser.add_argument("--tls-key", metavar="PATH", help="its key (PEM)")
+    parser.add_argument(
         "--ws-auth", metavar="MODE", choices=_AUTH_MODES, help=" or ".join(_AUTH_MODES)
     )
     parser.add_argument("--ws-token-file", metavar="PATH", help="holds the capability token")
@@ -49,9 +64,28 @@ def add_listen_options(
     parser.add_argument(
         "--insecure-no-auth",
         action="store_true",
-        help="allow listening beyond loopback without --ws-auth:"
-        " anyone who can connect runs commands",
+        help="ask for no token, beyond loopback too: anyone who can connect runs commands",
     )
+
+
+_LIMITS = {
+    "connections": "connections",
+    "sessions": "sessions, those without a connection as well",
+    "processes": "processes that run",
+    "file-handles": "files that are open",
+    "requests": "requests that wait for their answer",
+}
+
+
+def add_principal_limits(parser: argparse.ArgumentParser) -> None:
+    """Add `--max-connections` and so on: what the clients of one token may use together."""
+    for name, about in _LIMITS.items():
+        parser.add_argument(
+            f"--max-{name}",
+            metavar="N",
+            type=positive,
+            help=f"for the clients of one token together: {about} (default: any number)",
+        )
 
 
 def positive(text: str) -> int:

@@ -27,6 +27,7 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
     from holdfast.cli.mcp_settings import read_settings
     from holdfast.cli.serve import set_log_level
     from holdfast.errors import InvalidConfig
+    from holdfast.server.entrance import EntranceOptions
     from holdfast.server.life import LifeOptions, StartFailed, live
 
     try:
@@ -69,7 +70,11 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
     try:
         return live(
             # Whom to let in is decided here: `--ws-auth` knows no principals.
-            LifeOptions(listen=settings.listen, scheme="http", insecure_no_auth=True),
+            LifeOptions(
+                listen=settings.listen,
+                scheme="http",
+                entrance=EntranceOptions(insecure_no_auth=True),
+            ),
             lifeline=lifeline,
             announce=_announce,
             make=make,
@@ -116,16 +121,13 @@ def _access(settings: "McpSettings", where: "ListenUrl") -> "HttpAccess":
         raise StartFailed("--listen takes stdio or http://IP:PORT")
     tokens: list[str] = []
     if settings.token_file is not None:
+        from holdfast.token_file import BadTokenFile, make_token_file, read_tokens
+
         try:
-            with open(settings.token_file, encoding="utf-8") as file:
-                tokens = [line.strip() for line in file if line.strip()]
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise StartFailed(
-                f"--token-file: cannot read {settings.token_file}: {reason}"
-            ) from error
-        if not tokens:
-            raise StartFailed(f"--token-file: there is no token in {settings.token_file}")
+            make_token_file(settings.token_file)
+            tokens = [one.token for one in read_tokens(settings.token_file)]
+        except BadTokenFile as error:
+            raise StartFailed(f"--token-file: {error}", errno=error.errno) from error
     elif not where.is_local:
         raise StartFailed(
             f"listening on {where.host} without a token would let anyone who can reach it run"

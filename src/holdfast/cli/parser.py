@@ -8,7 +8,7 @@ from holdfast.cli.confine_parser import add_confining_options
 from holdfast.cli.connect_parser import add_connect
 from holdfast.cli.env_parser import add_env
 from holdfast.cli.fs_parser import add_fs
-from holdfast.cli.listen_parser import add_listen_options, positive
+from holdfast.cli.listen_parser import add_listen_options, add_principal_limits, positive
 from holdfast.cli.mcp_parser import add_mcp
 from holdfast.cli.place_parser import add_place_options
 from holdfast.cli.policy_parser import add_policy
@@ -56,8 +56,10 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_serve(commands, "serve", "start a server and print its URL")
-    _add_serve(commands, "exec-server", "the same, under the name it has in Codex")
+    _add_serve(commands, "serve", "start a server and print its URL", as_codex=False)
+    _add_serve(
+        commands, "exec-server", "the same, with the name and the defaults of Codex", as_codex=True
+    )
     add_app_server(commands)
     add_mcp(commands)
     _add_run(commands)
@@ -73,8 +75,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_serve(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, about: str
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    about: str,
+    *,
+    as_codex: bool,
 ) -> None:
+    """Add a server; one that behaves as Codex's asks for no token unless it is told to."""
     serve = commands.add_parser(
         name,
         help=about,
@@ -99,7 +106,8 @@ def _add_serve(
         metavar="FOLDER",
         help="with --listen stdio: be one more connection to a server that was started with --keep",
     )
-    serve.set_defaults(run=_run_serve)
+    add_principal_limits(serve)
+    serve.set_defaults(run=_run_serve, as_codex=as_codex)
 
 
 def _run_serve(options: argparse.Namespace) -> int:

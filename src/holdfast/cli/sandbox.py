@@ -8,6 +8,7 @@ import sys
 from holdfast.cli.table import aligned
 from holdfast.environments.sandbox import Ground, home_here, place_sandbox
 from holdfast.errors import InvalidParams
+from holdfast.local_servers import reachable
 from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.explain import Row
 from holdfast.sandbox.explain import explain as rows_of
@@ -62,7 +63,13 @@ def _policy(profile: str, cwd: str) -> Policy:
     context = place_sandbox(profile, Ground(folder=PathUri.from_path(cwd), home=home))
     if context is None:
         return Policy()
-    facts = Facts(cwd=cwd, tmpdir=os.environ.get("TMPDIR"), home=home.native, uid=os.getuid())
+    facts = Facts(
+        cwd=cwd,
+        tmpdir=os.environ.get("TMPDIR"),
+        home=home.native,
+        uid=os.getuid(),
+        reachable=reachable(os.environ),
+    )
     return resolve(context, facts)
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 
 from holdfast.process.guardian import run_guarded
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast.server.kept import Keeping
     from holdfast.server.life import ServiceMaker
+    from holdfast.server.principals import PrincipalLimits
 
 __all__ = ["run_server", "serve", "set_log_level"]
 
@@ -28,7 +30,11 @@ def serve(options: argparse.Namespace) -> int:
     if options.keep or options.attach is not None:
         return _serve_kept(options)
     # The guardian has all it needs: everything below is the server's alone.
-    return run_guarded(lambda lifeline: run_server(options, lifeline, _announce))
+    reloads = not options.as_codex and options.listen not in ("stdio", "stdio://")
+    return run_guarded(
+        lambda lifeline: run_server(options, lifeline, lambda url: _announce(url, options)),
+        pass_on=(signal.SIGHUP,) if reloads else (),
+    )
 
 
 def _serve_kept(options: argparse.Namespace) -> int:
@@ -67,6 +73,7 @@ def run_server(
         keeping: For a server that outlives its stdio.
         make: Makes another server than an exec-server.
     """
+    from holdfast.server.entrance import EntranceOptions
     from holdfast.server.life import LifeOptions, ListenFailed, StartFailed, live
 
     try:
@@ -86,7 +93,17 @@ def run_server(
                 issuer=options.ws_issuer,
                 audience=options.ws_audience,
                 max_clock_skew=options.ws_max_clock_skew_seconds,
-                insecure_no_auth=options.insecure_no_auth,
+                entrance=EntranceOptions(
+                    token_file=options.token_file,
+                    makes_token=not options.as_codex,
+                    no_auth=options.no_auth,
+                    insecure_no_auth=options.insecure_no_auth,
+                    tls_cert=options.tls_cert,
+                    tls_key=options.tls_key,
+                ),
+                limits=_limits(options),
+                pages=not options.as_codex,
+                reloads=not options.as_codex,
                 idle_exit=options.idle_exit,
                 keeping=keeping,
             ),
@@ -102,6 +119,14 @@ def run_server(
         return 1
 
 
+def _limits(options: argparse.Namespace) -> "PrincipalLimits":
+    from holdfast.server.principals import PrincipalLimits
+
+    names = PrincipalLimits.__struct_fields__
+    # An app-server has no such options.
+    return PrincipalLimits(**{name: getattr(options, f"max_{name}", None) for name in names})
+
+
 def set_log_level(name: str) -> None:
     """
     Choose what goes to stderr; nothing does as long as all is well, unless it is asked for.
@@ -114,13 +139,15 @@ def set_log_level(name: str) -> None:
     logging.basicConfig(level=name.upper(), format="%(levelname)s %(name)s: %(message)s")
 
 
-def _announce(url: str) -> None:
+def _announce(url: str, options: argparse.Namespace) -> None:
     print(url, flush=True)
     if os.environ.get("HOLDFAST_HINT"):
+        asks = not (options.no_auth or options.insecure_no_auth or options.as_codex)
+        codex = '  A real Codex needs its token: README.md, "Point a real Codex at it"\n'
         print(
             "\nTry it from another terminal:\n"
             f"  scripts/holdfast run --url {url} -- echo hello\n"
-            f"  CODEX_EXEC_SERVER_URL={url} codex\n",
+            + (codex if asks else f"  CODEX_EXEC_SERVER_URL={url} codex\n"),
             file=sys.stderr,
             flush=True,
         )

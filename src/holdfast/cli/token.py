@@ -4,6 +4,7 @@ import argparse
 import os
 
 from holdfast.cli.status import FAILED, Ended
+from holdfast.token_file import BadTokenFile, read_tokens
 
 __all__ = ["bearer_token", "read_token"]
 
@@ -15,7 +16,7 @@ def bearer_token(options: argparse.Namespace) -> str | None:
     The token to show to a server, from the file or else the variable.
 
     Raises:
-        Ended: The file cannot be read, or is empty.
+        Ended: The file cannot be used.
     """
     if options.token_file is None:
         return os.environ.get(TOKEN_VARIABLE) or None
@@ -24,17 +25,12 @@ def bearer_token(options: argparse.Namespace) -> str | None:
 
 def read_token(path: str) -> str:
     """
-    The token in a file.
+    The token in a file that only its user can read; the first, if there are several.
 
     Raises:
-        Ended: It cannot be read, or is empty.
+        Ended: It cannot be used.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            token = file.read().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Ended(FAILED, f"cannot read the token in {path}: {reason}") from error
-    if not token:
-        raise Ended(FAILED, f"there is no token in {path}")
-    return token
+        return read_tokens(path)[0].token
+    except BadTokenFile as error:
+        raise Ended(FAILED, str(error)) from error

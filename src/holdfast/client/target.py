@@ -1,11 +1,15 @@
 """Where a server is, and how a connection to it is made."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ConnectFailed
+from holdfast.errors import ConnectFailed, InvalidConfig
+from holdfast.local_servers import find_token
+from holdfast.token_file import BadTokenFile
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
+from holdfast.transports.token_urls import check_token, may_carry_token
 
 if TYPE_CHECKING:
     from holdfast.client.command import ServingCommand
@@ -49,12 +53,15 @@ class Target(ABC):
         The target of a URL or of a command.
 
         Raises:
-            ConnectFailed: It is neither.
+            ConnectFailed: It is neither, or the token would cross a network in the clear.
         """
         if not isinstance(where, str):
             return CommandTarget(where)
         if where.startswith(("ws://", "wss://")):
-            headers = {} if bearer_token is None else {"Authorization": f"Bearer {bearer_token}"}
+            headers = {}
+            if bearer_token is not None:
+                _check_token(where, bearer_token)
+                headers = {"Authorization": f"Bearer {bearer_token}"}
             return WebSocketTarget(
                 where, headers=headers, timeout=timeout, ping_interval=ping_interval
             )
@@ -66,8 +73,19 @@ class Target(ABC):
         )
 
 
+def _check_token(url: str, token: str) -> None:
+    try:
+        check_token(url, token)
+    except InvalidConfig as error:
+        raise ConnectFailed(f"{error}: {error.advice}" if error.advice else str(error)) from error
+
+
 class WebSocketTarget(Target):
-    """A server that listens."""
+    """
+    A server that listens.
+
+    Without a token in its headers, that of a server of the same user on this machine is used.
+    """
 
     def __init__(
         self,
@@ -97,10 +115,20 @@ class WebSocketTarget(Target):
         return await connect_websocket(
             self._url,
             accept,
-            headers=self._headers,
+            headers=self._headers or self._own_headers(),
             timeout=self._timeout,
             ping_interval=self._ping_interval,
         )
+
+    def _own_headers(self) -> Mapping[str, str]:
+        """Look the token up at each connection: a server that starts again has another one."""
+        if not may_carry_token(self._url):
+            return {}
+        try:
+            token = find_token(self._url, os.environ)
+        except BadTokenFile as error:
+            raise ConnectFailed(str(error), errno=error.errno, path=error.path) from error
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
 class UnixTarget(Target):

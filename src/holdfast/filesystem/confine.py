@@ -22,13 +22,20 @@ from holdfast.errors import (
 )
 from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.sandboxed_trees import SandboxedFiles
+from holdfast.local_servers import reachable
 from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
 from holdfast.sandbox import entries
 from holdfast.sandbox.disk import HostDisk, Seen
 from holdfast.sandbox.policy import NO_LANDLOCK, NO_MXC, Policy, Rule
 from holdfast.sandbox.resolve import Facts, resolve
 
-__all__ = ["operations", "reading_operations", "reads_everything", "restricts_files"]
+__all__ = [
+    "operations",
+    "reading_operations",
+    "reads_everything",
+    "restricts_files",
+    "shows_secrets",
+]
 
 
 class _Unsearched(HostDisk):
@@ -86,7 +93,7 @@ def reading_operations(sandbox: SandboxContext | None) -> Operations:
         return DIRECT
     try:
         if entries.reads_everything(sandbox):
-            return _READING_ALL
+            return _reading_all(reachable(os.environ).secrets)
     except InvalidPermissionPath as error:
         raise InvalidRequest(str(error)) from None
     return operations(sandbox)
@@ -102,10 +109,21 @@ def reads_everything(sandbox: SandboxContext | None) -> bool:
         return False
 
 
-_READING_ALL = SandboxedFiles(
-    Policy(network="restricted", full_write=False, rules={"/": Rule("/", "read", "directory")})
-)
-"""For contexts that may read everything: right for reading, whatever is on the disk."""
+@lru_cache(maxsize=8)
+def _reading_all(secrets: tuple[str, ...]) -> Operations:
+    """Return what is right for reading all but these, whatever else is on the disk."""
+    rules = {"/": Rule("/", "read", "directory")}
+    for path in secrets:
+        rules[path] = Rule(path, "deny", "directory", "server")
+    return SandboxedFiles(Policy(network="restricted", full_write=False, rules=rules))
+
+
+def shows_secrets(path: str) -> bool:
+    """Whether a path without links is one of those that no sandbox shows, or below it."""
+    return any(
+        path == secret or path.startswith(secret + "/") for secret in reachable(os.environ).secrets
+    )
+
 
 _KEPT_AT_MOST = 128
 
@@ -145,5 +163,6 @@ def _facts() -> Facts:
         own_tmpdir=tmpdir,
         home=os.environ.get("HOME"),
         uid=os.getuid(),
+        reachable=reachable(os.environ),
         disk=_DISK,
     )

@@ -14,7 +14,12 @@ from typing import Self, TypeVar
 
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.cached import cached_content, cached_metadata
-from holdfast.filesystem.confine import operations, reading_operations, reads_everything
+from holdfast.filesystem.confine import (
+    operations,
+    reading_operations,
+    reads_everything,
+    shows_secrets,
+)
 from holdfast.filesystem.failure import about, native_path
 from holdfast.filesystem.handle import LocalFileHandle, OpenFile
 from holdfast.filesystem.inotify import Inotify
@@ -337,5 +342,7 @@ def _cancel_watch(watch: LocalMissingWatch | None) -> None:
 def _is_plain(path: str, sandbox: SandboxContext | None) -> bool:
     """Whether a sandbox, if there is one, shows what is at a path without links as it is."""
     return sandbox is None or (
-        reads_everything(sandbox) and not path.startswith(("/dev", "/proc", "/sys"))
+        reads_everything(sandbox)
+        and not path.startswith(("/dev", "/proc", "/sys"))
+        and not shows_secrets(path)
     )

@@ -37,6 +37,7 @@ from mcp_types import (
 
 from holdfast._version import __version__
 from holdfast.errors import HoldfastError
+from holdfast.local_servers import Reachable, hide
 from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.wire import StreamPair
@@ -48,6 +49,7 @@ from holdfast.transports.base import Receiver, Transport
 if TYPE_CHECKING:  # loaded after the first answer
     from holdfast.mcp_server.handlers import Handlers
     from holdfast.mcp_server.http import HttpAccess
+    from holdfast.transports.tls import ServerTls
 
 __all__ = ["McpServer"]
 
@@ -130,12 +132,15 @@ class McpServer:
             # The SDK still had messages to hand on when the client left.
             logger.info("a client left before all of its messages were read")
 
-    async def listen(self, where: ListenUrl, check: Check | None) -> str:
+    async def listen(
+        self, where: ListenUrl, check: Check | None, *, tls: "ServerTls | None" = None
+    ) -> str:
         """Accept connections until the end, and return the URL."""
         from holdfast.mcp_server.http import serving
 
+        assert tls is None  # there is no option for it
         assert self._access is not None  # or nobody would listen
-        return await self._stack.enter_async_context(
+        url = await self._stack.enter_async_context(
             serving(
                 self._server,
                 where,
@@ -144,6 +149,9 @@ class McpServer:
                 attendance=self._attendance,
             )
         )
+        if not self._access.tokens:
+            self._stack.enter_context(hide(Reachable(open_urls=(url,))))
+        return url
 
     @property
     def is_idle(self) -> bool:

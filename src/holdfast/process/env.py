@@ -38,6 +38,12 @@ _RESERVED = frozenset(
 )
 """Secrets of the server that no child may see, in whatever case they are written."""
 
+_OWN_SECRETS = ("HOLDFAST_TOKEN",)
+"""
+Variables that no child inherits: with the token of a server, a sandboxed command that has a
+network could have anything run outside. A request may still set them.
+"""
+
 _THREAD_ID = "CODEX_THREAD_ID"
 _TOOL_CALL_ID = "CODEX_TOOL_CALL_ID"
 
@@ -74,6 +80,8 @@ def child_environment(
 
 def _inherit(policy: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
     variables: dict[str, str] = {}
+    if any(name in inherited for name in _OWN_SECRETS):
+        inherited = {n: v for n, v in inherited.items() if n not in _OWN_SECRETS}
     if policy.inherit == "all":
         variables.update(inherited)
     elif policy.inherit == "core":

@@ -62,6 +62,7 @@ def run_guarded(
     work: Callable[[int], int],
     *,
     forward: Collection[signal.Signals] = (),
+    pass_on: Collection[signal.Signals] = (),
     release_stderr: bool = False,
 ) -> int:
     """
@@ -74,6 +75,7 @@ def run_guarded(
             and the worker itself does nothing when it is sent one directly: a
             terminal sends its signals to both, and they must count once. Without
             any, the usual ones stop the worker, with a limit on the time it takes.
+        pass_on: Signals, among those that would stop it, that the worker is sent instead.
         release_stderr: Let go of stderr, too, in the guardian: whoever reads it must
             see its end while the worker still runs.
 
@@ -108,11 +110,15 @@ def run_guarded(
             for number in awaited:
                 # Not ignored: that would be inherited by what the worker starts.
                 signal.signal(number, _do_nothing)
+        for number in pass_on:
+            # One that comes before the worker listens for it must not end the worker.
+            if number in awaited:
+                signal.signal(number, _do_nothing)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return work(lifeline)
     os.close(lifeline)
     _let_go_of_streams(3 if release_stderr else 2)
-    status = _guard(worker, awaited, held if forward else None)
+    status = _guard(worker, awaited, held if forward else None, pass_on)
     if restore_terminal is not None and os.WIFSIGNALED(status):
         restore_terminal()
     kill_all_children()
@@ -121,7 +127,12 @@ def run_guarded(
     return 128 - code if code < 0 else code
 
 
-def _guard(worker: int, awaited: Collection[signal.Signals], held: int | None) -> int:
+def _guard(
+    worker: int,
+    awaited: Collection[signal.Signals],
+    held: int | None,
+    pass_on: Collection[signal.Signals],
+) -> int:
     """
     Wait for the end of the worker, and do what signals ask for until then.
 
@@ -129,6 +140,7 @@ def _guard(worker: int, awaited: Collection[signal.Signals], held: int | None) -
         worker: A child of this process.
         awaited: The signals, all of them blocked.
         held: Where to tell the worker of them; without it, each one stops the worker.
+        pass_on: Those that the worker is sent as they are.
 
     Returns:
         The status that the worker ended with.
@@ -145,6 +157,8 @@ def _guard(worker: int, awaited: Collection[signal.Signals], held: int | None) -
         elif number is None:
             os.kill(worker, signal.SIGKILL)
             deadline = None
+        elif number in pass_on:
+            os.kill(worker, number)
         elif held is None:
             os.kill(worker, signal.SIGTERM)
             deadline = time.monotonic() + _STOP_LIMIT

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
+from holdfast.local_servers import make_runtime_folder, reachable
 from holdfast.process.bounds import has_bounds
 from holdfast.process.enclosed import EnclosedChild
 from holdfast.process.enclosing import EMPTY_FD, Enclosure, start_enclosed
@@ -25,7 +26,7 @@ from holdfast.process.start_threads import StartThreads, call_in_daemon
 from holdfast.protocol.process import Enforcement, ProcessLimits
 from holdfast.protocol.sandbox import Access, SandboxContext
 from holdfast.sandbox.bwrap import plan
-from holdfast.sandbox.ladder import Ladder, Rung, climb
+from holdfast.sandbox.ladder import Ladder, Rung, climb, open_server_gap
 from holdfast.sandbox.landlock import ruleset
 from holdfast.sandbox.policy import PATH_MAX, Policy
 from holdfast.sandbox.resolve import Facts, resolve
@@ -47,9 +48,28 @@ class Sandbox:
     and until the last of its commands has ended.
     """
 
-    def __init__(self, policy: Policy, ladder: Ladder, targets: MountTargets) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        ladder: Ladder,
+        targets: MountTargets,
+        *,
+        open_urls: Sequence[str] = (),
+    ) -> None:
+        """
+        Plan it, and take its places on the disk.
+
+        Args:
+            policy: What it allows.
+            ladder: What can be enforced here.
+            targets: Keeps its places.
+            open_urls: Holdfast servers of this user that ask for no token.
+        """
         made = plan(policy, proc=ladder.rung is Rung.FULL, settings=ladder.settings)
-        self.enforcement = Enforcement(rung=ladder.rung, gaps=ladder.gaps)
+        gaps = ladder.gaps
+        if policy.network != "restricted":
+            gaps += tuple(map(open_server_gap, open_urls))
+        self.enforcement = Enforcement(rung=ladder.rung, gaps=gaps)
         """What holds for all that is started in it."""
         self._policy = policy
         self._targets = targets
@@ -254,6 +274,7 @@ class Sandboxes:
         """The same, waiting for it in this thread."""
         with self._climbing:  # a hundred first starts at once are one trial
             if self._ladder is None:
+                make_runtime_folder(self._environ)
                 self._ladder = climb(self._environ)
                 _log(self._ladder)
             return self._ladder
@@ -290,6 +311,7 @@ class Sandboxes:
             own_tmpdir=self._environ.get("TMPDIR"),
             home=self._home,
             uid=os.getuid(),
+            reachable=(servers := reachable(self._environ)),
         )
         with self.targets.planning():
             try:
@@ -301,7 +323,7 @@ class Sandboxes:
                 ladder = self._ladder or await self.ladder()
                 if ladder.rung is Rung.NONE:
                     raise InvalidParams(f"this host cannot enforce a sandbox: {ladder.problem}")
-                return Sandbox(policy, ladder, self.targets)
+                return Sandbox(policy, ladder, self.targets, open_urls=servers.open_urls)
             except CannotEnforce as error:
                 return error
 

@@ -34,6 +34,7 @@ _WHY: Final = {
     "pin": "keeps its name because of what is in it",
     "glob": "matches a denied pattern",
     "socket": "an engine that would run anything outside",
+    "server": "a Holdfast server, which would run anything outside",
 }
 
 

@@ -29,7 +29,7 @@ from holdfast.sandbox.seccomp import filter_program
 from holdfast.sandbox.settings import writable_settings
 from holdfast.sandbox.stage import END_SIZE, STAGE_PATH, ended, make_stage
 
-__all__ = ["Ladder", "Rung", "climb"]
+__all__ = ["Ladder", "Rung", "climb", "open_server_gap"]
 
 _PROBE_LIMIT = 10.0
 """Seconds that a trial may take."""
@@ -216,6 +216,14 @@ def _gaps(abi: int) -> tuple[str, ...]:
     if os.geteuid() == 0:
         gaps.append("the server runs as root: run it as an ordinary user")
     return tuple(gaps)
+
+
+def open_server_gap(url: str) -> str:
+    """Return what a command with a network can do where a server asks for no token."""
+    return (
+        f"with the network enabled, the server at {url} can be used to run anything outside of"
+        " the sandbox: it asks for no token"
+    )
 
 
 def _advice(complaint: str, proc: Path) -> str:

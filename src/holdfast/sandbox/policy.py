@@ -43,12 +43,15 @@ NO_MXC = "native MXC is unavailable on this executor"
 Standing = Literal["read", "write", "deny", "hidden"]
 """What holds for a path. `hidden`: no rule covers it, so inside it does not exist."""
 
-Why = Literal["entry", "platform", "protected", "gitdir", "cover", "pin", "glob", "socket"]
+Why = Literal[
+    "entry", "platform", "protected", "gitdir", "cover", "pin", "glob", "socket", "server"
+]
 """
 What a rule comes from: an entry of the profile, the system's own directories, a
 protected name, the repository that a `.git` file points to, the first missing part
 of a path that has to stay missing, a directory that must keep its name because of what
-is below it, a match of a pattern, or a socket of an engine that would run anything.
+is below it, a match of a pattern, a socket of an engine that would run anything, or a
+file with the secrets of a Holdfast server, which would run anything too.
 """
 
 Kind = Literal["directory", "file", "other"]
@@ -112,8 +115,8 @@ class Policy:
 
     @property
     def denied(self) -> tuple[str, ...]:
-        """Paths that can neither be read nor written: entries, matches, engine sockets."""
-        return self._paths("deny", {"entry", "glob", "socket"})
+        """Paths that can neither be read nor written: entries, matches, sockets, secrets."""
+        return self._paths("deny", {"entry", "glob", "socket", "server"})
 
     @property
     def protected(self) -> tuple[str, ...]:

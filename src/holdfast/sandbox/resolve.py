@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Final
 
 from holdfast.errors import CannotEnforce, InvalidParams
+from holdfast.local_servers import Reachable
 from holdfast.protocol.sandbox import (
     DisabledProfile,
     ManagedProfile,
@@ -67,6 +68,9 @@ _STRENGTH: Final = {"read": 0, "write": 1, "deny": 2}
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 (where a TMPDIR may be)
 
 
+_NOBODY: Final = Reachable()
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a profile means depends on these."""
@@ -80,6 +84,8 @@ class Facts:
     home: str | None = None
     """Not to be had through `tmpdir`."""
     uid: int = 0
+    reachable: Reachable = _NOBODY
+    """What Holdfast servers of this user would be used by."""
     disk: Disk = HOST
 
 
@@ -102,7 +108,7 @@ def resolve(context: SandboxContext, facts: Facts) -> Policy:
     ):
         if facts.cwd is not None:
             check_places(context)
-        return Policy(network=profile.network)
+        return _all_writing(profile.network, facts)
     key = (context, facts)
     kept = _kept.get(key)
     if kept is not None and kept[1].hold():
@@ -121,7 +127,7 @@ def _make(context: SandboxContext, facts: Facts, network: Network, disk: Remembe
     making = _Making(wanted, facts, disk)
     making.take_entries()
     if making.grants_all_writing():
-        return Policy(network=network)
+        return _all_writing(network, facts)
     making.complete(sockets=network == "enabled")
     return Policy(
         network=network,
@@ -133,6 +139,15 @@ def _make(context: SandboxContext, facts: Facts, network: Network, disk: Remembe
         links=tuple(dict.fromkeys(making.links)),
         legacy_landlock=context.use_legacy_landlock,
     )
+
+
+def _all_writing(network: Network, facts: Facts) -> Policy:
+    """Everything may be written; without network, the secrets of servers are hidden even so."""
+    if network != "restricted" or facts.cwd is None:
+        return Policy(network=network)  # nobody is enclosed, so nothing can be hidden
+    found = [trace(path, facts.disk) for path in facts.reachable.secrets]
+    rules = {it.path: Rule(it.path, "deny", it.kind, "server") for it in found if it.kind}
+    return Policy(network=network, rules=rules)
 
 
 _kept: Final[dict[tuple[SandboxContext, Facts], tuple[Policy, Remembering]]] = {}
@@ -203,6 +218,10 @@ class _Making:
         if sockets:
             for path in _ENGINE_SOCKETS:
                 self._hide_socket(path.format(uid=self._facts.uid))
+            for path in self._facts.reachable.sockets:
+                self._hide_from_all(path)
+        for path in self._facts.reachable.secrets:
+            self._hide_from_all(path)
         self._drop_reading_below_denied()
         for rule in [rule for rule in self.rules.values() if rule.access == "write"]:
             self._protect(rule)
@@ -336,6 +355,17 @@ class _Making:
         found = trace(path, self._disk)
         if found.kind is not None and found.path not in self.rules:
             self.rules[found.path] = Rule(found.path, "deny", found.kind, "socket")
+
+    def _hide_from_all(self, path: str) -> None:
+        """Deny what belongs to a Holdfast server, whatever entries say about it."""
+        found = trace(path, self._disk)
+        if found.kind is None:
+            return
+        for below in [known for known in self.rules if _covers(found.path, known)]:
+            del self.rules[below]
+        if self._above(found.path) is None:
+            return  # nothing shows it
+        self.rules[found.path] = Rule(found.path, "deny", found.kind, "server")
 
     def _drop_reading_below_denied(self) -> None:
         """What is denied is opened up again for writing only, as the real server does."""

@@ -9,11 +9,13 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
-from holdfast.errors import OperationFailed
+from holdfast.errors import OperationFailed, Overloaded
 from holdfast.events import Reason
 from holdfast.filesystem.local import LocalFileSystem
+from holdfast.local_servers import Reachable, hide
 from holdfast.process.input_budget import InputBudget, InputTotal
 from holdfast.process.observers import ProcessObserver
 from holdfast.process.table import LocalProcesses, MakeLog, plain_log
@@ -26,15 +28,18 @@ from holdfast.server.environment import add_environment_methods
 from holdfast.server.files import add_file_methods
 from holdfast.server.http import add_http_methods
 from holdfast.server.info import environment_info, login_shell
-from holdfast.server.listen import ListenUrl, listen, parse_listen_url
+from holdfast.server.listen import ListenUrl, Pages, listen, parse_listen_url
+from holdfast.server.principals import PrincipalLimits
 from holdfast.server.process import add_process_methods
 from holdfast.server.sessions import Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
 from holdfast.telemetry import ServerRecord, Telemetry
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
+from holdfast.transports.http_head import Response
 
 if TYPE_CHECKING:
     from holdfast.server.kept import Keeping
+    from holdfast.transports.tls import ServerTls
 
 __all__ = ["Server"]
 
@@ -58,6 +63,8 @@ class Server:
         session_expiry: float = 30.0,
         process_retention: float = 30.0,
         sign_interval: float = SIGN_INTERVAL,
+        limits: PrincipalLimits | None = None,
+        pages: bool = False,
         observers: Iterable[ProcessObserver] = (),
         make_log: MakeLog = plain_log,
     ) -> None:
@@ -69,6 +76,8 @@ class Server:
             session_expiry: Seconds a session is kept without a connection.
             process_retention: Seconds a closed process can still be read.
             sign_interval: Seconds between two signs of life on a connection.
+            limits: What one principal may use at a time; anything unless given.
+            pages: Answer `/healthz` and `/metrics` as well, which Codex's server does not have.
             observers: Told of the life of every process, whatever its session.
             make_log: Makes the log of each process, such as one that also records.
         """
@@ -78,6 +87,8 @@ class Server:
         self._session_expiry = session_expiry
         self._process_retention = process_retention
         self._sign_interval = sign_interval
+        self._limits = limits
+        self._has_pages = pages
         self._router: Router[ServerConnection] = Router(FAMILIES)
         add_environment_methods(self._router)
         add_process_methods(self._router)
@@ -106,6 +117,7 @@ class Server:
             telemetry=self._telemetry,
             resumable=self._resumable,
             sign_interval=self._sign_interval,
+            limits=self._limits,
         )
         self._stack.push_async_callback(self.state.close_http)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
@@ -129,15 +141,29 @@ class Server:
         """Serve a connection; hand this to a listener."""
         client = ServerConnection(transport, self.state, self._router, self._tasks)
         self.state.connections.add(client)
+        try:
+            client.usage.check("connections")
+        except Overloaded as refusal:
+            # A listener for WebSockets has refused it before; other transports come here.
+            client.refuse(refusal)
+        client.usage.connections += 1
+        client.usage.totals.connections += 1
         return client.connection
 
-    async def listen(self, where: str | ListenUrl, check: Check | None = None) -> str:
+    async def listen(
+        self,
+        where: str | ListenUrl,
+        check: Check | None = None,
+        *,
+        tls: "ServerTls | None" = None,
+    ) -> str:
         """
         Accept connections there, until the end.
 
         Args:
             where: `ws://IP:PORT` (port 0: any that is free) or `unix:///path`.
             check: Who may connect; everybody who can reach it unless given.
+            tls: The certificate, for `wss`.
 
         Returns:
             The URL with the port that was really taken.
@@ -148,9 +174,27 @@ class Server:
         """
         if isinstance(where, str):
             where = parse_listen_url(where)
-        listening, url = await listen(where, self.accept, check)
+        principals = self.state.principals
+        listening = await listen(
+            where,
+            self.accept,
+            check,
+            tls=tls,
+            admit=lambda principal: principals[principal].check("connections"),
+            refused=self._count_refusal,
+            pages=Pages(self._metrics) if self._has_pages else None,
+        )
         self._stack.callback(listening.close)
-        return url
+        return listening.url
+
+    def _count_refusal(self) -> None:
+        self.state.principals.totals.refusals += 1
+
+    def _metrics(self) -> Response:
+        from holdfast.server.metrics import CONTENT_TYPE, metrics_text
+
+        text = metrics_text(self.state.principals)
+        return Response(HTTPStatus.OK, text, (("content-type", CONTENT_TYPE),))
 
     def take_streams(self, keeping: "Keeping", end: Callable[[], None]) -> None:
         """
@@ -167,6 +211,7 @@ class Server:
 
         streams = HandedStreams(keeping, accept=self.accept, tasks=self._tasks, end=end)
         self._stack.callback(streams.close)
+        self._stack.enter_context(hide(Reachable(secrets=(keeping.folder.path,))))
 
     @property
     def is_idle(self) -> bool:

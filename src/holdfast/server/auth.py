@@ -1,22 +1,36 @@
 """
-Who may connect: the two ways to check a bearer token (exec-server spec 1.3).
+Who may connect: the ways to check a bearer token, and whose it is (exec-server spec 1.3).
 
-Secrets are read once, at the start, and compared in constant time.
+Secrets are read at the start, and again when `Access.reload` is called. They are compared
+in constant time.
 """
 
 import hashlib
 import hmac
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.errors import HoldfastError
 from holdfast.system_text import system_text
+from holdfast.token_file import DEFAULT_PRINCIPAL, NamedToken
 
-__all__ = ["AuthOptions", "BadAuthOptions", "Check", "make_check"]
+__all__ = [
+    "ANONYMOUS",
+    "Access",
+    "AuthOptions",
+    "BadAuthOptions",
+    "Check",
+    "Unauthorized",
+    "check_tokens",
+    "make_check",
+]
 
-Check = Callable[[str | None], str | None]
-"""Takes the `Authorization` header, returns why it is refused or `None`."""
+Check = Callable[[str | None], str]
+"""Takes the `Authorization` header, returns the principal, or raises `Unauthorized`."""
+
+ANONYMOUS = "anonymous"
+"""The principal of everybody, where no token is asked for."""
 
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
 _MIN_SECRET = 32
@@ -24,9 +38,45 @@ _MIN_SECRET = 32
 
 _DEFAULT_SKEW = 30
 
+_MAX_SUBJECT = 128
+"""Letters of a `sub` claim; a longer one names nobody."""
+
 
 class BadAuthOptions(HoldfastError):
     """The options contradict each other or name a secret that cannot be used."""
+
+
+class Unauthorized(HoldfastError):
+    """A token is missing or wrong; the text is for the client."""
+
+
+class Access:
+    """A check that can be replaced while the server runs."""
+
+    def __init__(self, make: Callable[[], Check]) -> None:
+        """
+        Read the secrets.
+
+        Args:
+            make: Reads them and makes the check; called again by `reload`.
+
+        Raises:
+            BadAuthOptions: They cannot be used.
+        """
+        self._make = make
+        self._check = make()
+
+    def __call__(self, header: str | None) -> str:
+        return self._check(header)
+
+    def reload(self) -> None:
+        """
+        Read the secrets again. Connections that are open stay.
+
+        Raises:
+            BadAuthOptions: They cannot be used now; those that were read before still count.
+        """
+        self._check = self._make()
 
 
 class AuthOptions:
@@ -97,22 +147,35 @@ def _capability_check(options: AuthOptions) -> Check:
             raise BadAuthOptions("--ws-token-sha256 must be a 64-character hex SHA-256 digest")
         expected = bytes.fromhex(options.token_sha256)
     elif options.token_file is not None:
-        expected = hashlib.sha256(_read_secret(options.token_file).encode()).digest()
+        expected = _digest(_read_secret(options.token_file))
     else:
         raise BadAuthOptions(
             "`--ws-token-file` or `--ws-token-sha256` is required"
             " when `--ws-auth capability-token` is set"
         )
 
-    def check(header: str | None) -> str | None:
-        token, fault = _bearer(header)
-        if fault is not None:
-            return fault
-        if hmac.compare_digest(hashlib.sha256(token.encode()).digest(), expected):
-            return None
-        return "invalid websocket bearer token"
+    return _digest_check([(DEFAULT_PRINCIPAL, expected)])
+
+
+def check_tokens(tokens: Iterable[NamedToken]) -> Check:
+    """Return the check that lets in whoever has one of these tokens, by its name."""
+    return _digest_check([(one.name, _digest(one.token)) for one in tokens])
+
+
+def _digest_check(known: Sequence[tuple[str, bytes]]) -> Check:
+    def check(header: str | None) -> str:
+        digest = _digest(_bearer(header))
+        # All of them, always: the time must not tell which one was close.
+        names = [name for name, one in known if hmac.compare_digest(digest, one)]
+        if not names:
+            raise Unauthorized("invalid websocket bearer token")
+        return names[0]
 
     return check
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
 
 
 def _signed_check(options: AuthOptions) -> Check:
@@ -135,16 +198,24 @@ def _signed_check(options: AuthOptions) -> Check:
     audience = (options.audience or "").strip() or None
     skew = _DEFAULT_SKEW if options.max_clock_skew is None else options.max_clock_skew
 
-    def check(header: str | None) -> str | None:
-        token, fault = _bearer(header)
-        if fault is not None:
-            return fault
-        claims = _read_claims(token, secret)
+    def check(header: str | None) -> str:
+        claims = _read_claims(_bearer(header), secret)
         if claims is None:
-            return "invalid websocket jwt"
-        return _claims_fault(claims, issuer, audience, skew)
+            raise Unauthorized("invalid websocket jwt")
+        fault = _claims_fault(claims, issuer, audience, skew)
+        if fault is not None:
+            raise Unauthorized(fault)
+        return _subject(claims)
 
     return check
+
+
+def _subject(claims: dict[str, object]) -> str:
+    """Return whose token it is, in a form that is no name of another kind of principal."""
+    subject = claims.get("sub")
+    if isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= _MAX_SUBJECT:
+        return f"jwt:{subject}"
+    return DEFAULT_PRINCIPAL
 
 
 def _read_claims(token: str, secret: bytes) -> dict[str, object] | None:
@@ -195,15 +266,20 @@ def _claims_fault(
     return None
 
 
-def _bearer(header: str | None) -> tuple[str, str | None]:
-    """The token of a header, or what is wrong with it."""
+def _bearer(header: str | None) -> str:
+    """
+    Return the token of a header.
+
+    Raises:
+        Unauthorized: There is none, or it makes no sense.
+    """
     if header is None:
-        return "", "missing websocket bearer token"
+        raise Unauthorized("missing websocket bearer token")
     scheme, _, token = header.partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not header.isascii():
-        return "", "invalid authorization header"
-    return token, None
+        raise Unauthorized("invalid authorization header")
+    return token
 
 
 def _read_secret(path: str) -> str:

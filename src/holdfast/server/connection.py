@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 
 from holdfast.connection import Connection
-from holdfast.errors import InvalidParams, InvalidRequest, MalformedMessage
+from holdfast.errors import InvalidParams, InvalidRequest, MalformedMessage, Overloaded
 from holdfast.protocol import codes
 from holdfast.protocol.envelope import Notification, Request
 from holdfast.protocol.handshake import InitializeParams, InitializeResponse
@@ -41,6 +41,9 @@ class ServerConnection:
         tasks: asyncio.TaskGroup,
     ) -> None:
         self.state = state
+        self.principal = transport.principal
+        """Who the client is: the name of its token, `local` or `anonymous`."""
+        self.usage = state.principals[self.principal]
         self.connection = Connection(transport, self)
         self.paused = False
         self.acknowledges = False
@@ -48,7 +51,7 @@ class ServerConnection:
         self.bodies = ConnectionBodies(self.connection, tasks)
         # Of its own, so that a client whose files do not answer waits for them alone.
         self.filesystem = state.filesystem.for_client()
-        self.files = ConnectionFiles(self.filesystem, self.connection, tasks)
+        self.files = ConnectionFiles(self.filesystem, self.connection, tasks, self.usage)
         self._session: Session | None = None
         self._initialized = False
         self._dispatcher = Dispatcher(
@@ -59,6 +62,7 @@ class ServerConnection:
             tasks=tasks,
             admit=self._admit,
             telemetry=state.telemetry,
+            usage=self.usage,
         )
         if state.telemetry is not None:
             state.telemetry.connection_opened(transport.kind)
@@ -79,6 +83,12 @@ class ServerConnection:
         logger.info("%s ends: %s", self.connection.transport.label, reason)
         self.connection.abandon(reason)
 
+    def refuse(self, error: Overloaded) -> None:
+        """Say why there may be no such connection, and end it."""
+        logger.info("%s is refused: %s", self.connection.transport.label, error)
+        self.connection.fail(codes.UNPARSED_ID, codes.OVERLOADED, str(error))
+        asyncio.get_running_loop().call_soon(self.connection.close)
+
     def initialize(self, params: InitializeParams) -> InitializeResponse:
         """
         Open a session or resume one.
@@ -86,12 +96,14 @@ class ServerConnection:
         Raises:
             InvalidRequest: It was done already, or there is no such session.
             SessionAttached: Another connection has it.
+            Overloaded: The principal has as many sessions as it may have.
         """
         if self._session is not None:
             raise InvalidRequest(codes.initialize_only_once)
         sessions = self.state.sessions
         self.acknowledges = params.acknowledges is True
         if params.resume_session_id is None:
+            self.usage.check("sessions")
             self._session = sessions.open(self)
         else:
             self._session = sessions.resume(params.resume_session_id, self)
@@ -148,7 +160,9 @@ class ServerConnection:
             self.state.connection_ended(self._session, silent=silent)
         if self.state.telemetry is not None:
             self.state.telemetry.connection_closed(self.connection.transport.kind)
-        self.state.connections.discard(self)
+        if self in self.state.connections:
+            self.state.connections.discard(self)
+            self.usage.connections -= 1
 
     def pause_sending(self) -> None:
         self.paused = True

@@ -23,6 +23,7 @@ from holdfast.protocol.process import (
     StreamEndedEvent,
 )
 from holdfast.rpc.encode import encode_notification, encode_output, output_prefix
+from holdfast.server.principals import Usage
 
 __all__ = ["DETACHED", "UNDER_WAY", "Delivery", "DeliveryLimit", "Owner", "exited_event"]
 
@@ -60,6 +61,10 @@ class Owner(Protocol):
     @property
     def acknowledges(self) -> bool:
         """True for a Holdfast client, which sends `process/ack`."""
+
+    @property
+    def usage(self) -> Usage:
+        """What its principal uses of the server."""
 
     def send(self, message: bytes) -> None:
         """Send an encoded message."""

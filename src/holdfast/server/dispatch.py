@@ -21,6 +21,7 @@ from holdfast.protocol import codes
 from holdfast.protocol.envelope import Request
 from holdfast.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.rpc.router import Route, Router, error_of
+from holdfast.server.principals import Usage
 from holdfast.telemetry import RequestRecord, Telemetry
 
 __all__ = ["MAX_QUEUED", "AnswerAfter", "Dispatcher"]
@@ -82,6 +83,7 @@ class Dispatcher(Generic[C]):
         admit: Callable[[Route[C]], None],
         telemetry: Telemetry | None,
         dialect: Dialect = EXEC_SERVER,
+        usage: Usage | None = None,
     ) -> None:
         """
         Args:
@@ -93,7 +95,9 @@ class Dispatcher(Generic[C]):
             admit: Raises if the handshake does not allow the route yet.
             telemetry: Told of every request, if there is any.
             dialect: What the peer speaks.
+            usage: What the peer's principal uses, and may use, of the server.
         """
+        self._usage = usage
         self._connection = connection
         self._router = router
         self._context = context
@@ -216,10 +220,15 @@ class Dispatcher(Generic[C]):
 
     def _start(self, request: Request, record: RequestRecord | None) -> None:
         connection = self._connection
+        usage = self._usage
         try:
             route = self._router.find(request.method)
             params = route.decode(request.params)
             self._admit(route)
+            if usage is not None:
+                usage.totals.requests += 1
+                if usage.requests and request.method not in self._dialect.control:
+                    usage.check("requests")
             result = route.handler(self._context, params)
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
             self._fail(request, error)
@@ -231,6 +240,8 @@ class Dispatcher(Generic[C]):
             size = _size(request)
             self._running[task] = _Wait(result, record, size)
             self._count_bytes(size)
+            if usage is not None:
+                usage.requests += 1
             task.add_done_callback(self._done)
             return
         connection.reply(request.id, result)
@@ -260,9 +271,12 @@ class Dispatcher(Generic[C]):
         self._forget(task)
 
     def _forget(self, task: asyncio.Task[None]) -> _Wait | None:
+        """Free the place of a task, if it has one."""
         wait = self._running.pop(task, None)
         if wait is not None:
             self._count_bytes(-wait.size)
+            if self._usage is not None:
+                self._usage.requests -= 1
         return wait
 
     def _count_bytes(self, size: int) -> None:

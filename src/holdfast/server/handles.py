@@ -9,6 +9,7 @@ from holdfast.filesystem.local import LocalFileSystem
 from holdfast.filesystem.watch import LocalMissingWatch
 from holdfast.protocol.fs import MissingChangedEvent, OpenParams, WatchMissingParams
 from holdfast.protocol.methods import FS_MISSING_CHANGED
+from holdfast.server.principals import Usage
 
 __all__ = ["ConnectionFiles", "check_handle_id", "unknown_handle"]
 
@@ -34,9 +35,14 @@ class ConnectionFiles:
     """What a connection has open. It ends with the connection, and so does all of it."""
 
     def __init__(
-        self, filesystem: LocalFileSystem, connection: Connection, tasks: asyncio.TaskGroup
+        self,
+        filesystem: LocalFileSystem,
+        connection: Connection,
+        tasks: asyncio.TaskGroup,
+        usage: Usage,
     ) -> None:
         self._filesystem = filesystem
+        self._usage = usage
         self._connection = connection
         self._tasks = tasks
         self._handles: dict[str, LocalFileHandle] = {}
@@ -50,14 +56,17 @@ class ConnectionFiles:
 
         Raises:
             InvalidRequest: It is taken already, or there are too many.
+            Overloaded: All connections of the principal together have too many.
         """
         handle_id = params.handle_id
         if handle_id in self._handles:
             raise InvalidRequest(f"file handle `{handle_id}` already exists")
         if len(self._handles) >= MAX_HANDLES:
             raise InvalidRequest(f"at most {MAX_HANDLES} file handles may be open per connection")
+        self._usage.check("file_handles")
         handle = self._filesystem.start_opening(params.path, params.mode, sandbox=params.sandbox)
         self._handles[handle_id] = handle
+        self._usage.file_handles += 1
         return handle
 
     def get(self, handle_id: str) -> LocalFileHandle:
@@ -74,12 +83,15 @@ class ConnectionFiles:
 
     def take(self, handle_id: str) -> LocalFileHandle | None:
         """An open file, which is the caller's from here on; the id is free again."""
-        return self._handles.pop(handle_id, None)
+        handle = self._handles.pop(handle_id, None)
+        if handle is not None:
+            self._usage.file_handles -= 1
+        return handle
 
     def forget(self, handle_id: str, handle: LocalFileHandle) -> None:
         """Free the id of a file that has closed by itself."""
         if self._handles.get(handle_id) is handle:
-            del self._handles[handle_id]
+            self.take(handle_id)
 
     async def watch(self, params: WatchMissingParams) -> bool:
         """Watch for what is missing, and no longer for what was watched before."""
@@ -114,6 +126,7 @@ class ConnectionFiles:
         self._end_watch()
         for handle in self._handles.values():
             handle.discard()
+        self._usage.file_handles -= len(self._handles)
         self._handles.clear()
 
 

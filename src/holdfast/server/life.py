@@ -6,20 +6,30 @@ import logging
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.local_servers import UnusableRuntimeFolder, hide
 from holdfast.process.child import owned_pids
 from holdfast.process.guardian import children_of_this_process, kill_all_children
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.sandbox.launcher import note_launchers
-from holdfast.server.auth import AuthOptions, BadAuthOptions, Check, make_check
+from holdfast.server.auth import AuthOptions, Check
+from holdfast.server.entrance import (
+    BadEntrance,
+    Entrance,
+    EntranceOptions,
+    Reloading,
+    make_entrance,
+)
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.memory import keep_freed_memory
+from holdfast.server.principals import PrincipalLimits
 from holdfast.system_text import system_text
 from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
@@ -28,6 +38,7 @@ from holdfast.transports.base import Receiver, Transport
 if TYPE_CHECKING:  # the exec-server is loaded by those who run one
     from holdfast.server.app import Server
     from holdfast.server.kept import Keeping
+    from holdfast.transports.tls import ServerTls
 
 __all__ = ["LifeOptions", "ListenFailed", "Service", "ServiceMaker", "StartFailed", "live"]
 
@@ -65,7 +76,13 @@ class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     issuer: str | None = None
     audience: str | None = None
     max_clock_skew: int | None = None
-    insecure_no_auth: bool = False
+    entrance: EntranceOptions = EntranceOptions()
+    """Whom to let in, beside the `--ws-…` options."""
+    limits: PrincipalLimits = PrincipalLimits()
+    pages: bool = False
+    """Whether `/healthz` and `/metrics` are answered."""
+    reloads: bool = False
+    """Whether SIGHUP reads tokens and certificates again, instead of ending a listener."""
     idle_exit: float | None = None
     """Seconds without a connection and a session after which the server ends; None: never."""
     keeping: "Keeping | None" = None
@@ -82,7 +99,9 @@ class Service(Protocol):
     def accept(self, transport: Transport) -> Receiver:
         """Serve one connection."""
 
-    async def listen(self, where: ListenUrl, check: Check | None) -> str:
+    async def listen(
+        self, where: ListenUrl, check: Check | None, *, tls: "ServerTls | None" = None
+    ) -> str:
         """Accept connections there until the end, and return the URL."""
 
     @property
@@ -122,26 +141,9 @@ def live(
     """
     try:
         where = parse_listen_url(options.listen, scheme=options.scheme)
-        check = make_check(
-            AuthOptions(
-                mode=options.auth_mode,
-                token_file=options.token_file,
-                token_sha256=options.token_sha256,
-                shared_secret_file=options.shared_secret_file,
-                issuer=options.issuer,
-                audience=options.audience,
-                max_clock_skew=options.max_clock_skew,
-            )
-        )
-    except (BadListenUrl, BadAuthOptions) as error:
+        entrance = make_entrance(options.entrance, _auth_options(options), where)
+    except (BadListenUrl, BadEntrance) as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
-    if check is not None and where.kind != "ws":
-        raise StartFailed(f"WebSocket auth requires a WebSocket listener, not {where.kind}")
-    if check is None and not where.is_local and not options.insecure_no_auth:
-        raise StartFailed(
-            f"listening on {where.host} without auth would let anyone who can reach it run"
-            " commands; add `--ws-auth …`, or `--insecure-no-auth` if that is really wanted"
-        )
     if options.idle_exit is not None and where.kind == "stdio" and options.keeping is None:
         raise StartFailed("--idle-exit is for a listener, and for stdio only with --keep")
     if make is None:
@@ -152,12 +154,24 @@ def live(
     keep_freed_memory()
     exporting = configure_telemetry()
     if exporting is None:
-        return _run(_serve(make, options, where, check, lifeline, announce, None))
+        return _run(_serve(make, options, where, entrance, lifeline, announce, None))
     try:
         telemetry = exporting.telemetry
-        return _run(_serve(make, options, where, check, lifeline, announce, telemetry))
+        return _run(_serve(make, options, where, entrance, lifeline, announce, telemetry))
     finally:
         exporting.close()
+
+
+def _auth_options(options: LifeOptions) -> AuthOptions:
+    return AuthOptions(
+        mode=options.auth_mode,
+        token_file=options.token_file,
+        token_sha256=options.token_sha256,
+        shared_secret_file=options.shared_secret_file,
+        issuer=options.issuer,
+        audience=options.audience,
+        max_clock_skew=options.max_clock_skew,
+    )
 
 
 def _exec_server_maker(options: LifeOptions) -> ServiceMaker:
@@ -169,6 +183,8 @@ def _exec_server_maker(options: LifeOptions) -> ServiceMaker:
             concurrent_requests=options.concurrent_requests or DEFAULT_CONCURRENT_REQUESTS,
             telemetry=telemetry,
             resumable=where.kind != "stdio" or options.keeping is not None,
+            limits=options.limits,
+            pages=options.pages,
         )
 
     return make
@@ -186,16 +202,20 @@ async def _serve(
     make: ServiceMaker,
     options: LifeOptions,
     where: ListenUrl,
-    check: Callable[[str | None], str | None] | None,
+    entrance: Entrance,
     lifeline: int,
     announce: Callable[[str], None],
     telemetry: Telemetry | None,
 ) -> int:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
+    hang_up = stopped.set
+    if options.reloads and where.kind != "stdio":
+        hang_up = Reloading(entrance, stopped.set).hang_up
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
-            loop.add_signal_handler(number, stopped.set)
+            action = hang_up if number == signal.SIGHUP else stopped.set
+            loop.add_signal_handler(number, action)
     orphaned = False
 
     def guardian_gone() -> None:
@@ -207,7 +227,9 @@ async def _serve(
     loop.add_reader(lifeline, guardian_gone)
     note_launchers()
     server = make(where, telemetry)
-    async with server:
+    async with AsyncExitStack() as stack:
+        stack.enter_context(hide(entrance.hidden))
+        await stack.enter_async_context(server)
         try:
             if options.keeping is not None:
                 from holdfast.server.app import Server
@@ -218,7 +240,8 @@ async def _serve(
             elif where.kind == "stdio":
                 await _serve_stdio(server, stopped)
             else:
-                url = await server.listen(where, check)
+                url = await server.listen(where, entrance.check, tls=entrance.tls)
+                _write_down(entrance, where, url, stack)
                 logger.info("listening on %s", url)
                 announce(url)
         except OSError as error:
@@ -238,6 +261,22 @@ async def _serve(
     if orphaned:
         kill_all_children()
     return 0
+
+
+def _write_down(entrance: Entrance, where: ListenUrl, url: str, stack: AsyncExitStack) -> None:
+    """Let clients find a server that listens, and tell whoever started it what to know."""
+    if where.kind in ("ws", "unix"):
+        try:
+            listed = entrance.write_down(where, url, os.environ)
+        except UnusableRuntimeFolder as error:
+            raise StartFailed(
+                f"{error}; give --token-file, or --no-auth", errno=error.errno, path=error.path
+            ) from error
+        if listed is not None:
+            stack.callback(listed.remove)
+    for warning in entrance.warnings:
+        sys.stderr.write(f"Warning: {warning}\n")
+    sys.stderr.flush()
 
 
 def _look_at_sandboxes() -> None:

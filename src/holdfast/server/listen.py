@@ -2,22 +2,34 @@
 
 import asyncio
 import ipaddress
+import os
 import re
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from holdfast.errors import HoldfastError
-from holdfast.server.auth import Check
-from holdfast.transports.base import Receiver, Transport
+from holdfast.errors import HoldfastError, Overloaded
+from holdfast.local_servers import Reachable, hide
+from holdfast.server.auth import ANONYMOUS, Check, Unauthorized
+from holdfast.transports.base import LOCAL_PRINCIPAL, Receiver, Transport
 from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
 
 if TYPE_CHECKING:  # a server on its standard streams needs no WebSocket
+    from holdfast.transports.tls import ServerTls
     from holdfast.transports.websocket import Gate
 
-__all__ = ["BadListenUrl", "ListenUrl", "listen", "make_gate", "parse_listen_url"]
+__all__ = [
+    "BadListenUrl",
+    "ListenUrl",
+    "Listening",
+    "Pages",
+    "listen",
+    "make_gate",
+    "parse_listen_url",
+]
 
 
 class BadListenUrl(HoldfastError):
@@ -85,13 +97,43 @@ def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
     return ListenUrl(scheme, host, int(found["port"]))
 
 
+class Listening:
+    """A listener, and what was made for it."""
+
+    def __init__(self, url: str, server: asyncio.Server, hidden: Reachable) -> None:
+        self.url = url
+        """With the port that was really taken."""
+        self._server = server
+        self._stack = ExitStack()
+        self._stack.callback(server.close)
+        # No command in a sandbox of this process gets at it.
+        self._stack.enter_context(hide(hidden))
+        for path in hidden.sockets:
+            self._stack.callback(_remove_socket, path, os.lstat(path))
+
+    def close(self) -> None:
+        """Accept no more, and remove the socket file if there is one."""
+        self._stack.close()
+
+
+def _remove_socket(path: str, made: os.stat_result) -> None:
+    """Remove a socket file, unless another server has its place by now."""
+    with suppress(OSError):
+        if os.path.samestat(os.lstat(path), made):
+            os.unlink(path)
+
+
 async def listen(
     where: ListenUrl,
     accept: Callable[[Transport], Receiver],
     check: Check | None,
     *,
     unix_frames: bool = False,
-) -> tuple[asyncio.Server, str]:
+    tls: "ServerTls | None" = None,
+    admit: Callable[[str], None] | None = None,
+    refused: Callable[[], None] | None = None,
+    pages: "Pages | None" = None,
+) -> Listening:
     """
     Accept connections at a place that is not `stdio`.
 
@@ -100,9 +142,10 @@ async def listen(
         accept: Called with each connection, returns who receives its messages.
         check: Who may connect; everybody who can reach it unless given.
         unix_frames: Speak WebSocket on a unix socket, too, instead of lines.
-
-    Returns:
-        The listener, and its URL with the port that was really taken.
+        tls: The certificate of a listener that speaks `wss` only.
+        admit: Called with the principal, raises `Overloaded` if it may not come in now.
+        refused: Called when a token is missing or wrong.
+        pages: What is answered to plain HTTP besides `/readyz`.
 
     Raises:
         OSError: The address cannot be had.
@@ -112,44 +155,93 @@ async def listen(
             from holdfast.transports.websocket import listen_websocket_unix
 
             # The mode of the file says who may connect, as without frames.
-            gate = make_gate(None)
+            gate = make_gate(_only_own_user)
             server = await listen_websocket_unix(where.path, gate=gate, accept=accept)
         else:
             from holdfast.transports.unix import listen_unix
 
             server = await listen_unix(where.path, accept)
-        return server, f"unix://{where.path}"
+        return Listening(f"unix://{where.path}", server, Reachable(sockets=(where.path,)))
     from holdfast.transports.websocket import listen_websocket
 
-    server = await listen_websocket(where.host, where.port, gate=make_gate(check), accept=accept)
+    server = await listen_websocket(
+        where.host,
+        where.port,
+        gate=make_gate(check, admit=admit, refused=refused, pages=pages),
+        accept=accept,
+        tls=None if tls is None else tls.context,
+    )
     port = server.sockets[0].getsockname()[1]
     host = f"[{where.host}]" if ":" in where.host else where.host
-    return server, f"ws://{host}:{port}"
+    url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
+    return Listening(url, server, Reachable(open_urls=(url,) if check is None else ()))
 
 
-def make_gate(check: Check | None) -> "Gate":
+def _only_own_user(header: str | None) -> str:
+    return LOCAL_PRINCIPAL
+
+
+class Pages(NamedTuple):
+    """What a listener answers to plain HTTP besides `/readyz`, which Codex has too."""
+
+    metrics: Callable[[], Response]
+    """Only for whoever has a token."""
+
+
+def make_gate(
+    check: Check | None,
+    *,
+    admit: Callable[[str], None] | None = None,
+    refused: Callable[[], None] | None = None,
+    pages: Pages | None = None,
+) -> "Gate":
     """
     What a listener answers to plain HTTP, and whom it lets in.
 
     A browser sends an `Origin` and is refused on every path: no page may reach a
     server that runs commands. Then come the upgrade headers, then the token.
+
+    Args:
+        check: Whose token it is; everybody is let in unless given.
+        admit: As for `listen`.
+        refused: Likewise.
+        pages: Likewise.
     """
 
-    def gate(head: RequestHead) -> Response | None:
+    def principal_of(head: RequestHead) -> Response | str:
+        if check is None:
+            return ANONYMOUS
+        try:
+            return check(head.get("authorization"))
+        except Unauthorized as refusal:
+            if refused is not None:
+                refused()
+            return Response(HTTPStatus.UNAUTHORIZED, str(refusal).encode())
+
+    def gate(head: RequestHead) -> Response | str:
         if head.get("origin") is not None:
             return Response(HTTPStatus.FORBIDDEN)
-        if head.path == "/readyz":
-            if head.method in ("GET", "HEAD"):
+        health = head.path == "/readyz" or (head.path == "/healthz" and pages is not None)
+        metrics = head.path == "/metrics" and pages is not None
+        if health or metrics:
+            if head.method not in ("GET", "HEAD"):
+                return Response(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("allow", "GET,HEAD"),))
+            if health:
                 return Response(HTTPStatus.OK)
-            return Response(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("allow", "GET,HEAD"),))
+            assert pages is not None  # or there would be no such page
+            reader = principal_of(head)
+            return pages.metrics() if isinstance(reader, str) else reader
         if head.path != "/":
             return Response(HTTPStatus.NOT_FOUND)
         fault = upgrade_fault(head)
         if fault is not None:
             return fault
-        refusal = None if check is None else check(head.get("authorization"))
-        if refusal is not None:
-            return Response(HTTPStatus.UNAUTHORIZED, refusal.encode())
-        return None
+        principal = principal_of(head)
+        if isinstance(principal, str) and admit is not None:
+            try:
+                admit(principal)
+            except Overloaded as refusal:
+                return Response(HTTPStatus.TOO_MANY_REQUESTS, str(refusal).encode())
+        return principal
 
     return gate

@@ -114,6 +114,7 @@ async def _result_of(handled: "asyncio.Future[R | Awaitable[R]]") -> R:
 def _start(
     client: ServerConnection, params: StartParams
 ) -> StartResponse | Awaitable[StartResponse]:
+    client.usage.check("processes")
     process = client.session.processes.launch(params)
     if isinstance(process, LocalProcess):
         return _started(client, process)

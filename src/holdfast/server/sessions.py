@@ -17,6 +17,7 @@ from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol import codes
 from holdfast.server.delivery import Delivery, Owner
+from holdfast.server.principals import Usage
 
 __all__ = ["EXPIRY", "SILENT_EXPIRY", "Session", "Sessions"]
 
@@ -34,9 +35,11 @@ The client may only be stopped, in a debugger or by Ctrl-Z, and comes back when 
 class Session(ProcessObserver):
     """One client's processes, with or without a connection to it."""
 
-    def __init__(self, session_id: str, processes: LocalProcesses) -> None:
+    def __init__(self, session_id: str, processes: LocalProcesses, usage: Usage) -> None:
         self.id = session_id
         self.processes = processes
+        self.usage = usage
+        """What its principal uses; nobody else can resume it."""
         self.owner: Owner | None = None
         # By process id, of the processes that are not forgotten.
         self._deliveries: dict[str, Delivery] = {}
@@ -114,9 +117,11 @@ class Sessions:
 
     def open(self, owner: Owner) -> Session:
         """A new session for a connection."""
-        session = Session(_new_id(), self._make_processes())
+        session = Session(_new_id(), self._make_processes(), owner.usage)
         session.processes.add_observer(session)
+        session.processes.add_observer(owner.usage)
         self._sessions[session.id] = session
+        owner.usage.sessions += 1
         session.attach(owner)
         return session
 
@@ -127,11 +132,11 @@ class Sessions:
         A Holdfast client takes its session over from a connection that has not ended yet.
 
         Raises:
-            InvalidRequest: There is no such session, or no more.
+            InvalidRequest: There is no such session, or no more, or it is another principal's.
             SessionAttached: A Codex client's connection is alive as far as one can tell.
         """
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.usage is not owner.usage:
             raise InvalidRequest(codes.unknown_session(session_id))
         if session.owner is not None:
             if not (owner.acknowledges and session.owner.acknowledges):
@@ -161,7 +166,8 @@ class Sessions:
         timer = self._timers.pop(session.id, None)
         if timer is not None:
             timer.cancel()
-        self._sessions.pop(session.id, None)
+        if self._sessions.pop(session.id, None) is not None:
+            session.usage.sessions -= 1
         session.processes.end(reason)
 
     async def end_all(self, reason: Reason, *, grace: float) -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.server.principals import PrincipalLimits, Principals
 from holdfast.server.sessions import Session, Sessions
 from holdfast.telemetry import Telemetry
 from holdfast.transports.base import SIGN_INTERVAL
@@ -31,8 +32,10 @@ class ServerState:
         telemetry: Telemetry | None = None,
         resumable: bool = True,
         sign_interval: float = SIGN_INTERVAL,
+        limits: PrincipalLimits | None = None,
     ) -> None:
         self.sessions = sessions
+        self.principals = Principals(limits)
         self.filesystem = filesystem
         self.environment = environment
         self.concurrent_requests = concurrent_requests

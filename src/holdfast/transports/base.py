@@ -3,7 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-__all__ = ["HIGH_WATER", "LOW_WATER", "MAX_MESSAGE", "SIGN_INTERVAL", "Receiver", "Transport"]
+__all__ = [
+    "HIGH_WATER",
+    "LOCAL_PRINCIPAL",
+    "LOW_WATER",
+    "MAX_MESSAGE",
+    "SIGN_INTERVAL",
+    "Receiver",
+    "Transport",
+]
 
 MAX_MESSAGE = 64 << 20
 """Bytes of one message; one more ends the connection (exec-server spec 1.4, 1.5)."""
@@ -16,6 +24,9 @@ LOW_WATER = 256 << 10
 
 SIGN_INTERVAL = 10.0
 """Seconds between two signs of life of a client, and of either side where both are Holdfast."""
+
+LOCAL_PRINCIPAL = "local"
+"""Who is on the other side of a connection that only the server's own user can make."""
 
 
 class Receiver(Protocol):
@@ -48,6 +59,10 @@ class Transport(Protocol):
     @property
     def label(self) -> str:
         """The other side, for the text about a message that cannot be read."""
+
+    @property
+    def principal(self) -> str:
+        """Who is on the other side, as a server has found out: the name of a token."""
 
     @property
     def went_silent(self) -> bool:

@@ -9,7 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from holdfast.rpc.framing import Lines, LineTooLong
-from holdfast.transports.base import HIGH_WATER, LOW_WATER, Receiver, Transport
+from holdfast.transports.base import (
+    HIGH_WATER,
+    LOCAL_PRINCIPAL,
+    LOW_WATER,
+    Receiver,
+    Transport,
+)
 from holdfast.transports.life import HangUpWatch, LifeWatch
 
 __all__ = ["LineTransport", "WriteSide"]
@@ -34,6 +40,7 @@ class LineTransport(asyncio.Protocol):
     def __init__(self, kind: str, accept: Callable[[Transport], Receiver]) -> None:
         self.kind = kind
         self.went_silent = False
+        self.principal = LOCAL_PRINCIPAL
         self.label = f"exec-server {kind}"
         self._accept = accept
         self._receiver: Receiver | None = None

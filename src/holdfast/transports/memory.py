@@ -4,7 +4,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from holdfast.transports.base import HIGH_WATER, LOW_WATER, Receiver, Transport
+from holdfast.transports.base import (
+    HIGH_WATER,
+    LOCAL_PRINCIPAL,
+    LOW_WATER,
+    Receiver,
+    Transport,
+)
 
 __all__ = ["MemoryTransport", "connect_memory"]
 
@@ -14,6 +20,7 @@ class MemoryTransport:
 
     kind = "memory"
     went_silent = False
+    principal = LOCAL_PRINCIPAL
     label = "exec-server memory"
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

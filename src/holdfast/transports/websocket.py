@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 from picows import (
     WSAutoPingStrategy,
@@ -23,10 +23,21 @@ from picows import (
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 
-from holdfast.transports.base import HIGH_WATER, LOW_WATER, MAX_MESSAGE, Receiver, Transport
+from holdfast.transports.base import (
+    HIGH_WATER,
+    LOCAL_PRINCIPAL,
+    LOW_WATER,
+    MAX_MESSAGE,
+    Receiver,
+    Transport,
+)
 from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.transports.life import HangUpWatch, LifeWatch, keep_alive
 from holdfast.transports.unix import bind_unix
+from holdfast.transports.unix_as_tcp import UnixAsTcp
+
+if TYPE_CHECKING:  # most listeners do without it
+    from ssl import SSLContext
 
 __all__ = [
     "MAX_FRAME",
@@ -70,8 +81,11 @@ PING_INTERVAL = 30.0
 HEAD_TIMEOUT = 10.0
 """Seconds a client may take to send its request."""
 
-Gate = Callable[[RequestHead], Response | None]
-"""Decides on a request before it becomes a WebSocket: an answer of its own, or `None` to go on."""
+TLS_END_TIMEOUT = 5.0
+"""Seconds that the other side may take to confirm the end of TLS."""
+
+Gate = Callable[[RequestHead], Response | str]
+"""Decides on a request before it becomes a WebSocket: an answer, or the name of who comes in."""
 
 _BACKLOG = 1024
 _READ_BUFFER = 64 << 10
@@ -85,6 +99,7 @@ class WebSocketTransport(WSListener):
 
     kind = "websocket"
     went_silent = False
+    principal = LOCAL_PRINCIPAL
 
     def __init__(
         self,
@@ -386,39 +401,6 @@ def _frame_head(size: int) -> bytes:
     return b"\x81\x7f" + size.to_bytes(8, "big")
 
 
-class _UnixTransport:
-    """A unix socket as picows wants it: that sets and reads options of TCP on every socket."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        found = self._transport.get_extra_info(name, default)
-        return _UnixSocket(found) if name == "socket" else found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class _UnixSocket:
-    """Passes everything on but plain options of TCP, which it does not have."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-
-    def setsockopt(self, level: int, name: int, value: int) -> None:
-        if level != socket.IPPROTO_TCP:
-            self._sock.setsockopt(level, name, value)
-
-    def getsockopt(self, level: int, name: int, *size: int) -> int | bytes:
-        if level == socket.IPPROTO_TCP and not size:
-            return 0
-        return self._sock.getsockopt(level, name, *size)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
-
-
 class _FrontDoor(asyncio.Protocol):
     """Reads one HTTP request and answers it, or makes a WebSocket of its connection."""
 
@@ -461,25 +443,26 @@ class _FrontDoor(asyncio.Protocol):
         except BadHead:
             self._answer(Response(HTTPStatus.BAD_REQUEST), head_only=False)
             return
-        response = self._gate(request)
-        if response is not None:
-            self._answer(response, head_only=request.method == "HEAD")
+        decided = self._gate(request)
+        if isinstance(decided, str):
+            self._upgrade(request, rest, principal=decided)
         else:
-            self._upgrade(request, rest)
+            self._answer(decided, head_only=request.method == "HEAD")
 
     def _answer(self, response: Response, *, head_only: bool) -> None:
         self._transport.write(response.encode(head_only=head_only))
         self._transport.close()
 
-    def _upgrade(self, request: RequestHead, rest: bytes) -> None:
+    def _upgrade(self, request: RequestHead, rest: bytes, *, principal: str) -> None:
         listener = WebSocketTransport(
             self._loop, self._ping_interval, self._accept, is_client=False
         )
+        listener.principal = principal
         protocol = websocket_protocol(lambda _: listener, self._ping_interval)
         self._transport.set_protocol(protocol)
         sock = self._transport.get_extra_info("socket")
         protocol.connection_made(
-            _UnixTransport(self._transport) if sock.family == socket.AF_UNIX else self._transport
+            UnixAsTcp(self._transport) if sock.family == socket.AF_UNIX else self._transport
         )
         # The head is checked; picows gets it in the one spelling it knows.
         key = request.get("sec-websocket-key") or ""
@@ -502,6 +485,7 @@ async def listen_websocket(
     gate: Gate,
     accept: Callable[[Transport], Receiver],
     ping_interval: float | None = None,
+    tls: "SSLContext | None" = None,
 ) -> asyncio.Server:
     """
     Listen for connections.
@@ -513,6 +497,7 @@ async def listen_websocket(
         accept: Called with each connection, returns who receives its messages.
         ping_interval: Seconds between two pings, `PING_INTERVAL` unless given. A client need
             not answer; one whose machine acknowledges nothing for two intervals is lost.
+        tls: Makes it `wss`. A handshake has as much time as a request.
 
     Raises:
         OSError: The address cannot be had.
@@ -526,7 +511,12 @@ async def listen_websocket(
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         return await loop.create_server(
-            lambda: _FrontDoor(loop, gate, accept, interval), sock=listening, backlog=_BACKLOG
+            lambda: _FrontDoor(loop, gate, accept, interval),
+            sock=listening,
+            backlog=_BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HEAD_TIMEOUT,
+            ssl_shutdown_timeout=None if tls is None else TLS_END_TIMEOUT,
         )
     except BaseException:
         listening.close()

@@ -67,7 +67,8 @@ async def connect_websocket(
             f"timed out connecting to exec-server websocket `{url}` after {codes.duration(timeout)}"
         ) from None
     except (OSError, ValueError, WSError) as error:
-        raise _failed(url, _reason(error), errno=_number(error)) from error
+        reason, number = _reason(error)
+        raise _failed(url, reason, errno=number) from error
     if not listener.was_opened:
         # picows does not tell when the other side hangs up instead of answering.
         raise _failed(url, "connection closed")
@@ -106,21 +107,22 @@ def _failed(url: str, reason: str, *, errno: int | None = None) -> ConnectFailed
     )
 
 
-def _number(error: Exception) -> int | None:
-    """Return the number of an error of the system; a name that is unknown has none to tell."""
-    if not isinstance(error, OSError) or isinstance(error, socket.gaierror):
-        return None
-    return error.errno if error.errno and error.errno > 0 else None
-
-
-def _reason(error: Exception) -> str:
-    """Return why no connection came about."""
+def _reason(error: Exception) -> tuple[str, int | None]:
+    """Return why no connection came about, and the number of the system if it has one."""
     if isinstance(error, WSHandshakeError):
-        return _refusal(error)
+        return _refusal(error), None
     if not isinstance(error, OSError) or not error.errno:
-        return str(error)
-    # The event loop's words are its own.
-    return f"IO error: {error.strerror if _number(error) is None else system_text(error)}"
+        return str(error), None
+    from ssl import SSLCertVerificationError, SSLError  # most connections do without it
+
+    if isinstance(error, SSLCertVerificationError):
+        return f"TLS error: certificate verify failed: {error.verify_message}", None
+    if isinstance(error, SSLError):  # its numbers are those of OpenSSL
+        return f"TLS error: {error.reason}", None
+    # The event loop's words are its own; a name that is unknown has no number to tell.
+    known = error.errno > 0 and not isinstance(error, socket.gaierror)
+    reason = f"IO error: {system_text(error) if known else error.strerror}"
+    return reason, error.errno if known else None
 
 
 def _refusal(error: WSHandshakeError) -> str:

@@ -143,6 +143,7 @@ def test_a_token_comes_from_the_file_before_the_variable(
     monkeypatch.setenv("HOLDFAST_TOKEN", "variable")
     assert bearer_token(_options("cmd")) == "variable"
     file = tmp_path / "token"
+    file.touch(0o600)
     file.write_text(" file\n")
     assert bearer_token(_options("--token-file", str(file), "cmd")) == "file"
 
@@ -156,6 +157,7 @@ def test_a_token_file_without_a_token_is_refused(
 ) -> None:
     file = tmp_path / "token"
     if content is not None:
+        file.touch(0o600)
         file.write_bytes(content)
     with pytest.raises(Ended, match=text):
         bearer_token(_options("--token-file", str(file), "cmd"))

@@ -13,6 +13,7 @@ from holdfast.client.client import ExecServerClient
 from holdfast.client.target import CommandTarget, Target, UnixTarget, WebSocketTarget
 from holdfast.errors import ConnectFailed
 from holdfast.server.app import Server
+from holdfast.server.auth import Unauthorized
 from holdfast.server.listen import parse_listen_url
 from holdfast.transports.websocket import WebSocketTransport
 
@@ -93,8 +94,10 @@ async def test_a_listener_that_hangs_up_is_an_error() -> None:
 
 
 async def test_the_words_of_a_refusal_are_passed_on() -> None:
-    def refuse(authorization: str | None) -> str | None:
-        return None if authorization == "Bearer sesame" else "missing websocket bearer token"
+    def refuse(authorization: str | None) -> str:
+        if authorization != "Bearer sesame":
+            raise Unauthorized("missing websocket bearer token")
+        return "somebody"
 
     async with Server() as server:
         url = await server.listen(parse_listen_url("ws://127.0.0.1:0"), refuse)
@@ -139,3 +142,25 @@ async def test_a_plain_websocket_acknowledges_at_once() -> None:
             # Again after each message, for the kernel falls back by itself.
             assert options.set == [(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)]
             transport._quick_ack = quick
+
+
+@pytest.mark.parametrize(
+    ("url", "fine"),
+    [
+        ("ws://127.0.0.1:4500", True),
+        ("ws://[::1]:4500", True),
+        ("ws://localhost", True),
+        ("wss://example.com", True),
+        ("ws://192.0.2.1:4500", False),
+        ("ws://example.com", False),
+        ("ws://127.0.0.1@example.com", False),
+        ("ws://localhost.example.com:80", False),
+    ],
+)
+def test_no_token_goes_over_the_network_in_the_clear(url: str, fine: bool) -> None:
+    if fine:
+        Target.of(url, bearer_token="t")
+    else:
+        with pytest.raises(ConnectFailed, match="require wss:// or a loopback destination"):
+            Target.of(url, bearer_token="t")
+    Target.of(url)

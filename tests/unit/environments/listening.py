@@ -20,9 +20,9 @@ class ListeningServer(ScriptedServer):
         """What each connection asked for, before it was one."""
         self.answers["environment/status"] = _ready
 
-    def gate(self, head: RequestHead) -> Response | None:
+    def gate(self, head: RequestHead) -> Response | str:
         self.heads.append(head)
-        return None
+        return "somebody"
 
     def accept(self, transport: Transport) -> ScriptedPeer:
         peer = ScriptedPeer(transport, self.answers)

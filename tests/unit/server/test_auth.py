@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.auth import AuthOptions, BadAuthOptions, Check, make_check
+from holdfast.server.auth import AuthOptions, BadAuthOptions, Unauthorized, make_check
 
 SECRET = "a secret of at least 32 bytes...."
 OTHER = "another secret of at least 32 bytes"
 
 
-def check_of(**options: Any) -> Check:
+Verdict = Callable[[str | None], str | None]
+"""Why a header is refused, or None."""
+
+
+def check_of(**options: Any) -> Verdict:
     check = make_check(AuthOptions(**options))
     assert check is not None
-    return check
+
+    def verdict(header: str | None) -> str | None:
+        try:
+            principal = check(header)
+        except Unauthorized as refusal:
+            return str(refusal)
+        assert principal
+        return None
+
+    return verdict
 
 
 def refusal(**options: Any) -> str:
@@ -38,12 +52,12 @@ def secret_file(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def token_check(secret_file: str) -> Check:
+def token_check(secret_file: str) -> Verdict:
     return check_of(mode="capability-token", token_file=secret_file)
 
 
 @pytest.fixture
-def signed_check(secret_file: str) -> Check:
+def signed_check(secret_file: str) -> Verdict:
     return check_of(mode="signed-bearer-token", shared_secret_file=secret_file)
 
 
@@ -161,7 +175,7 @@ def test_a_relative_file_is_found_from_the_working_folder(
 
 
 @pytest.mark.requirement("auth.header.missing")
-def test_a_header_is_needed(token_check: Check, signed_check: Check) -> None:
+def test_a_header_is_needed(token_check: Verdict, signed_check: Verdict) -> None:
     assert token_check(None) == signed_check(None) == "missing websocket bearer token"
 
 
@@ -170,14 +184,14 @@ def test_a_header_is_needed(token_check: Check, signed_check: Check) -> None:
     "header", ["", "Bearer", "Bearer ", "Bearer   ", f"Basic {SECRET}", SECRET, "Bearer ü", " "]
 )
 def test_a_header_that_is_no_bearer_token_is_invalid(
-    token_check: Check, signed_check: Check, header: str
+    token_check: Verdict, signed_check: Verdict, header: str
 ) -> None:
     assert token_check(header) == signed_check(header) == "invalid authorization header"
 
 
 @pytest.mark.requirement("auth.header.lenient")
 @pytest.mark.parametrize("header", ["bearer {}", "BEARER {}", "Bearer   {} "])
-def test_the_scheme_has_no_case_and_the_token_is_trimmed(token_check: Check, header: str) -> None:
+def test_the_scheme_has_no_case_and_the_token_is_trimmed(token_check: Verdict, header: str) -> None:
     assert token_check(header.format(SECRET.split()[0])) == "invalid websocket bearer token"
     assert token_check(header.format(SECRET)) is None
 
@@ -186,7 +200,7 @@ def test_the_scheme_has_no_case_and_the_token_is_trimmed(token_check: Check, hea
 
 
 @pytest.mark.requirement("auth.capability.accepted")
-def test_the_trimmed_text_of_the_file_is_the_token(token_check: Check) -> None:
+def test_the_trimmed_text_of_the_file_is_the_token(token_check: Verdict) -> None:
     assert token_check(f"Bearer {SECRET}") is None
 
 
@@ -201,7 +215,7 @@ def test_a_digest_stands_for_its_token_in_either_case() -> None:
 
 @pytest.mark.requirement("auth.capability.wrong")
 @pytest.mark.parametrize("token", [SECRET[:-1], SECRET + "x", SECRET.upper(), "x"])
-def test_another_token_is_invalid(token_check: Check, token: str) -> None:
+def test_another_token_is_invalid(token_check: Verdict, token: str) -> None:
     assert token_check(f"Bearer {token}") == "invalid websocket bearer token"
 
 
@@ -210,7 +224,7 @@ def test_another_token_is_invalid(token_check: Check, token: str) -> None:
 
 @pytest.mark.requirement("auth.jwt.accepted")
 def test_a_token_with_a_good_signature_and_an_end_in_the_future_is_accepted(
-    signed_check: Check,
+    signed_check: Verdict,
 ) -> None:
     assert signed_check(signed(exp=soon())) is None
     assert signed_check(signed(exp=soon(), nbf=0, iat="x", iss=1, aud=2, sub=3, jti=4)) is None
@@ -222,12 +236,14 @@ def test_a_token_with_a_good_signature_and_an_end_in_the_future_is_accepted(
     [{}, {"exp": "soon"}, {"exp": 1e10}, {"exp": True}, {"exp": None}, {"exp": 10**10, "nbf": "x"}],
     ids=repr,
 )
-def test_the_end_of_a_token_is_a_whole_number(signed_check: Check, claims: dict[str, Any]) -> None:
+def test_the_end_of_a_token_is_a_whole_number(
+    signed_check: Verdict, claims: dict[str, Any]
+) -> None:
     assert signed_check(signed(**claims)) == "invalid websocket jwt"
 
 
 @pytest.mark.requirement("auth.jwt.invalid")
-def test_a_token_that_is_not_signed_by_us_is_invalid(signed_check: Check) -> None:
+def test_a_token_that_is_not_signed_by_us_is_invalid(signed_check: Verdict) -> None:
     good = signed(exp=soon())
     for header in (
         signed(OTHER, exp=soon()),
@@ -242,7 +258,7 @@ def test_a_token_that_is_not_signed_by_us_is_invalid(signed_check: Check) -> Non
 
 
 @pytest.mark.requirement("auth.jwt.expired", "auth.jwt.not-yet", "auth.jwt.skew")
-def test_a_token_has_its_time_with_half_a_minute_around_it(signed_check: Check) -> None:
+def test_a_token_has_its_time_with_half_a_minute_around_it(signed_check: Verdict) -> None:
     now = int(time.time())
     assert signed_check(signed(exp=now - 20)) is None
     assert signed_check(signed(exp=now - 40)) == "expired websocket jwt"

@@ -10,6 +10,7 @@ import pytest
 from holdfast.process import sandboxes
 from holdfast.server import life
 from holdfast.server.app import Server
+from holdfast.server.principals import Principals
 from tests.unit.descriptors import no_descriptors
 
 
@@ -67,6 +68,8 @@ async def test_a_session_that_can_be_resumed_is_a_use() -> None:
 
 class _Owner:
     """A connection that is of no interest."""
+
+    usage = Principals()["somebody"]
 
     paused = False
     acknowledges = False

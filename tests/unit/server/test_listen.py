@@ -2,8 +2,9 @@
 
 import pytest
 
+from holdfast.server.auth import Unauthorized
 from holdfast.server.listen import BadListenUrl, ListenUrl, make_gate, parse_listen_url
-from holdfast.transports.http_head import RequestHead
+from holdfast.transports.http_head import RequestHead, Response
 
 UPGRADE = {
     "connection": "Upgrade",
@@ -104,13 +105,18 @@ def knock(
 ) -> tuple[int, str]:
     """What a gate with a token answers: status and text, 101 if it lets the caller in."""
 
-    def check(header: str | None) -> str | None:
-        return None if header == token else f"wrong: {header}"
+    def check(header: str | None) -> str:
+        if header != token:
+            raise Unauthorized(f"wrong: {header}")
+        return "somebody"
 
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     head = RequestHead(method, path, list(names.items()))
-    response = make_gate(None if token is None else check)(head)
-    return (101, "") if response is None else (response.status, response.body.decode())
+    decided = make_gate(None if token is None else check)(head)
+    if isinstance(decided, str):
+        assert decided == ("anonymous" if token is None else "somebody")
+        return 101, ""
+    return decided.status, decided.body.decode()
 
 
 def proper(**headers: str) -> dict[str, str]:
@@ -126,7 +132,7 @@ def test_readiness_needs_no_token(method: str) -> None:
 @pytest.mark.requirement("http.readyz.method")
 def test_readiness_can_only_be_read() -> None:
     response = make_gate(None)(RequestHead("POST", "/readyz", []))
-    assert response is not None
+    assert isinstance(response, Response)
     assert (response.status, response.headers) == (405, (("allow", "GET,HEAD"),))
 
 

@@ -15,12 +15,15 @@ from holdfast.events import Reason
 from holdfast.process.output import MAX_RETAINED_BYTES
 from holdfast.process.table import LocalProcesses
 from holdfast.server.delivery import DETACHED, UNDER_WAY
+from holdfast.server.principals import Principals
 from holdfast.server.sessions import EXPIRY, Session, Sessions
 from tests.unit.process.starting import LIMIT, closed, eventually, launch, program, shell, written
 
 
 class Owner:
     """A connection that keeps what it is sent."""
+
+    usage = Principals()["somebody"]
 
     def __init__(self, *, paused: bool = False, acknowledges: bool = False) -> None:
         self.paused = paused

@@ -274,6 +274,10 @@ class _Farewell:
         self._inner = inner
 
     @property
+    def principal(self) -> str:
+        return self._inner.principal
+
+    @property
     def went_silent(self) -> bool:
         return self._inner.went_silent
 

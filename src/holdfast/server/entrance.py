@@ -1,0 +1,305 @@
+"""Whom a listener lets in, from the options of a server; and how that changes while it runs."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.local_servers import Listed, Reachable, UnusableRuntimeFolder, list_server
+from holdfast.server.auth import (
+    Access,
+    AuthOptions,
+    BadAuthOptions,
+    Check,
+    check_tokens,
+    make_check,
+)
+from holdfast.server.listen import ListenUrl
+from holdfast.token_file import (
+    DEFAULT_PRINCIPAL,
+    BadTokenFile,
+    NamedToken,
+    make_token_file,
+    new_token,
+    read_tokens,
+)
+
+if TYPE_CHECKING:  # most servers do without it
+    from holdfast.transports.tls import ServerTls
+
+__all__ = ["BadEntrance", "Entrance", "EntranceOptions", "Reloading", "make_entrance"]
+
+logger = logging.getLogger(__name__)
+
+_SHORTEST: Final = 16
+"""Letters of a token in `--token-file`; what is shorter can be guessed."""
+
+_HANGUP_LOOK: Final = 0.5
+"""Seconds after SIGHUP until a terminal that has gone is known to have gone."""
+
+
+class BadEntrance(HoldfastError):
+    """The options contradict each other, or name a file that cannot be used."""
+
+
+class EntranceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom to let in, as the command line says it."""
+
+    token_file: str | None = None
+    """`--token-file`: made if it is missing."""
+    makes_token: bool = False
+    """Whether a listener that was told nothing else makes a token of its own."""
+    no_auth: bool = False
+    """Whether everybody on this machine may connect."""
+    insecure_no_auth: bool = False
+    """Whether everybody on the network may."""
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+
+class Entrance:
+    """What a listener asks for and shows; see `make_entrance`."""
+
+    def __init__(
+        self,
+        check: Access | None,
+        tls: "ServerTls | None" = None,
+        *,
+        token: str | None = None,
+        token_file: str | None = None,
+        secrets: tuple[str, ...] = (),
+        warnings: tuple[str, ...] = (),
+    ) -> None:
+        self.check = check
+        self.tls = tls
+        self.warnings = warnings
+        """For whoever started the server."""
+        self.hidden = Reachable(secrets=secrets)
+        """The files that no command in a sandbox may read."""
+        self._token = token
+        self._token_file = token_file
+
+    def write_down(self, where: ListenUrl, url: str, environ: Mapping[str, str]) -> Listed | None:
+        """
+        Let clients of this user find the token by the URL, and sandboxes hide the server.
+
+        Raises:
+            UnusableRuntimeFolder: That is not possible, and nobody could connect otherwise.
+        """
+        try:
+            return list_server(
+                url,
+                environ,
+                token=self._token,
+                token_file=self._token_file,
+                secrets=self.hidden.secrets,
+                is_open=self.check is None and where.kind == "ws",
+            )
+        except UnusableRuntimeFolder as error:
+            if self._token is not None:
+                raise
+            logger.info("%s", error)
+            return None
+
+    def reload(self) -> list[str]:
+        """Read tokens and certificates again, in any thread; returns what could not be used."""
+        problems: list[str] = []
+        for part in (self.check, self.tls):
+            try:
+                if part is not None:
+                    part.reload()
+            except HoldfastError as error:
+                problems.append(str(error))
+        return problems
+
+
+def make_entrance(options: EntranceOptions, auth: AuthOptions, where: ListenUrl) -> Entrance:
+    """
+    Decide whom a listener lets in.
+
+    Raises:
+        BadEntrance: The options contradict each other, or name a file that cannot be used.
+    """
+    try:
+        check = make_check(auth)  # the texts of Codex first
+    except BadAuthOptions as error:
+        raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
+    if check is not None and where.kind != "ws":
+        raise BadEntrance(f"WebSocket auth requires a WebSocket listener, not {where.kind}")
+    _refuse_contradictions(options, check, where)
+    tls = _read_tls(options, where)
+    key = () if options.tls_key is None else (options.tls_key,)
+    if check is not None:
+        again = Access(lambda: _again(auth))
+        files = [path for path in (auth.token_file, auth.shared_secret_file) if path is not None]
+        return Entrance(again, tls, secrets=(*files, *key))
+    if options.token_file is not None:
+        return _with_token_file(options.token_file, tls, key, where)
+    if where.kind == "ws" and options.makes_token and not _is_open(options):
+        token = new_token()
+        access = Access(lambda: check_tokens([NamedToken(DEFAULT_PRINCIPAL, token)]))
+        return Entrance(access, tls, token=token, secrets=key, warnings=_in_the_clear(where, tls))
+    asked = options.makes_token and where.kind == "ws"
+    return Entrance(None, tls, secrets=key, warnings=_open_warning(where) if asked else ())
+
+
+def _is_open(options: EntranceOptions) -> bool:
+    return options.no_auth or options.insecure_no_auth
+
+
+def _again(auth: AuthOptions) -> Check:
+    check = make_check(auth)
+    assert check is not None  # the options have not changed
+    return check
+
+
+def _refuse_contradictions(options: EntranceOptions, check: Check | None, where: ListenUrl) -> None:
+    tokens = options.token_file is not None
+    if tokens and check is not None:
+        raise BadEntrance("--token-file and --ws-auth exclude each other")
+    if tokens and _is_open(options):
+        raise BadEntrance("--token-file and --no-auth exclude each other")
+    if tokens and where.kind != "ws":
+        raise BadEntrance(
+            f"--token-file is for a listener on ws://, not {where.kind}: only the user who"
+            " starts the server can connect there"
+        )
+    if check is not None or tokens or where.is_local or options.insecure_no_auth:
+        return
+    if not options.makes_token:
+        raise BadEntrance(
+            f"listening on {where.host} without auth would let anyone who can reach it run"
+            " commands; add `--ws-auth …`, or `--insecure-no-auth` if that is really wanted"
+        )
+    if options.no_auth:
+        raise BadEntrance(
+            f"--no-auth is for loopback: listening on {where.host} without auth would let anyone"
+            " who can reach it run commands; if that is really wanted, say `--insecure-no-auth`"
+        )
+
+
+def _with_token_file(
+    path: str, tls: "ServerTls | None", key: tuple[str, ...], where: ListenUrl
+) -> Entrance:
+    path = os.path.abspath(path)
+
+    def read() -> Check:
+        try:
+            tokens = read_tokens(path)
+        except BadTokenFile as error:
+            raise BadAuthOptions(str(error), errno=error.errno, path=path) from error
+        for token in tokens:
+            if len(token.token) < _SHORTEST:
+                raise BadAuthOptions(
+                    f"cannot use the token file {path}: the token of `{token.name}` has fewer"
+                    f" than {_SHORTEST} letters",
+                    path=path,
+                )
+        return check_tokens(tokens)
+
+    try:
+        make_token_file(path)
+        access = Access(read)
+    except (BadTokenFile, BadAuthOptions) as error:
+        raise BadEntrance(str(error), errno=error.errno, path=path) from error
+    return Entrance(
+        access,
+        tls,
+        token_file=path,
+        secrets=(path, *key),
+        warnings=_in_the_clear(where, tls),
+    )
+
+
+def _read_tls(options: EntranceOptions, where: ListenUrl) -> "ServerTls | None":
+    if options.tls_cert is None and options.tls_key is None:
+        return None
+    if options.tls_cert is None or options.tls_key is None:
+        raise BadEntrance("--tls-cert and --tls-key go together")
+    if where.kind != "ws":
+        raise BadEntrance(f"--tls-cert is for a listener on ws://, not {where.kind}")
+    from holdfast.transports.tls import BadCertificate, ServerTls
+
+    try:
+        return ServerTls(os.path.abspath(options.tls_cert), os.path.abspath(options.tls_key))
+    except BadCertificate as error:
+        raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
+
+
+def _in_the_clear(where: ListenUrl, tls: "ServerTls | None") -> tuple[str, ...]:
+    if where.is_local or tls is not None:
+        return ()
+    return (
+        f"tokens cross the network to {where.host} in the clear: give --tls-cert and --tls-key,"
+        " or put a proxy with a certificate before the server",
+    )
+
+
+def _open_warning(where: ListenUrl) -> tuple[str, ...]:
+    who = "every user and program of this machine" if where.is_local else "anyone on the network"
+    return (
+        f"this server asks for no token: {who} can run commands as the user who started it,"
+        " and so can a sandboxed command that has a network",
+    )
+
+
+class Reloading:
+    """Reads tokens and certificates again when a signal asks for it, beside the event loop."""
+
+    def __init__(self, entrance: Entrance, terminal_gone: Callable[[], None]) -> None:
+        """
+        Look at the terminal that the server was started on, if there is one.
+
+        Args:
+            entrance: What to read again.
+            terminal_gone: Called when the signal came because that terminal is no more.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._entrance = entrance
+        self._terminal_gone = terminal_gone
+        self._had_terminal = _has_terminal()
+        self._running: asyncio.Future[list[str]] | None = None
+        self._again = False
+        self._looking: asyncio.TimerHandle | None = None
+
+    def hang_up(self) -> None:
+        """Take a SIGHUP: of an operator who wants a reload, or of a terminal that has closed."""
+        if self._had_terminal and self._looking is None:
+            # The kernel takes the terminal away after it has sent the signal.
+            self._looking = self._loop.call_later(_HANGUP_LOOK, self._look_for_terminal)
+        if self._running is not None:
+            self._again = True
+            return
+        self._running = self._loop.run_in_executor(None, self._entrance.reload)
+        self._running.add_done_callback(self._done)
+
+    def _look_for_terminal(self) -> None:
+        self._looking = None
+        if not _has_terminal():
+            self._terminal_gone()
+
+    def _done(self, reading: asyncio.Future[list[str]]) -> None:
+        self._running = None
+        if reading.cancelled():
+            return
+        problems = reading.result()
+        for problem in problems:
+            logger.error("SIGHUP: %s; what was read before stays in use", problem)
+        if not problems:
+            logger.info("SIGHUP: tokens and certificates were read again")
+        if self._again:
+            self._again = False
+            self.hang_up()
+
+
+def _has_terminal() -> bool:
+    """Whether this process has a terminal that sends it signals."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,131 @@
+"""
+What each principal uses of a server, and how much of it is allowed.
+
+A principal is whoever shows a token of one name. All its connections and sessions count
+together; what another principal uses is no concern of it.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+from weakref import WeakSet, WeakValueDictionary
+
+import msgspec
+
+from holdfast.errors import Overloaded
+from holdfast.events import Verdict
+from holdfast.process.local import LocalProcess
+from holdfast.process.observers import ProcessObserver, ProcessStart
+
+__all__ = ["Counted", "PrincipalLimits", "Principals", "Totals", "Usage"]
+
+Counted = Literal["connections", "sessions", "processes", "file_handles", "requests"]
+
+_WORDS: Final[dict[Counted, str]] = {
+    "connections": "connections",
+    "sessions": "sessions",
+    "processes": "processes",
+    "file_handles": "open files",
+    "requests": "requests in flight",
+}
+
+
+class PrincipalLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one principal may use at a time; None for any amount."""
+
+    connections: int | None = None
+    sessions: int | None = None
+    """Those that wait for a new connection as well."""
+    processes: int | None = None
+    """That run, or are about to."""
+    file_handles: int | None = None
+    requests: int | None = None
+    """That wait for their answer; one that is answered at once does not count."""
+
+
+class Totals:
+    """What has happened since the server started, of all principals together."""
+
+    __slots__ = ("connections", "overloads", "processes", "refusals", "requests")
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.requests = 0
+        self.processes = 0
+        self.refusals = 0
+        """Requests to connect whose token was missing or wrong."""
+        self.overloads = 0
+        """Of any kind, because a limit of a principal was reached."""
+
+
+class Usage(ProcessObserver):
+    """What one principal uses now. It observes the processes of all its sessions."""
+
+    def __init__(self, principal: str, limits: PrincipalLimits, totals: Totals) -> None:
+        self.principal = principal
+        self.totals = totals
+        self.connections = 0
+        self.sessions = 0
+        self.file_handles = 0
+        self.requests = 0
+        self._limits = limits
+        self._running = 0
+        # A start that is dropped before it ran is told to nobody: it is only let go of.
+        self._starting: WeakSet[ProcessStart] = WeakSet()
+
+    @property
+    def processes(self) -> int:
+        """How many run, or are about to."""
+        return self._running + len(self._starting)
+
+    def check(self, what: Counted) -> None:
+        """
+        See that there may be one more.
+
+        Raises:
+            Overloaded: There are as many as allowed.
+        """
+        limit: int | None = getattr(self._limits, what)
+        if limit is None or getattr(self, what) < limit:
+            return
+        self.totals.overloads += 1
+        option = f"--max-{what.replace('_', '-')}"
+        raise Overloaded(
+            f"principal `{self.principal}` has {limit} {_WORDS[what]} already,"
+            f" which is all that {option} allows"
+        )
+
+    def preparing(self, start: ProcessStart) -> None:
+        self._starting.add(start)
+
+    def started(self, start: ProcessStart, process: LocalProcess) -> None:
+        self._starting.discard(start)
+        self._running += 1
+        self.totals.processes += 1
+
+    def failed(self, start: ProcessStart, error: BaseException) -> None:
+        self._starting.discard(start)
+
+    def exited(self, process: LocalProcess, verdict: Verdict) -> None:
+        """Count it on: what it has left behind may still hold its output open."""
+
+    def closed(self, process: LocalProcess) -> None:
+        self._running -= 1
+
+
+class Principals:
+    """The usage of every principal that has a connection or a session."""
+
+    def __init__(self, limits: PrincipalLimits | None = None) -> None:
+        self.totals = Totals()
+        self._limits = PrincipalLimits() if limits is None else limits
+        # Connections and sessions hold theirs; what nobody uses any more is forgotten.
+        self._usages: WeakValueDictionary[str, Usage] = WeakValueDictionary()
+
+    def __getitem__(self, principal: str) -> Usage:
+        usage = self._usages.get(principal)
+        if usage is None:
+            usage = self._usages[principal] = Usage(principal, self._limits, self.totals)
+        return usage
+
+    def __iter__(self) -> Iterator[Usage]:
+        return iter(sorted(self._usages.values(), key=lambda usage: usage.principal))

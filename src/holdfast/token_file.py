@@ -1,0 +1,166 @@
+"""
+A file with the tokens of a server: who may read it, how it is made, what is in it.
+
+Each line is a token, or a name and a token with white space between them. Empty lines,
+and those that begin with `#`, do not count. Several tokens may have one name, so that a
+new one can be handed out before the old one is taken away.
+
+Server and client read the same file. The first token is the one that a client shows.
+"""
+
+import os
+import re
+import stat
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from holdfast.errors import HoldfastError
+
+__all__ = [
+    "DEFAULT_PRINCIPAL",
+    "BadTokenFile",
+    "NamedToken",
+    "make_token_file",
+    "new_token",
+    "parse_tokens",
+    "read_tokens",
+]
+
+DEFAULT_PRINCIPAL: Final = "default"
+"""The name of a token that has none."""
+
+_RESERVED: Final = ("local", "anonymous")
+"""Names of principals without a token."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+_LARGEST: Final = 64 << 10
+"""Bytes of a file."""
+
+
+class BadTokenFile(HoldfastError):
+    """A file with tokens cannot be used; the text names it and says why."""
+
+
+class NamedToken(NamedTuple):
+    """A token, and the name of who has it."""
+
+    name: str
+    token: str
+
+
+def new_token() -> str:
+    """Return a token that nobody can guess."""
+    return os.urandom(32).hex()
+
+
+def read_tokens(path: str) -> list[NamedToken]:
+    """
+    Read the tokens in a file that only its user can read.
+
+    Raises:
+        BadTokenFile: It is missing or a link, others can read it, or there is no token in it.
+    """
+    try:
+        # Not a FIFO either: nobody would wait for its other end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if os.path.islink(path):
+            raise _bad(path, "it is a symbolic link: name the file itself") from error
+        raise _bad(path, error.strerror or str(error), error.errno) from error
+    try:
+        _check_private(path, os.fstat(descriptor))
+        content = os.read(descriptor, _LARGEST + 1)
+    except OSError as error:
+        raise _bad(path, error.strerror or str(error), error.errno) from error
+    finally:
+        os.close(descriptor)
+    if len(content) > _LARGEST:
+        raise _bad(path, f"it has more than {_LARGEST:,} bytes")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise _bad(path, "it is no text") from None
+    return parse_tokens(text, path)
+
+
+def parse_tokens(text: str, path: str) -> list[NamedToken]:
+    """
+    Read the lines of such a file.
+
+    Args:
+        text: All of it.
+        path: Its name, for errors.
+
+    Raises:
+        BadTokenFile: A line makes no sense, or there is no token.
+    """
+    found: list[NamedToken] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) > 2:
+            raise _bad(path, f"line {number} is more than a name and a token")
+        name = words[0] if len(words) == 2 else DEFAULT_PRINCIPAL
+        # The line itself is never quoted: there is a secret in it.
+        if not _NAME.fullmatch(name) or name in _RESERVED:
+            raise _bad(
+                path,
+                f"the name in line {number} is not one of at most 64 letters, digits and `._@-`,"
+                f" or is one of {', '.join(_RESERVED)}",
+            )
+        if not words[-1].isascii() or not words[-1].isprintable():
+            raise _bad(path, f"the token in line {number} cannot be sent in a header")
+        found.append(NamedToken(name, words[-1]))
+    if not found:
+        raise _bad(path, "there is no token in it")
+    return found
+
+
+def make_token_file(path: str) -> bool:
+    """
+    Make a file with a new token, unless there is something at its path already.
+
+    Nobody ever sees a part of it, and of several that make it at once one wins.
+
+    Returns:
+        True if it was made here.
+
+    Raises:
+        BadTokenFile: It cannot be made.
+    """
+    if os.path.lexists(path):
+        return False
+    beside = f"{path}.{os.urandom(8).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(beside, flags, 0o600)
+        try:
+            os.write(descriptor, f"{new_token()}\n".encode())
+        finally:
+            os.close(descriptor)
+        try:
+            os.link(beside, path, follow_symlinks=False)  # replaces nothing
+        finally:
+            with suppress(OSError):
+                os.unlink(beside)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise _bad(path, f"it cannot be made: {error.strerror or error}", error.errno) from error
+    return True
+
+
+def _check_private(path: str, about: os.stat_result) -> None:
+    if not stat.S_ISREG(about.st_mode):
+        raise _bad(path, "it is no file")
+    if about.st_uid not in (0, os.geteuid()):
+        raise _bad(path, f"it belongs to another user (uid {about.st_uid})")
+    if about.st_mode & 0o077:
+        mode = stat.S_IMODE(about.st_mode)
+        raise _bad(path, f"others can read it (mode {mode:04o}); do `chmod 600` to it")
+
+
+def _bad(path: str, why: str, errno: int | None = None) -> BadTokenFile:
+    return BadTokenFile(f"cannot use the token file {path}: {why}", errno=errno, path=path)

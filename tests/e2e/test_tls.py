@@ -1,0 +1,172 @@
+"""TLS of the server itself: wss, certificates that change, and clients that never finish."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import ExecServerClient
+from holdfast.errors import ConnectFailed
+from holdfast.server.app import Server
+from holdfast.server.auth import check_tokens
+from holdfast.token_file import NamedToken
+from holdfast.transports import websocket
+from holdfast.transports.tls import BadCertificate, ServerTls
+from tests.unit.process.starting import shell
+
+pytestmark = pytest.mark.both_loops
+
+PEMS = Path(__file__).parents[1] / "unit" / "http"
+PEM = PEMS / "localhost.pem"
+GOOD = PEM.read_text()
+TOKEN = "a-token-for-the-tests"
+
+
+@pytest.fixture
+def pem(tmp_path: Path) -> Path:
+    """A certificate with its key, which clients of this process trust."""
+    path = tmp_path / "server.pem"
+    shutil.copy(PEM, path)
+    path.chmod(0o600)
+    return path
+
+
+class Place:
+    def __init__(self, server: Server, tls: ServerTls, url: str) -> None:
+        self.server = server
+        self.tls = tls
+        self.url = url
+        self.port = int(url.rpartition(":")[2])
+
+    async def connect(self, token: str = TOKEN) -> ExecServerClient:
+        url = f"wss://localhost:{self.port}"
+        return await ExecServerClient.connect(url, bearer_token=token)
+
+
+@pytest.fixture
+async def place(pem: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
+    monkeypatch.setenv("SSL_CERT_FILE", str(PEMS / "authority.pem"))
+    tls = ServerTls(str(pem), str(pem))
+    async with Server() as server:
+        check = check_tokens([NamedToken("default", TOKEN)])
+        yield Place(server, tls, await server.listen("ws://127.0.0.1:0", check, tls=tls))
+
+
+async def test_all_works_over_tls(place: Place) -> None:
+    assert place.url.startswith("wss://127.0.0.1:")
+    async with await place.connect() as client:
+        process = await client.start(shell("head -c 3000000 /dev/zero; echo done >&2"))
+        seen = 0
+        async for event in process.events():
+            seen += len(getattr(event, "chunk", b""))
+        assert seen == 3_000_005
+    with pytest.raises(ConnectFailed, match="401"):
+        await place.connect("another")
+
+
+async def test_nothing_is_answered_in_the_clear(place: Place) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
+    writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
+    async with asyncio.timeout(5):
+        assert b"HTTP" not in await reader.read()
+    writer.close()
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+_OPENSSL = [
+    *("openssl", "req", "-x509", "-nodes", "-newkey", "ec"),
+    *("-pkeyopt", "ec_paramgen_curve:prime256v1"),
+]
+
+
+def other_certificate(folder: Path) -> str:
+    """A certificate of nobody that anybody trusts, as text with its key."""
+    made = ["-keyout", folder / "k.pem", "-out", folder / "c.pem", "-subj", "/CN=localhost"]
+    subprocess.run(
+        [*_OPENSSL, *map(str, made)],
+        check=True,
+        capture_output=True,
+    )
+    return (folder / "c.pem").read_text() + (folder / "k.pem").read_text()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+async def test_a_new_certificate_is_shown_from_the_reload_on(
+    place: Place, pem: Path, tmp_path: Path
+) -> None:
+    async with await place.connect() as client:
+        write(pem, await asyncio.to_thread(other_certificate, tmp_path))
+        async with await place.connect():
+            pass  # it was not read yet
+        place.tls.reload()
+        with pytest.raises(ConnectFailed, match=r"(?i)certificate"):
+            await place.connect()
+        for broken in ("", "not a certificate", GOOD.partition("-----END")[0]):
+            write(pem, broken)
+            with pytest.raises(BadCertificate, match=str(pem)):
+                place.tls.reload()
+        with pytest.raises(ConnectFailed, match=r"(?i)certificate"):
+            await place.connect()  # the one that was read last is still shown
+        write(pem, GOOD)
+        place.tls.reload()
+        async with await place.connect():
+            pass
+        await client.info()  # it never noticed
+
+
+def test_a_key_for_everybody_or_behind_a_password_is_refused(pem: Path) -> None:
+    pem.chmod(0o604)
+    with pytest.raises(BadCertificate, match="everybody on this machine can read the key"):
+        ServerTls(str(pem), str(pem))
+    pem.chmod(0o640)
+    ServerTls(str(pem), str(pem))
+    if shutil.which("openssl") is None:
+        return
+    key = pem.with_name("locked")
+    subprocess.run(
+        ["openssl", "pkey", "-aes256", "-passout", "pass:x", "-in", str(pem), "-out", str(key)],
+        check=True,
+    )
+    key.chmod(0o600)
+    with pytest.raises(BadCertificate, match=f"the key {key} is encrypted"):
+        ServerTls(str(pem), str(key))
+
+
+@pytest.mark.slow
+async def test_clients_that_never_finish_the_handshake_hold_up_nobody(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "HEAD_TIMEOUT", 1.0)  # for the listener made below
+    check = check_tokens([NamedToken("default", TOKEN)])
+    url = await place.server.listen("ws://127.0.0.1:0", check, tls=place.tls)
+    port = int(url.rpartition(":")[2])
+    lines = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+    hello = _client_hello()
+    for number, (_, writer) in enumerate(lines):
+        writer.write((b"", hello[:40], b"\x16\x03\x01", hello)[number % 4])
+    async with asyncio.timeout(5):
+        async with await ExecServerClient.connect(
+            f"wss://localhost:{port}", bearer_token=TOKEN
+        ) as client:
+            await client.info()
+        for reader, writer in lines:
+            with suppress(ConnectionError):
+                await reader.read()  # what the server says, and then the end
+            writer.close()
+
+
+def _client_hello() -> bytes:
+    outgoing = ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    line = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        line.do_handshake()
+    return outgoing.read()

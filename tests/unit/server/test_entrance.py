@@ -1,0 +1,119 @@
+"""Whom a listener lets in, from the options of a server."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.local_servers import UnusableRuntimeFolder
+from holdfast.server.auth import AuthOptions, Unauthorized
+from holdfast.server.entrance import BadEntrance, Entrance, EntranceOptions, make_entrance
+from holdfast.server.listen import parse_listen_url
+
+NO_AUTH = AuthOptions()
+LOOPBACK = "ws://127.0.0.1:0"
+NETWORK = "ws://0.0.0.0:0"
+
+
+def entrance(
+    listen: str = LOOPBACK, auth: AuthOptions = NO_AUTH, *, makes_token: bool = True, **options: Any
+) -> Entrance:
+    given = EntranceOptions(makes_token=makes_token, **options)
+    return make_entrance(given, auth, parse_listen_url(listen))
+
+
+def refusal(listen: str = LOOPBACK, **options: Any) -> str:
+    with pytest.raises(BadEntrance) as caught:
+        entrance(listen, **options)
+    return str(caught.value)
+
+
+def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    token = {"token_file": str(tmp_path / "token")}
+    signed = AuthOptions(mode="capability-token", token_sha256="0" * 64)
+    assert refusal(auth=signed, **token) == "--token-file and --ws-auth exclude each other"
+    assert refusal(no_auth=True, **token) == "--token-file and --no-auth exclude each other"
+    assert "--token-file is for a listener on ws://" in refusal("unix:///x", **token)
+    assert "say `--insecure-no-auth`" in refusal(NETWORK, no_auth=True)
+    assert "add `--ws-auth …`" in refusal(NETWORK, makes_token=False)
+    assert refusal(tls_cert="x") == "--tls-cert and --tls-key go together"
+    assert refusal(tls_key="x") == "--tls-cert and --tls-key go together"
+    tls = {"tls_cert": "/no/cert", "tls_key": "/no/key"}
+    assert refusal(**tls) == "cannot read /no/cert: No such file or directory (os error 2)"
+    assert "--tls-cert is for a listener on ws://" in refusal("unix:///x", **tls)
+    assert not (tmp_path / "token").exists()
+
+
+def test_a_token_file_is_made_or_refused(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    assert entrance(token_file=str(made)).check is not None
+    assert made.stat().st_mode & 0o777 == 0o600
+    link = tmp_path / "link"
+    link.symlink_to(made)
+    assert "it is a symbolic link" in refusal(token_file=str(link))
+    made.chmod(0o644)
+    assert "others can read it" in refusal(token_file=str(made))
+    assert "it cannot be made" in refusal(token_file=str(tmp_path / "missing" / "token"))
+    short = tmp_path / "short"
+    short.touch(0o600)
+    short.write_text("ci sixteen-letters-at-least\nci not-so-many\n")
+    assert "the token of `ci` has fewer than 16 letters" in refusal(token_file=str(short))
+
+
+def test_a_listener_is_open_only_if_it_was_told_to_be() -> None:
+    assert entrance().check is not None
+    assert entrance(NETWORK).check is not None
+    for listen, option in (
+        (LOOPBACK, "no_auth"),
+        (LOOPBACK, "insecure_no_auth"),
+        (NETWORK, "insecure_no_auth"),
+    ):
+        opened = entrance(listen, NO_AUTH, **{option: True})
+        assert opened.check is None
+        (warning,) = opened.warnings
+        assert warning.startswith("this server asks for no token")
+    # As Codex: on loopback without a word.
+    assert entrance(makes_token=False).check is None
+    assert entrance(makes_token=False).warnings == ()
+    # There the mode of the file is the lock.
+    assert entrance("unix:///x").check is None
+    assert entrance("unix:///x").warnings == ()
+
+
+def test_tokens_in_the_clear_on_the_network_are_worth_a_warning() -> None:
+    assert entrance().warnings == ()
+    (warning,) = entrance(NETWORK).warnings
+    assert "in the clear" in warning
+
+
+def test_each_server_has_a_token_of_its_own() -> None:
+    check = entrance().check
+    assert check is not None
+    for header in (None, "Bearer x", "Basic x"):
+        with pytest.raises(Unauthorized):
+            check(header)
+
+
+def test_without_a_place_for_its_token_a_server_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "holdfast").touch()
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    tmp_path.chmod(0o700)
+    where = parse_listen_url(LOOPBACK)
+    with pytest.raises(UnusableRuntimeFolder, match=f"cannot use the folder {tmp_path}/holdfast"):
+        entrance().write_down(where, "ws://127.0.0.1:1", environ)
+    # Others only lose that they are found.
+    assert entrance(no_auth=True).write_down(where, "ws://127.0.0.1:1", environ) is None
+
+
+def test_names_of_tokens_are_principals(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.touch(0o600)
+    file.write_text("ci first-token-of-ci\nci other-token-of-ci\ntoken-of-nobody-special\n")
+    made = entrance(token_file=str(file))
+    assert made.check is not None
+    assert made.check("Bearer first-token-of-ci") == "ci"
+    assert made.check("Bearer other-token-of-ci") == "ci"
+    assert made.check("bearer token-of-nobody-special") == "default"
+    with pytest.raises(Unauthorized):
+        made.check("Bearer ci")
+    assert str(file) in made.hidden.secrets

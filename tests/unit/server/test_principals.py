@@ -1,0 +1,169 @@
+"""What one principal may use of a server, and that others do not notice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import ExecServerClient
+from holdfast.client.target import Target
+from holdfast.errors import ConnectFailed, RemoteError, SpawnFailed
+from holdfast.protocol import codes
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import StartParams
+from holdfast.server.app import Server
+from holdfast.server.auth import check_tokens
+from holdfast.server.metrics import metrics_text
+from holdfast.server.principals import PrincipalLimits
+from holdfast.token_file import NamedToken
+
+pytestmark = pytest.mark.both_loops
+
+TOKENS = [NamedToken("ci", "token-of-ci"), NamedToken("alice", "token-of-alice")]
+
+
+class Place:
+    """A server with limits, and clients of two principals."""
+
+    def __init__(self, server: Server, url: str) -> None:
+        self.server = server
+        self.url = url
+
+    async def connect(self, name: str = "ci") -> ExecServerClient:
+        return await ExecServerClient.connect(self.url, bearer_token=f"token-of-{name}")
+
+
+@pytest.fixture
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    limits = PrincipalLimits(**getattr(request, "param", {}))
+    async with Server(limits=limits, session_expiry=30.0) as server:
+        yield Place(server, await server.listen("ws://127.0.0.1:0", check_tokens(TOKENS)))
+
+
+def limited(**limits: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("place", [limits], indirect=True, ids=[""])
+
+
+def sleeper(process_id: str) -> StartParams:
+    return StartParams(
+        process_id=process_id,
+        argv=["/bin/cat"],
+        cwd=PathUri.from_path("/"),
+        env={},
+        tty=False,
+        pipe_stdin=True,
+    )
+
+
+@limited(connections=1)
+async def test_connections_are_limited_by_principal(place: Place) -> None:
+    async with await place.connect():
+        with pytest.raises(ConnectFailed, match=r"429.*`ci` has 1 connections.*--max-connections"):
+            await place.connect()
+        async with await place.connect("alice"):
+            pass
+    async with asyncio.timeout(5):
+        while place.server.state.connections:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0.001)
+    async with await place.connect():
+        pass
+
+
+@limited(sessions=1)
+async def test_a_session_counts_until_it_has_ended(place: Place) -> None:
+    async with await place.connect(), await place.connect("alice"):
+        with pytest.raises(RemoteError, match="--max-sessions") as caught:
+            await place.connect()
+        assert caught.value.code == codes.OVERLOADED
+
+
+@limited(processes=2)
+async def test_processes_of_all_connections_count_together(place: Place) -> None:
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(await place.connect())
+        other = await stack.enter_async_context(await place.connect())
+        alice = await stack.enter_async_context(await place.connect("alice"))
+        first = await one.start(sleeper("p"))
+        await other.start(sleeper("p"))
+        for client in (one, other):
+            with pytest.raises(RemoteError, match=r"`ci` has 2 processes.*--max-processes"):
+                await client.start(sleeper("q"))
+        await alice.start(sleeper("p"))
+        await first.terminate()
+        async for _ in first.events():
+            pass  # until its close
+        await one.start(sleeper("r"))
+        text = metrics_text(place.server.state.principals).decode()
+        assert 'holdfast_processes{principal="ci"} 2\n' in text
+        assert 'holdfast_processes{principal="alice"} 1\n' in text
+        assert "holdfast_processes_total 4\n" in text
+        assert "holdfast_overloads_total 2\n" in text
+
+
+@limited(processes=1)
+async def test_a_start_that_fails_or_is_given_up_frees_its_place(place: Place) -> None:
+    async with await place.connect() as client:
+        missing = StartParams(
+            process_id="x",
+            argv=["/no/such/program"],
+            cwd=PathUri.from_path("/"),
+            env={},
+            tty=False,
+        )
+        for _ in range(3):
+            with pytest.raises(SpawnFailed, match="No such file"):
+                await client.start(missing)
+        await client.start(sleeper("p"))
+
+
+@limited(file_handles=2)
+async def test_open_files_count_together_and_end_with_their_connection(
+    place: Place, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    path = PathUri.from_path(tmp_path / "file")
+    async with await place.connect() as one:
+        handle = await one.files.open(path)
+        async with await place.connect() as other:
+            await other.files.open(path)
+            with pytest.raises(RemoteError, match=r"2 open files.*--max-file-handles"):
+                await one.files.open(path)
+        async with asyncio.timeout(5):
+            while place.server.state.principals["ci"].file_handles > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        more = await one.files.open(path)
+        await more.aclose()
+        await handle.aclose()
+        assert place.server.state.principals["ci"].file_handles == 0
+
+
+@limited(requests=2)
+async def test_requests_in_flight_count_together(place: Place) -> None:
+    async with await place.connect() as one, await place.connect("alice") as alice:
+        process = await one.start(sleeper("p"))
+        other = await alice.start(sleeper("p"))
+        reads = [asyncio.ensure_future(process.read(wait=20)) for _ in range(2)]
+        async with asyncio.timeout(5):
+            while place.server.state.principals["ci"].requests < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        with pytest.raises(RemoteError, match=r"2 requests in flight.*--max-requests"):
+            await process.read(wait=20)
+        await other.write(b"hello")
+        await process.terminate()  # control is always let through, and ends the waiting
+        await asyncio.gather(*reads)
+        async with asyncio.timeout(5):
+            while place.server.state.principals["ci"].requests:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+
+async def test_only_its_own_principal_resumes_a_session(place: Place) -> None:
+    client = await place.connect()
+    session, target = client.session_id, Target.of(place.url, bearer_token="token-of-alice")
+    alice = ExecServerClient(target, client_name="alice", initialize_timeout=5.0)
+    with pytest.raises(RemoteError, match="unknown session id"):
+        await alice.open_link(session)
+    await alice.aclose()
+    await client.aclose()
+    assert {usage.principal for usage in place.server.state.principals} <= {"ci", "alice"}

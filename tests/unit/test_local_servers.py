@@ -1,0 +1,182 @@
+"""Where the servers of a user are written down, for clients to find and for sandboxes to hide."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.local_servers import (
+    Listed,
+    Reachable,
+    UnusableRuntimeFolder,
+    find_token,
+    hide,
+    list_server,
+    reachable,
+    runtime_folder,
+)
+
+Environ = dict[str, str]
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> Environ:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(0o700)
+    return {"XDG_RUNTIME_DIR": str(runtime), "HOME": str(tmp_path / "home")}
+
+
+def secrets(environ: Environ) -> tuple[str, ...]:
+    """The folders that are hidden whatever is in them: those of all variables, if they exist."""
+    others = [{**environ, "XDG_RUNTIME_DIR": base} for base in ("", f"/run/user/{os.geteuid()}")]
+    nowhere = f"{environ['HOME']}/.local/state/holdfast/run-{os.uname().nodename}"
+    return tuple(sorted({nowhere, *map(runtime_folder, [environ, *others])}))
+
+
+@pytest.fixture
+def listed(environ: Environ) -> Iterator[Listed]:
+    server = list_server("ws://127.0.0.1:4500", environ, token="the-token")
+    yield server
+    server.remove()
+
+
+@pytest.mark.usefixtures("listed")
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("ws://127.0.0.1:4500", True),
+        ("ws://127.0.0.1:4500/?x=1", True),
+        ("wss://localhost:4500", True),
+        ("ws://LOCALHOST:4500/", True),
+        ("ws://127.0.0.1:4501", False),
+        ("ws://[::1]:4500", False),
+        ("ws://127.0.0.1:4500@elsewhere.example", False),
+        ("wss://127.0.0.1:4500:443", False),
+        ("ws://me@127.0.0.1:4500", False),
+        ("ws://127.0.0.1", False),
+        ("unix:///127.0.0.1:4500", False),
+    ],
+)
+def test_a_token_is_found_by_the_address_of_its_server(
+    environ: Environ, url: str, found: bool
+) -> None:
+    assert find_token(url, environ) == ("the-token" if found else None)
+
+
+def test_a_server_on_all_addresses_is_found_on_loopback_only(environ: Environ) -> None:
+    for url in ("ws://0.0.0.0:4500", "ws://[::]:4500"):
+        server = list_server(url, environ, token="t")
+        assert find_token("ws://127.0.0.1:4500", environ) == "t"
+        assert find_token("ws://[::1]:4500", environ) == "t"
+        assert find_token("wss://192.0.2.1:4500", environ) is None
+        server.remove()
+
+
+def test_what_is_written_down_is_only_the_users_and_goes_with_the_server(
+    environ: Environ, listed: Listed
+) -> None:
+    folder = Path(runtime_folder(environ))
+    (file,) = folder.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert file.stat().st_mode & 0o777 == 0o600
+    other = list_server("ws://127.0.0.1:4501", environ, token="t")  # spares those that live
+    other.remove()
+    assert list(folder.iterdir()) == [file]
+
+
+def test_a_file_of_a_server_that_was_killed_is_removed_by_the_next(environ: Environ) -> None:
+    pid = os.fork()
+    if pid == 0:
+        list_server("ws://127.0.0.1:4500", environ, token="old")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    (left,) = Path(runtime_folder(environ)).iterdir()
+    # Another user may listen there by now, and is shown nothing.
+    assert find_token("ws://127.0.0.1:4500", environ) is None
+    list_server("ws://127.0.0.1:4501", environ, token="new").remove()
+    assert not left.exists()
+
+
+def test_the_server_that_came_last_to_an_address_has_it(environ: Environ) -> None:
+    first = list_server("ws://127.0.0.1:4500", environ, token="first")
+    second = list_server("ws://127.0.0.1:4500", environ, token="second")
+    first.remove()
+    assert find_token("ws://127.0.0.1:4500", environ) == "second"
+    second.remove()
+    assert find_token("ws://127.0.0.1:4500", environ) is None
+
+
+@pytest.mark.parametrize("trouble", ["mode", "link", "file", "other user"])
+def test_a_folder_that_is_not_only_the_users_is_refused(environ: Environ, trouble: str) -> None:
+    folder = Path(runtime_folder(environ))
+    if trouble == "link":
+        folder.symlink_to(folder.parent)
+    elif trouble == "file":
+        folder.touch()
+    else:
+        folder.mkdir(0o700)
+        if trouble == "mode":
+            folder.chmod(0o755)
+        elif os.geteuid() == 0:
+            os.chown(folder, 12345, 12345)
+        else:
+            pytest.skip("only root can give a folder away")
+    with pytest.raises(UnusableRuntimeFolder, match=str(folder)):
+        list_server("ws://127.0.0.1:4500", environ, token="t")
+
+
+def test_a_runtime_directory_of_somebody_else_is_not_used(environ: Environ) -> None:
+    Path(environ["XDG_RUNTIME_DIR"]).chmod(0o777)
+    assert not runtime_folder(environ).startswith(environ["XDG_RUNTIME_DIR"])
+
+
+def test_a_token_in_a_file_of_its_own_is_read_by_the_rules_of_such_files(
+    environ: Environ, tmp_path: Path
+) -> None:
+    file = tmp_path / "tokens"
+    file.touch(0o600)
+    file.write_text("alice first\nalice second\n")
+    server = list_server("ws://127.0.0.1:4500", environ, token_file=str(file))
+    assert find_token("ws://127.0.0.1:4500", environ) == "first"
+    assert str(file) in reachable(environ).secrets
+    server.remove()
+
+
+def test_sandboxes_are_told_of_all_servers(environ: Environ, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        servers = [
+            list_server(f"unix://{path}", environ),
+            list_server("ws://127.0.0.1:4500", environ, is_open=True),
+        ]
+        mine = Reachable(("/my/secret",), ("/my/socket",), ("ws://mine",))
+        with hide(mine):
+            assert reachable(environ) == Reachable(
+                tuple(sorted(("/my/secret", *secrets(environ)))),
+                tuple(sorted(("/my/socket", str(path)))),
+                ("ws://127.0.0.1:4500", "ws://mine"),
+            )
+        for server in servers:
+            server.remove()
+    assert reachable(environ) == Reachable(secrets(environ))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"url": 1, "secrets": {}}', '{"token": 5}'])
+def test_what_makes_no_sense_is_passed_over(environ: Environ, listed: Listed, text: str) -> None:
+    (file,) = Path(runtime_folder(environ)).iterdir()
+    file.write_text(text)
+    assert find_token("ws://127.0.0.1:4500", environ) is None
+    assert reachable(environ).secrets == secrets(environ)
+
+
+def test_nobody_has_folders_denied_by_what_is_written_down(
+    environ: Environ, listed: Listed, tmp_path: Path
+) -> None:
+    (file,) = Path(runtime_folder(environ)).iterdir()
+    about = {"url": f"unix://{tmp_path}", "secrets": [str(tmp_path), "relative", "/nul\0"]}
+    file.write_text(json.dumps(about))
+    assert reachable(environ) == Reachable(secrets(environ))
