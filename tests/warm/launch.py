@@ -4,7 +4,7 @@ Asks the warm server for a process, and is its stand-in: passes signals on, ends
 Run by `python -I -S`, it imports nothing that is not built into the interpreter, or nearly.
 """
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # built in, without a stub
 import _socket
 import posix
 import resource
