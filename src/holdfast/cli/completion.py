@@ -8,7 +8,7 @@ from holdfast.cli.parser import make_parser
 
 __all__ = ["completion"]
 
-_FILES = ("token_file", "ws_token_file", "ws_shared_secret_file", "sandbox", "profile")
+_FILES = ("token_file", "ws_token_file", "ws_shared_secret_file", "sandbox", "profile", "audit_log")
 _FOLDERS = ("cwd",)
 
 

@@ -10,12 +10,16 @@ from holdfast.cli.env_parser import add_env
 from holdfast.cli.fs_parser import add_fs
 from holdfast.cli.listen_parser import add_listen_options, positive
 from holdfast.cli.mcp_parser import add_mcp
+from holdfast.cli.operate_parser import add_operating_options
 from holdfast.cli.place_parser import add_place_options
 from holdfast.cli.policy_parser import add_policy
 from holdfast.cli.sandbox_parser import add_doctor, add_sandbox
 from holdfast.cli.shell_parser import add_shell
 
-__all__ = ["make_parser"]
+__all__ = ["SERVER_CONFIG", "make_parser"]
+
+SERVER_CONFIG = "/etc/holdfast/server.toml"
+"""The config file of the machine's server."""
 
 _SHELLS = ("bash", "zsh", "tcsh")
 
@@ -54,10 +58,12 @@ def make_parser() -> argparse.ArgumentParser:
         prog="holdfast",
         description="Starts processes for agents, here or on another machine, and holds them fast.",
     )
+    parser.set_defaults(arguments=())
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_serve(commands, "serve", "start a server and print its URL")
-    _add_serve(commands, "exec-server", "the same, under the name it has in Codex")
+    _add_serve(commands, "serve", "start a server and print its URL", config=SERVER_CONFIG)
+    # It has the defaults of Codex's own, whatever the machine's server is told.
+    _add_serve(commands, "exec-server", "the same, under the name it has in Codex", config=None)
     add_app_server(commands)
     add_mcp(commands)
     _add_run(commands)
@@ -73,7 +79,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_serve(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, about: str
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    about: str,
+    *,
+    config: str | None,
 ) -> None:
     serve = commands.add_parser(
         name,
@@ -99,13 +109,14 @@ def _add_serve(
         metavar="FOLDER",
         help="with --listen stdio: be one more connection to a server that was started with --keep",
     )
-    serve.set_defaults(run=_run_serve)
+    add_operating_options(serve, default_config=config)
 
+    def start(options: argparse.Namespace) -> int:
+        from holdfast.cli.serve import serve as run_serve
 
-def _run_serve(options: argparse.Namespace) -> int:
-    from holdfast.cli.serve import serve
+        return run_serve(options, serve)
 
-    return serve(options)
+    serve.set_defaults(run=start)
 
 
 def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

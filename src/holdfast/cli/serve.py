@@ -4,6 +4,8 @@ import argparse
 import os
 import sys
 
+from holdfast.cli.server_config import with_config
+from holdfast.errors import InvalidConfig
 from holdfast.process.guardian import run_guarded
 
 TYPE_CHECKING = False  # loading `typing` for it would cost the guardian more than all the rest
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
     from holdfast.server.kept import Keeping
     from holdfast.server.life import ServiceMaker
+    from holdfast.server.logs import LogFormat
 
 __all__ = ["run_server", "serve", "set_log_level"]
 
@@ -23,12 +26,23 @@ Nobody can come back then: sessions have a time of their own, and count as use u
 """
 
 
-def serve(options: argparse.Namespace) -> int:
-    """Start a server, print its URL, and serve until a signal or the end of stdin."""
+def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """
+    Start a server, print its URL, and serve until a signal or the end of stdin.
+
+    Args:
+        options: What the command line said.
+        parser: Of this subcommand; it reads the config file, too.
+    """
+    try:
+        options = with_config(options, parser)
+    except InvalidConfig as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
     if options.keep or options.attach is not None:
         return _serve_kept(options)
     # The guardian has all it needs: everything below is the server's alone.
-    return run_guarded(lambda lifeline: run_server(options, lifeline, _announce))
+    return run_guarded(lambda lifeline: run_server(options, lifeline, _announce), notify=True)
 
 
 def _serve_kept(options: argparse.Namespace) -> int:
@@ -69,8 +83,15 @@ def run_server(
     """
     from holdfast.server.life import LifeOptions, ListenFailed, StartFailed, live
 
+    # Only commands that this server starts itself can be in an audit log.
+    audit = () if make is not None else ("audit_log", "audit_log_max_size", "audit_log_keep")
     try:
-        set_log_level(os.environ.get("HOLDFAST_LOG", "error"))
+        set_log_level(
+            options.log_level or os.environ.get("HOLDFAST_LOG", "error"),
+            options.log_format,
+            # A server on streams has one client, whose own stderr is written to in order.
+            threaded=options.listen not in ("stdio", "stdio://"),
+        )
     except ValueError:
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
         return 1
@@ -89,6 +110,7 @@ def run_server(
                 insecure_no_auth=options.insecure_no_auth,
                 idle_exit=options.idle_exit,
                 keeping=keeping,
+                **{name: getattr(options, name) for name in audit},
             ),
             lifeline=lifeline,
             announce=announce,
@@ -102,16 +124,16 @@ def run_server(
         return 1
 
 
-def set_log_level(name: str) -> None:
+def set_log_level(name: str, style: "LogFormat" = "text", *, threaded: bool = False) -> None:
     """
     Choose what goes to stderr; nothing does as long as all is well, unless it is asked for.
 
     Raises:
         ValueError: There is no such level.
     """
-    import logging
+    from holdfast.server.logs import start_logging
 
-    logging.basicConfig(level=name.upper(), format="%(levelname)s %(name)s: %(message)s")
+    start_logging(name.lower(), style, threaded=threaded)
 
 
 def _announce(url: str) -> None:

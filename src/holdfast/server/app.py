@@ -33,6 +33,7 @@ from holdfast.telemetry import ServerRecord, Telemetry
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
 
 if TYPE_CHECKING:
+    from holdfast.server.audit import AuditLog
     from holdfast.server.kept import Keeping
 
 __all__ = ["Server"]
@@ -59,6 +60,7 @@ class Server:
         sign_interval: float = SIGN_INTERVAL,
         observers: Iterable[ProcessObserver] = (),
         make_log: MakeLog = plain_log,
+        audit: "AuditLog | None" = None,
     ) -> None:
         """
         Args:
@@ -70,6 +72,8 @@ class Server:
             sign_interval: Seconds between two signs of life on a connection.
             observers: Told of the life of every process, whatever its session.
             make_log: Makes the log of each process, such as one that also records.
+            audit: Takes a line for each command, file write and network decision. Whoever
+                made it closes it.
         """
         self._concurrent_requests = concurrent_requests
         self._telemetry = telemetry
@@ -86,6 +90,7 @@ class Server:
         self._record: ServerRecord | None = None
         self._observers = list(observers)
         self._make_log = make_log
+        self._audit = audit
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup
         self.state: ServerState
@@ -104,6 +109,7 @@ class Server:
             telemetry=self._telemetry,
             resumable=self._resumable,
             sign_interval=self._sign_interval,
+            audit=self._audit,
         )
         self._stack.push_async_callback(self.state.close_http)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())

@@ -7,12 +7,14 @@ limit of one request at a time the order is strict, as in the real server.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast.connection import Connection
 from holdfast.errors import MalformedMessage
+from holdfast.log_event import LogEvent, clip
 from holdfast.protocol import codes
 from holdfast.protocol.envelope import Request
 from holdfast.rpc.dialect import EXEC_SERVER, Dialect
@@ -20,6 +22,8 @@ from holdfast.rpc.router import Route, Router, error_of
 from holdfast.telemetry import RequestRecord, Telemetry
 
 __all__ = ["MAX_QUEUED", "AnswerAfter", "Dispatcher"]
+
+logger = logging.getLogger(__name__)
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -95,6 +99,7 @@ class Dispatcher(Generic[C]):
         self._running: dict[asyncio.Task[None], _Wait] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
+        self._log_requests = logger.isEnabledFor(logging.DEBUG)
         self.wants_error_data = False
         """True if errors are sent with `data`: only to a client that is Holdfast."""
 
@@ -145,6 +150,9 @@ class Dispatcher(Generic[C]):
 
     def _start(self, request: Request, record: RequestRecord | None) -> None:
         connection = self._connection
+        if self._log_requests:
+            peer = clip(connection.transport.label)
+            logger.debug(LogEvent("request", method=clip(request.method), peer=peer))
         try:
             route = self._router.find(request.method)
             params = route.decode(request.params)

@@ -5,19 +5,25 @@ import gc
 import logging
 import resource
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.process.child import owned_pids
-from holdfast.process.guardian import kill_all_children, reap_children
+from holdfast.process.guardian import (
+    kill_all_children,
+    reap_children,
+    tell_service_manager,
+)
+from holdfast.process.service_manager import READY, STOPPING
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.sandbox.launcher import note_launchers
 from holdfast.server.auth import AuthOptions, BadAuthOptions, Check, make_check
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.memory import keep_freed_memory
+from holdfast.server.systemd import handed_sockets, lets_everybody_in, send_signs_of_life
 from holdfast.system_text import system_text
 from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
@@ -25,6 +31,7 @@ from holdfast.transports.base import Receiver, Transport
 
 if TYPE_CHECKING:  # the exec-server is loaded by those who run one
     from holdfast.server.app import Server
+    from holdfast.server.audit import AuditLog
     from holdfast.server.kept import Keeping
 
 __all__ = ["LifeOptions", "ListenFailed", "Service", "ServiceMaker", "StartFailed", "live"]
@@ -66,6 +73,10 @@ class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     insecure_no_auth: bool = False
     idle_exit: float | None = None
     """Seconds without a connection and a session after which the server ends; None: never."""
+    audit_log: str | None = None
+    """The file of the audit log; None: there is none."""
+    audit_log_max_size: int = 64 << 20
+    audit_log_keep: int = 5
     keeping: "Keeping | None" = None
     """The folder to take streams from; only for `stdio`, whose own are then not used."""
 
@@ -120,6 +131,8 @@ def live(
     """
     try:
         where = parse_listen_url(options.listen, scheme=options.scheme)
+        places = [] if where.kind == "stdio" else handed_sockets()
+        places = places or [where]
         check = make_check(
             AuthOptions(
                 mode=options.auth_mode,
@@ -133,32 +146,73 @@ def live(
         )
     except (BadListenUrl, BadAuthOptions) as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
-    if check is not None and where.kind != "ws":
-        raise StartFailed(f"WebSocket auth requires a WebSocket listener, not {where.kind}")
-    if check is None and not where.is_local and not options.insecure_no_auth:
-        raise StartFailed(
-            f"listening on {where.host} without auth would let anyone who can reach it run"
-            " commands; add `--ws-auth …`, or `--insecure-no-auth` if that is really wanted"
-        )
+    for place in places:
+        _check_access(place, check, options)
+    where = places[0]
     if options.idle_exit is not None and where.kind == "stdio" and options.keeping is None:
         raise StartFailed("--idle-exit is for a listener, and for stdio only with --keep")
+    audit = _open_audit_log(options)
     if make is None:
-        make = _exec_server_maker(options)
+        make = _exec_server_maker(options, audit)
     raise_descriptor_limit()
     # For all that is started here (sandbox spec 6): what crashes leaves no copy of its memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
     exporting = configure_telemetry()
-    if exporting is None:
-        return _run(_serve(make, options, where, check, lifeline, announce, None))
+    telemetry = None if exporting is None else exporting.telemetry
     try:
-        telemetry = exporting.telemetry
-        return _run(_serve(make, options, where, check, lifeline, announce, telemetry))
+        return _run(_serve(make, options, places, check, lifeline, announce, telemetry))
     finally:
-        exporting.close()
+        if exporting is not None:
+            exporting.close()
+        if audit is not None:
+            audit.close()
 
 
-def _exec_server_maker(options: LifeOptions) -> ServiceMaker:
+def _check_access(place: ListenUrl, check: Check | None, options: LifeOptions) -> None:
+    """
+    Make sure that nobody is let in by accident.
+
+    Raises:
+        StartFailed: Somebody would be, or a token would have no effect.
+    """
+    if check is not None and place.kind != "ws":
+        raise StartFailed(f"WebSocket auth requires a WebSocket listener, not {place.kind}")
+    if check is not None or options.insecure_no_auth:
+        return
+    if not place.is_local:
+        raise StartFailed(
+            f"listening on {place.host} without auth would let anyone who can reach it run"
+            " commands; add `--ws-auth …`, or `--insecure-no-auth` if that is really wanted"
+        )
+    if lets_everybody_in(place):
+        raise StartFailed(
+            f"every user of this machine can connect to {place.path} and run commands; give the"
+            " unit of the socket `SocketMode=0600`"
+        )
+
+
+def _open_audit_log(options: LifeOptions) -> "AuditLog | None":
+    """
+    Open the audit log, if there is to be one.
+
+    Raises:
+        StartFailed: It cannot be written.
+    """
+    if options.audit_log is None:
+        return None
+    from holdfast.server.audit import AuditFile, AuditLog, AuditUnusable
+
+    try:
+        file = AuditFile(
+            options.audit_log, max_bytes=options.audit_log_max_size, kept=options.audit_log_keep
+        )
+    except AuditUnusable as error:
+        raise StartFailed(str(error), errno=error.errno, path=error.path) from error
+    return AuditLog(file)
+
+
+def _exec_server_maker(options: LifeOptions, audit: "AuditLog | None") -> ServiceMaker:
     def make(where: ListenUrl, telemetry: Telemetry | None) -> "Server":
         from holdfast.server.app import Server
         from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
@@ -167,6 +221,7 @@ def _exec_server_maker(options: LifeOptions) -> ServiceMaker:
             concurrent_requests=options.concurrent_requests or DEFAULT_CONCURRENT_REQUESTS,
             telemetry=telemetry,
             resumable=where.kind != "stdio" or options.keeping is not None,
+            audit=audit,
         )
 
     return make
@@ -183,7 +238,7 @@ def _run(main: Coroutine[object, object, int]) -> int:
 async def _serve(
     make: ServiceMaker,
     options: LifeOptions,
-    where: ListenUrl,
+    places: Sequence[ListenUrl],
     check: Callable[[str | None], str | None] | None,
     lifeline: int,
     announce: Callable[[str], None],
@@ -204,6 +259,7 @@ async def _serve(
 
     loop.add_reader(lifeline, guardian_gone)
     note_launchers()
+    where = places[0]
     server = make(where, telemetry)
     async with server:
         try:
@@ -216,21 +272,26 @@ async def _serve(
             elif where.kind == "stdio":
                 await _serve_stdio(server, stopped)
             else:
-                url = await server.listen(where, check)
-                logger.info("listening on %s", url)
-                announce(url)
+                for place in places:
+                    url = await server.listen(place, check)
+                    logger.info("listening on %s", url)
+                    announce(url)
         except OSError as error:
             raise ListenFailed(system_text(error), errno=error.errno or None) from error
         # What was made until here lives as long as the server: no need to look at it again.
         gc.collect()
         gc.freeze()
         loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
+        tell_service_manager(READY)
+        send_signs_of_life(loop)
         if options.idle_exit is not None:
             _end_when_idle(server, options.idle_exit, stopped)
         if logger.isEnabledFor(logging.WARNING):  # somebody reads it
             await asyncio.gather(stopped.wait(), loop.run_in_executor(None, _look_at_sandboxes))
         else:
             await stopped.wait()
+        logger.info("the server ends")
+        tell_service_manager(STOPPING)
         if orphaned:
             await server.ask_to_end(_ORPHANED_GRACE)  # nobody decided that it ends now
     if orphaned:

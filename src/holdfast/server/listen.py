@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import re
+import socket
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ class ListenUrl(msgspec.Struct, frozen=True):
     host: str = ""
     port: int = 0
     path: str = ""
+    descriptor: int | None = None
+    """A socket that is bound and listens already, handed over by whoever started this process."""
 
     @property
     def is_local(self) -> bool:
@@ -117,14 +120,20 @@ async def listen(
         else:
             from holdfast.transports.unix import listen_unix
 
-            server = await listen_unix(where.path, accept)
+            server = await listen_unix(where.path, accept, listening=_handed(where))
         return server, f"unix://{where.path}"
     from holdfast.transports.websocket import listen_websocket
 
-    server = await listen_websocket(where.host, where.port, gate=make_gate(check), accept=accept)
+    server = await listen_websocket(
+        where.host, where.port, gate=make_gate(check), accept=accept, listening=_handed(where)
+    )
     port = server.sockets[0].getsockname()[1]
     host = f"[{where.host}]" if ":" in where.host else where.host
     return server, f"ws://{host}:{port}"
+
+
+def _handed(where: ListenUrl) -> socket.socket | None:
+    return None if where.descriptor is None else socket.socket(fileno=where.descriptor)
 
 
 def make_gate(check: Check | None) -> "Gate":

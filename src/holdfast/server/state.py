@@ -10,6 +10,7 @@ from holdfast.transports.base import SIGN_INTERVAL
 
 if TYPE_CHECKING:
     from holdfast.http.local import LocalHttpClient
+    from holdfast.server.audit import AuditLog
     from holdfast.server.connection import ServerConnection
 
 __all__ = ["DEFAULT_CONCURRENT_REQUESTS", "ServerState"]
@@ -31,6 +32,7 @@ class ServerState:
         telemetry: Telemetry | None = None,
         resumable: bool = True,
         sign_interval: float = SIGN_INTERVAL,
+        audit: "AuditLog | None" = None,
     ) -> None:
         self.sessions = sessions
         self.filesystem = filesystem
@@ -38,6 +40,7 @@ class ServerState:
         self.concurrent_requests = concurrent_requests
         self.telemetry = telemetry
         self.sign_interval = sign_interval
+        self.audit = audit
         self.connections: set[ServerConnection] = set()
         self._http: LocalHttpClient | None = None
         # On stdio there is one connection, and nothing to come back with.

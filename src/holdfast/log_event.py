@@ -1,0 +1,76 @@
+"""
+Messages for the log with named fields, which nothing that a client chose can forge.
+
+Ids, paths and programs may contain line ends and the escape sequences of a terminal. Such
+characters are shown as escapes, so one message stays one line. Nothing here knows where the
+log goes: `LogEvent` is an ordinary message for `logging`.
+"""
+
+from holdfast.protocol.paths import ForeignPathUri, PathUri
+
+__all__ = ["LogEvent", "clip", "path_text", "printable"]
+
+MAX_FIELD = 256
+"""Characters of one field that a client chose: enough for a program, an id or a path."""
+
+MAX_PATH = 1024
+"""Characters of a path."""
+
+_CUT = "\N{HORIZONTAL ELLIPSIS}"
+
+_QUOTED = frozenset(" \"\\='")
+"""Characters that would make the end of a value unclear, so the value is put in quotes."""
+
+
+class LogEvent:
+    """A message: a few constant words, and fields that say what they are about."""
+
+    __slots__ = ("fields", "text")
+
+    def __init__(self, text: str, **fields: str | float | bool | None) -> None:
+        """A field that is `None` is left out. Texts of clients belong through `clip` first."""
+        self.text = text
+        self.fields = fields
+
+    def __str__(self) -> str:
+        parts = [self.text]
+        for name, value in self.fields.items():
+            if value is not None:
+                parts.append(f"{name}={_shown(value)}")
+        return " ".join(parts)
+
+
+def clip(text: str, limit: int = MAX_FIELD) -> str:
+    """Return a text of at most `limit` characters; an ellipsis shows that it was cut."""
+    return text if len(text) <= limit else text[: limit - 1] + _CUT
+
+
+def path_text(uri: PathUri, limit: int = MAX_PATH) -> str:
+    """Return a path as this machine spells it, of bounded length; a foreign one as its URI."""
+    try:
+        return clip(uri.native, limit)
+    except ForeignPathUri:
+        return clip(str(uri), limit)
+
+
+def printable(text: str) -> str:
+    r"""Return a text with escapes such as `\n` and `\x1b` for all that is not printable."""
+    if text.isprintable():
+        return text
+    return "".join(
+        [
+            letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+            for letter in text
+        ]
+    )
+
+
+def _shown(value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, str):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    if value and value.isprintable() and _QUOTED.isdisjoint(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{printable(escaped)}"'
