@@ -69,7 +69,7 @@ def _shown(value: str | float | bool) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, str):
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        return str(value)
     if value and value.isprintable() and _QUOTED.isdisjoint(value):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')

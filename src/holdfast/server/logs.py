@@ -76,5 +76,5 @@ def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = Fal
         handler.setFormatter(formatter)
     # What no line of ours shows need not be found out for each.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # type: ignore[attr-defined]  # noqa: SLF001 - documented to be set
+    logging._srcfile = None  # noqa: SLF001 - documented to be set
     logging.basicConfig(level=level.upper(), handlers=[handler])
