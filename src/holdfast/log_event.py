@@ -6,9 +6,14 @@ characters are shown as escapes, so one message stays one line. Nothing here kno
 log goes: `LogEvent` is an ordinary message for `logging`.
 """
 
+import logging
+import re
+from collections.abc import Callable
+from typing import ClassVar
+
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 
-__all__ = ["LogEvent", "clip", "path_text", "printable"]
+__all__ = ["LogEvent", "clip", "inform", "path_text", "printable"]
 
 MAX_FIELD = 256
 """Characters of one field that a client chose: enough for a program, an id or a path."""
@@ -18,8 +23,8 @@ MAX_PATH = 1024
 
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
 
-_QUOTED = frozenset(" \"\\='")
-"""Characters that would make the end of a value unclear, so the value is put in quotes."""
+_is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]*").fullmatch
+"""Matches values that need no quotes: nothing in them could be their end, or an escape."""
 
 
 class LogEvent:
@@ -27,17 +32,36 @@ class LogEvent:
 
     __slots__ = ("fields", "text")
 
+    direct: ClassVar["Callable[[str, LogEvent], None] | None"] = None
+    """
+    Takes messages at `info` past the records of `logging`, with the name of their logger.
+
+    A server that writes its own log sets it: what is told of each process is told quickly.
+    """
+
     def __init__(self, text: str, **fields: str | float | bool | None) -> None:
         """A field that is `None` is left out. Texts of clients belong through `clip` first."""
         self.text = text
         self.fields = fields
 
     def __str__(self) -> str:
-        parts = [self.text]
+        text = self.text
+        # One look at all of them together: nearly always none needs quotes.
+        plain = _is_plain("".join([v for v in self.fields.values() if type(v) is str]))
         for name, value in self.fields.items():
-            if value is not None:
-                parts.append(f"{name}={_shown(value)}")
-        return " ".join(parts)
+            if type(value) is int or (plain and type(value) is str and value):
+                text += f" {name}={value}"
+            elif value is not None:
+                text += f" {name}={_shown(value)}"
+        return text
+
+
+def inform(logger: logging.Logger, event: LogEvent) -> None:
+    """Log a message at `info`, by the quick way if there is one."""
+    if LogEvent.direct is None:
+        logger.info(event)
+    elif logger.isEnabledFor(logging.INFO):
+        LogEvent.direct(logger.name, event)
 
 
 def clip(text: str, limit: int = MAX_FIELD) -> str:
@@ -70,7 +94,7 @@ def _shown(value: str | float | bool) -> str:
         return "yes" if value else "no"
     if not isinstance(value, str):
         return str(value)
-    if value and value.isprintable() and _QUOTED.isdisjoint(value):
+    if value and _is_plain(value):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{printable(escaped)}"'

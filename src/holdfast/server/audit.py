@@ -32,7 +32,7 @@ _MOST_COMMAND = 16 << 10
 """Characters of all arguments of one command together."""
 
 _LINE = 512
-"""Bytes counted for a line beside its texts."""
+"""Bytes counted for a line beside texts that can be long."""
 
 
 class AuditUnusable(HoldfastError):
@@ -157,7 +157,7 @@ class AuditLog:
 
     def __init__(self, file: AuditFile) -> None:
         self._file = file
-        self._writer: LineWriter[tuple[float, dict[str, object]]] = LineWriter(
+        self._writer: LineWriter[tuple[float, str, dict[str, object]]] = LineWriter(
             "audit", encode=_encode, write=file.write, gap=_gap, warn=_warn
         )
 
@@ -166,29 +166,18 @@ class AuditLog:
         """Lines that could not be written, since the start."""
         return self._writer.lost
 
-    def write(self, event: str, *, principal: str, session: str | None, **fields: object) -> None:
+    def write(self, event: str, size: int = 0, **fields: object) -> None:
         """
         Add a line.
 
         Args:
             event: What happened: `command`, `exit`, `file` or `network`.
-            principal: Who asked for it.
-            session: The first part of the id of its session.
-            fields: What there is to tell. Texts that a client chose go through `clip` or
-                `bounded` first. `None` is left out.
+            size: Characters of fields that can be long, such as a command line.
+            fields: What there is to tell, who asked for it (`principal`) and in which
+                `session`. Texts that a client chose go through `clip` or `bounded` first.
+                `None` is left out.
         """
-        record: dict[str, object] = {"event": event, "principal": clip(principal)}
-        if session is not None:
-            record["session"] = session
-        size = _LINE
-        for name, value in fields.items():
-            if value is not None:
-                record[name] = value
-                if isinstance(value, str):
-                    size += len(value)
-                elif isinstance(value, list):
-                    size += sum(map(len, value))
-        self._writer.put((time.time(), record), size)
+        self._writer.put((time.time(), event, fields), _LINE + size)
 
     def close(self) -> None:
         """Write the rest, for a bounded time; whatever is left is counted and told."""
@@ -196,28 +185,30 @@ class AuditLog:
             self._file.close()
 
     @staticmethod
-    def bounded(argv: Sequence[str]) -> tuple[list[str], int | None]:
-        """Return arguments within the limits of a line, and how many there are if not all."""
-        if len(argv) <= _MOST_ARGUMENTS and sum(map(len, argv)) <= _LONGEST_TEXT:
-            return list(argv), None
+    def bounded(argv: Sequence[str]) -> tuple[Sequence[str], int, int | None]:
+        """Return arguments as far as a line has room, their size, and their number if cut."""
+        size = sum(map(len, argv))
+        if size <= _LONGEST_TEXT and len(argv) <= _MOST_ARGUMENTS:
+            return argv, size, None
         shown: list[str] = []
         room = _MOST_COMMAND
         for argument in argv[:_MOST_ARGUMENTS]:
             text = clip(argument, _LONGEST_TEXT)
-            room -= len(text)
-            if room < 0:
+            if len(text) > room:
                 break
+            room -= len(text)
             shown.append(text)
-        return shown, len(argv)
+        return shown, _MOST_COMMAND - room, len(argv)
 
 
-def _encode(item: tuple[float, dict[str, object]]) -> bytes:
-    at, record = item
-    return json_line({"time": time_text(at), **record}) + b"\n"
+def _encode(item: tuple[float, str, dict[str, object]]) -> bytes:
+    at, event, fields = item
+    told = {name: value for name, value in fields.items() if value is not None}
+    return json_line({"time": time_text(at), "event": event, **told}) + b"\n"
 
 
 def _gap(count: int, reason: str) -> bytes:
-    return _encode((time.time(), {"event": "lost", "count": count, "reason": reason}))
+    return _encode((time.time(), "lost", {"count": count, "reason": reason}))
 
 
 def _warn(count: int, reason: str) -> None:

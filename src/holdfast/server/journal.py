@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
 from holdfast.events import Verdict
-from holdfast.log_event import LogEvent, clip, path_text
+from holdfast.log_event import LogEvent, clip, inform, path_text
 from holdfast.process.local import LocalProcess
 from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.refuse import is_sandboxed
@@ -42,7 +42,8 @@ class SessionJournal(ProcessObserver):
         params = start.params
         sandbox = _sandbox(params, process)
         if informs:
-            logger.info(
+            inform(
+                logger,
                 LogEvent(
                     "process started",
                     process=clip(params.process_id),
@@ -52,7 +53,7 @@ class SessionJournal(ProcessObserver):
                     pid=process.pid,
                     session=self._short_id,
                     principal=self._session.principal,
-                )
+                ),
             )
         if self._audit is not None:
             self._write_command(self._audit, params, pid=process.pid, sandbox=sandbox)
@@ -84,7 +85,8 @@ class SessionJournal(ProcessObserver):
         limit = None if verdict.limit is None else verdict.limit.value
         denial = None if verdict.denial is None else verdict.denial.kind.value
         if informs:
-            logger.info(
+            inform(
+                logger,
                 LogEvent(
                     "process ended",
                     process=clip(process.process_id),
@@ -98,7 +100,7 @@ class SessionJournal(ProcessObserver):
                     output_bytes=written,
                     pid=process.pid,
                     session=self._short_id,
-                )
+                ),
             )
         if self._audit is None:
             return
@@ -138,9 +140,10 @@ class SessionJournal(ProcessObserver):
         sandbox: str | None = None,
         error: str | None = None,
     ) -> None:
-        argv, count = audit.bounded(params.argv)
+        argv, size, count = audit.bounded(params.argv)
         audit.write(
             "command",
+            size,
             principal=self._session.principal,
             session=self._short_id,
             process=clip(params.process_id),

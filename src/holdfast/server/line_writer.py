@@ -23,7 +23,7 @@ CHUNK = 64 << 10
 MAX_WAITING = 8 << 20
 """Bytes that may wait to be written."""
 
-GATHER = 0.02
+GATHER = 0.05
 """Seconds in which lines are collected: a thread that wakes for each would slow the server."""
 
 CLOSE_LIMIT = 2.0

@@ -8,12 +8,13 @@ path that are no UTF-8 leave it valid.
 import logging
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
 from holdfast.log_event import LogEvent, printable
 
-__all__ = ["JsonLines", "TextLines", "json_line", "time_text"]
+__all__ = ["JsonLines", "TextLines", "json_event", "json_line", "text_head", "time_text"]
 
 
 class TextLines(logging.Formatter):
@@ -27,7 +28,7 @@ class TextLines(logging.Formatter):
         # A `LogEvent` has its escapes already.
         if not isinstance(record.msg, LogEvent):
             message = printable(message)
-        line = f"{time_text(record.created)} {record.levelname} {record.name}: {message}"
+        line = text_head(record.created, record.levelname, record.name) + message
         trace = _traceback(self, record)
         if trace is None:
             return line
@@ -42,21 +43,29 @@ class JsonLines(logging.Formatter):
         super().__init__()
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {
-            "time": time_text(record.created),
-            "level": record.levelname.lower(),
-            "logger": record.name,
+        event = record.msg
+        if not isinstance(event, LogEvent):
+            event = LogEvent(record.getMessage(), traceback=_traceback(self, record))
+        return json_event(record.created, record.levelname, record.name, event).decode()
+
+
+def text_head(at: float, level: str, logger: str) -> str:
+    """Return what a line of text begins with."""
+    return f"{time_text(at)} {level} {logger}: "
+
+
+def json_event(at: float, level: str, logger: str, event: LogEvent) -> bytes:
+    """Return a message as one JSON object, without a line end."""
+    fields = {name: value for name, value in event.fields.items() if value is not None}
+    return json_line(
+        {
+            "time": time_text(at),
+            "level": level.lower(),
+            "logger": logger,
+            "message": event.text,
+            **fields,
         }
-        if isinstance(record.msg, LogEvent):
-            line["message"] = record.msg.text
-            fields = record.msg.fields
-            line |= {name: value for name, value in fields.items() if value is not None}
-        else:
-            line["message"] = record.getMessage()
-        trace = _traceback(self, record)
-        if trace is not None:
-            line["traceback"] = trace
-        return json_line(line).decode()
+    )
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:
@@ -71,8 +80,12 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str |
 def time_text(seconds: float) -> str:
     """Return a time since 1970 in UTC with milliseconds, as RFC 3339 has it."""
     whole = int(seconds)
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
-    return f"{stamp}.{int((seconds - whole) * 1000):03d}Z"
+    return f"{_second_text(whole)}.{int((seconds - whole) * 1000):03d}Z"
+
+
+@lru_cache(maxsize=4)  # most lines are of the second of the one before
+def _second_text(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def json_line(fields: Mapping[str, object]) -> bytes:

@@ -1,11 +1,12 @@
 """The log of a server that has a process of its own: what it tells, and how that is written."""
 
 import logging
+import time
 from typing import Literal
 
 from holdfast.log_event import LogEvent
 from holdfast.server.line_writer import LineWriter, write_all
-from holdfast.server.log_lines import JsonLines, TextLines
+from holdfast.server.log_lines import JsonLines, TextLines, json_event, text_head
 
 __all__ = ["LEVELS", "LogFormat", "ThreadedLog", "start_logging"]
 
@@ -26,30 +27,37 @@ class ThreadedLog(logging.Handler):
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
         self.setFormatter(formatter)
-        self._writer: LineWriter[logging.LogRecord | bytes] = LineWriter(
+        self._as_json = isinstance(formatter, JsonLines)
+        self._writer: LineWriter[tuple[float, str, LogEvent] | bytes] = LineWriter(
             "log", encode=self._line, write=lambda data: write_all(_STDERR, data), gap=self._gap
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        if isinstance(record.msg, LogEvent):
-            self._writer.put(record, _RECORD_SIZE)  # nothing in it changes later
-        else:
-            line = self._line(record)
-            self._writer.put(line, len(line))
+        line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
+        self._writer.put(line, len(line))
+
+    def inform(self, name: str, event: LogEvent) -> None:
+        """Take a message at `info`, which is formatted in the thread."""
+        self._writer.put((time.time(), name, event), _RECORD_SIZE)
 
     def close(self) -> None:
         """Write the rest, within a bounded time."""
         self._writer.close()
         super().close()
 
-    def _line(self, record: logging.LogRecord | bytes) -> bytes:
-        if isinstance(record, bytes):
-            return record
-        return self.format(record).encode("utf-8", "backslashreplace") + b"\n"
+    def _line(self, item: tuple[float, str, LogEvent] | bytes) -> bytes:
+        if isinstance(item, bytes):
+            return item
+        return self._event_line(*item, level="INFO")
+
+    def _event_line(self, at: float, name: str, event: LogEvent, *, level: str) -> bytes:
+        if self._as_json:
+            return json_event(at, level, name, event) + b"\n"
+        return f"{text_head(at, level, name)}{event}\n".encode()
 
     def _gap(self, count: int, reason: str) -> bytes:
-        message = LogEvent("log lines were lost", count=count, reason=reason)
-        return self._line(logging.LogRecord(__name__, logging.WARNING, "", 0, message, None, None))
+        event = LogEvent("log lines were lost", count=count, reason=reason)
+        return self._event_line(time.time(), __name__, event, level="WARNING")
 
 
 def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = False) -> None:
@@ -71,6 +79,7 @@ def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = Fal
     handler: logging.Handler
     if threaded:
         handler = ThreadedLog(formatter)
+        LogEvent.direct = handler.inform
     else:
         handler = logging.StreamHandler()
         handler.setFormatter(formatter)

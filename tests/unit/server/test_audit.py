@@ -44,7 +44,7 @@ def test_full_files_are_renamed_and_only_some_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     log = AuditLog(audit_file(path))
     for number in range(2000):
-        log.write("command", principal="me", session=None, number=number, argv=["x" * 100])
+        log.write("command", principal="me", number=number, argv=["x" * 100])
     log.close()
     assert log.lost == 0
     assert sorted(os.listdir(tmp_path)) == ["audit", "audit.1", "audit.2"]
@@ -118,7 +118,7 @@ def test_a_full_disk_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> Non
     log = AuditLog(audit_file("/dev/full"))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            log.write("command", principal="me", session=None)
+            log.write("command", principal="me")
         log.close()
     assert log.lost == 3
     assert "audit lines could not be written lost_since_start=3" in caplog.messages[-1]
@@ -160,10 +160,10 @@ def test_a_folder_that_takes_no_other_name_lets_the_file_grow(
 
 
 def test_huge_commands_are_cut() -> None:
-    assert AuditLog.bounded(["make", "test"]) == (["make", "test"], None)
-    shown, count = AuditLog.bounded(["sh", "-c", "x" * 5000])
-    assert (shown[:2], len(shown[2]), count) == (["sh", "-c"], 1024, 3)
-    shown, count = AuditLog.bounded(["x"] * 100_000)
+    assert AuditLog.bounded(["make", "test"]) == (["make", "test"], 8, None)
+    shown, size, count = AuditLog.bounded(["sh", "-c", "x" * 5000])
+    assert (shown[:2], len(shown[2]), size, count) == (["sh", "-c"], 1024, 1028, 3)
+    shown, size, count = AuditLog.bounded(["x"] * 100_000)
     assert (len(shown), count) == (64, 100_000)
-    shown, count = AuditLog.bounded(["x" * 2000] * 64)
-    assert sum(map(len, shown)) <= 16 << 10
+    shown, size, count = AuditLog.bounded(["x" * 2000] * 64)
+    assert sum(map(len, shown)) == size <= 16 << 10
