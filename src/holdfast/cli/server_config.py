@@ -48,7 +48,8 @@ def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) ->
     for key, value in _read(path).items():
         action = known.get(key)
         if action is None:
-            raise InvalidConfig(f"{path}: there is no option `{key}`{_suggestion(key, known)}")
+            shown = key.encode("unicode_escape").decode()  # it may be anything
+            raise InvalidConfig(f"{path}: there is no option `{shown}`{_suggestion(key, known)}")
         try:
             values = _converted(action, value, os.path.dirname(os.path.abspath(path)))
         except (argparse.ArgumentTypeError, TypeError, ValueError) as error:

@@ -53,7 +53,8 @@ class LineWriter(Generic[T]):
     """
     A queue of records, and the thread that makes lines of them and writes them.
 
-    The thread starts with the first record. `put` never waits and never raises.
+    The thread starts with the first record. `put` never waits and never raises, and is for
+    one thread at a time.
     """
 
     def __init__(
@@ -89,6 +90,8 @@ class LineWriter(Generic[T]):
         self._taken_bytes = 0
         self._refused = 0
         self._failed = 0
+        # Records of a write that is under way.
+        self._in_hand = 0
         # Lost records that a line in the file stands for.
         self._marked = 0
         # Why something was lost the last time, and whether the last write failed.
@@ -134,7 +137,7 @@ class LineWriter(Generic[T]):
             self._thread.join(limit)
         ended = self._thread is None or not self._thread.is_alive()
         if not ended:
-            self._refused += len(self._queue)
+            self._refused += len(self._queue) + self._in_hand
         self._warn_now_and_then(last=True)
         return ended
 
@@ -174,6 +177,7 @@ class LineWriter(Generic[T]):
             self._taken_bytes += weight
             lines.append(line)
             size += len(line)
+        self._in_hand = len(lines) - (1 if lost else 0)
         try:
             self._write(b"".join(lines))
         except PartlyWritten as error:
@@ -183,6 +187,7 @@ class LineWriter(Generic[T]):
         else:
             self._marked += lost
             self._failing = False
+        self._in_hand = 0
 
     def _lose(self, lines: Sequence[bytes], gap: int, gap_written: bool, reason: str) -> None:
         """Count what a failed write was to write; the line about a gap is no record."""

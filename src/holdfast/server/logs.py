@@ -38,7 +38,11 @@ class ThreadedLog(logging.Handler):
 
     def inform(self, name: str, event: LogEvent) -> None:
         """Take a message at `info`, which is formatted in the thread."""
-        self._writer.put((time.time(), name, event), _RECORD_SIZE)
+        self.acquire()  # as `emit` is called: other threads log, too
+        try:
+            self._writer.put((time.time(), name, event), _RECORD_SIZE)
+        finally:
+            self.release()
 
     def close(self) -> None:
         """Write the rest, within a bounded time."""

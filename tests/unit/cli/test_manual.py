@@ -36,7 +36,7 @@ def test_the_units_start_a_server_as_it_wants_to_be_started(unit: Path) -> None:
     service = found["Service"]
     _, *arguments = shlex.split(service["ExecStart"])
     assert make_parser().parse_args(arguments).config is not None
-    assert service["Type"] == "notify-reload"
+    assert service["Type"] == "notify"
     assert "NotifyAccess" not in service  # commands must not speak for the service
     assert service["KillMode"] == "mixed"
     # Each of these would take the sandbox away.
