@@ -130,11 +130,15 @@ class RawClient(WSListener):
 
 
 @asynccontextmanager
-async def connected(url: str, acks: Acks) -> AsyncIterator[RawClient]:
+async def connected(url: str, acks: Acks, *, token: str | None = None) -> AsyncIterator[RawClient]:
     """Connect, do the handshake, and drop the connection at the end."""
     client = RawClient(acks)
     await ws_connect(
-        lambda: client, url, read_buffer_init_size=_READ_BUFFER, max_frame_size=_MAX_FRAME
+        lambda: client,
+        url,
+        read_buffer_init_size=_READ_BUFFER,
+        max_frame_size=_MAX_FRAME,
+        extra_headers={} if token is None else {"Authorization": f"Bearer {token}"},
     )
     try:
         await client.call(wire.request(0, "initialize", {"clientName": "bench"}), 0)

@@ -94,11 +94,16 @@ class Figure:
     others: tuple[Subject, ...] = (Subject.CODEX, Subject.BARE)
     """Whom Holdfast stands beside; figures with the same ones are one table."""
 
+    compares: bool = False
+    """True for a ratio of two things measured in turn: the best of such would be luck."""
+
     targets: tuple[Target | Limit, ...] = ()
     """What Holdfast is held to, all of it; empty where the figure is only shown."""
 
     def best(self, values: Sequence[float]) -> float:
         """Return the best of the rounds, the one least disturbed by the machine's other work."""
+        if self.compares:
+            return statistics.median(values)
         return min(values) if self.better is Better.LOWER else max(values)
 
     def reaches(self, value: float, wanted: float) -> bool:

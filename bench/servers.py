@@ -32,6 +32,8 @@ class ServerCommand:
     """An argv that starts a server on a free loopback port and prints `ws://IP:PORT`."""
 
     argv: tuple[str, ...]
+    token: str | None = None
+    """What its clients have to send, if anything."""
 
 
 @dataclass(frozen=True)
@@ -116,5 +118,5 @@ async def talking(
     """Start a server and connect to it."""
     assert command is not None, "the bare system calls have runners of their own"
     with running(command) as server:
-        async with connected(server.url, acks) as client:
+        async with connected(server.url, acks, token=command.token) as client:
             yield server, client

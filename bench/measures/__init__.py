@@ -14,6 +14,7 @@ from bench.measures import (
     looks,
     mcp,
     memory,
+    operated,
     readers,
     rpc,
     run,
@@ -54,4 +55,5 @@ ALL: tuple[Benchmark, ...] = (
     lines.LINES,
     app_server.APP_SERVER,
     mcp.MCP,
+    operated.OPERATED,
 )

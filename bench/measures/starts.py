@@ -22,7 +22,7 @@ from bench.figures import (
 )
 from bench.servers import talking
 
-__all__ = ["ARGV", "BURST", "PIPES", "TERMINAL", "WARM_UP", "Starts"]
+__all__ = ["ARGV", "BURST", "PIPES", "TERMINAL", "WARM_UP", "AtOnce", "Starts"]
 
 ARGV = ("/bin/true",)
 """What is started."""
@@ -75,7 +75,7 @@ def _requests(name: str, count: int, *, tty: bool = False) -> list[bytes]:
     return [wire.start(number, f"{name}{number}", ARGV, tty=tty) for number in range(count)]
 
 
-class _AtOnce:
+class AtOnce:
     """Asks for many processes in one write and waits until each is closed."""
 
     def __init__(self, client: RawClient, name: str, count: int) -> None:
@@ -148,7 +148,7 @@ async def _burst(context: Context, acks: Acks) -> Mapping[str, float]:
     count = context.sizes.burst
     async with talking(context.command, acks) as (_, client):
         await Starts(client, _requests("warm-up-", WARM_UP)).run()
-        seconds = await _AtOnce(client, "p", count).run()
+        seconds = await AtOnce(client, "p", count).run()
     return {"burst": count / seconds}
 
 

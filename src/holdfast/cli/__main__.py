@@ -14,7 +14,9 @@ def main(argv: list[str] | None = None) -> int:
     """
     from holdfast.cli.parser import make_parser  # the guardian stays small
 
-    options = make_parser().parse_args(sys.argv[1:] if argv is None else argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    options = make_parser().parse_args(arguments)
+    options.arguments = arguments  # a config file is read behind what was given here
     try:
         status: int = options.run(options)
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 import argparse
 
 from holdfast.cli.listen_parser import add_listen_options, positive
+from holdfast.cli.operate_parser import add_log_options
 from holdfast.cli.place_parser import add_environment_option
 
 __all__ = ["add_app_server"]
@@ -40,6 +41,7 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         type=positive,
         help="commands of a connection that may run at once (default: 1024)",
     )
+    add_log_options(parser)
     add_environment_option(parser)
     parser.add_argument(
         "--sandbox",

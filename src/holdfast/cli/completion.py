@@ -16,6 +16,7 @@ _FILES = (
     "tls_key",
     "sandbox",
     "profile",
+    "audit_log",
 )
 _FOLDERS = ("cwd",)
 

@@ -10,12 +10,16 @@ from holdfast.cli.env_parser import add_env
 from holdfast.cli.fs_parser import add_fs
 from holdfast.cli.listen_parser import add_listen_options, add_principal_limits, positive
 from holdfast.cli.mcp_parser import add_mcp
+from holdfast.cli.operate_parser import add_operating_options
 from holdfast.cli.place_parser import add_place_options
 from holdfast.cli.policy_parser import add_policy
 from holdfast.cli.sandbox_parser import add_doctor, add_sandbox
 from holdfast.cli.shell_parser import add_shell
 
-__all__ = ["make_parser"]
+__all__ = ["SERVER_CONFIG", "make_parser"]
+
+SERVER_CONFIG = "/etc/holdfast/server.toml"
+"""The config file of the machine's server."""
 
 _SHELLS = ("bash", "zsh", "tcsh")
 
@@ -54,11 +58,23 @@ def make_parser() -> argparse.ArgumentParser:
         prog="holdfast",
         description="Starts processes for agents, here or on another machine, and holds them fast.",
     )
+    parser.set_defaults(arguments=())
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_serve(commands, "serve", "start a server and print its URL", as_codex=False)
     _add_serve(
-        commands, "exec-server", "the same, with the name and the defaults of Codex", as_codex=True
+        commands,
+        "serve",
+        "start a server and print its URL",
+        as_codex=False,
+        config=SERVER_CONFIG,
+    )
+    # It has the defaults of Codex's own, whatever the machine's server is told.
+    _add_serve(
+        commands,
+        "exec-server",
+        "the same, with the name and the defaults of Codex",
+        as_codex=True,
+        config=None,
     )
     add_app_server(commands)
     add_mcp(commands)
@@ -80,6 +96,7 @@ def _add_serve(
     about: str,
     *,
     as_codex: bool,
+    config: str | None,
 ) -> None:
     """Add a server; one that behaves as Codex's asks for no token unless it is told to."""
     serve = commands.add_parser(
@@ -107,13 +124,15 @@ def _add_serve(
         help="with --listen stdio: be one more connection to a server that was started with --keep",
     )
     add_principal_limits(serve)
-    serve.set_defaults(run=_run_serve, as_codex=as_codex)
+    serve.set_defaults(as_codex=as_codex)
+    add_operating_options(serve, default_config=config)
 
+    def start(options: argparse.Namespace) -> int:
+        from holdfast.cli.serve import serve as run_serve
 
-def _run_serve(options: argparse.Namespace) -> int:
-    from holdfast.cli.serve import serve
+        return run_serve(options, serve)
 
-    return serve(options)
+    serve.set_defaults(run=start)
 
 
 def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -5,6 +5,8 @@ import os
 import signal
 import sys
 
+from holdfast.cli.server_config import with_config
+from holdfast.errors import InvalidConfig
 from holdfast.process.guardian import run_guarded
 
 TYPE_CHECKING = False  # loading `typing` for it would cost the guardian more than all the rest
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast.server.kept import Keeping
     from holdfast.server.life import ServiceMaker
+    from holdfast.server.logs import LogFormat
     from holdfast.server.principals import PrincipalLimits
 
 __all__ = ["run_server", "serve", "set_log_level"]
@@ -25,8 +28,19 @@ Nobody can come back then: sessions have a time of their own, and count as use u
 """
 
 
-def serve(options: argparse.Namespace) -> int:
-    """Start a server, print its URL, and serve until a signal or the end of stdin."""
+def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """
+    Start a server, print its URL, and serve until a signal or the end of stdin.
+
+    Args:
+        options: What the command line said.
+        parser: Of this subcommand; it reads the config file, too.
+    """
+    try:
+        options = with_config(options, parser)
+    except InvalidConfig as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
     if options.keep or options.attach is not None:
         return _serve_kept(options)
     # The guardian has all it needs: everything below is the server's alone.
@@ -34,6 +48,7 @@ def serve(options: argparse.Namespace) -> int:
     return run_guarded(
         lambda lifeline: run_server(options, lifeline, lambda url: _announce(url, options)),
         pass_on=(signal.SIGHUP,) if reloads else (),
+        notify=True,
     )
 
 
@@ -76,8 +91,15 @@ def run_server(
     from holdfast.server.entrance import EntranceOptions
     from holdfast.server.life import LifeOptions, ListenFailed, StartFailed, live
 
+    # Only commands that this server starts itself can be in an audit log.
+    audit = () if make is not None else ("audit_log", "audit_log_max_size", "audit_log_keep")
     try:
-        set_log_level(os.environ.get("HOLDFAST_LOG", "error"))
+        set_log_level(
+            options.log_level or os.environ.get("HOLDFAST_LOG", "error"),
+            options.log_format,
+            # A server on streams has one client, whose own stderr is written to in order.
+            threaded=options.listen not in ("stdio", "stdio://"),
+        )
     except ValueError:
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
         return 1
@@ -106,6 +128,7 @@ def run_server(
                 reloads=not options.as_codex,
                 idle_exit=options.idle_exit,
                 keeping=keeping,
+                **{name: getattr(options, name) for name in audit},
             ),
             lifeline=lifeline,
             announce=announce,
@@ -127,16 +150,16 @@ def _limits(options: argparse.Namespace) -> "PrincipalLimits":
     return PrincipalLimits(**{name: getattr(options, f"max_{name}", None) for name in names})
 
 
-def set_log_level(name: str) -> None:
+def set_log_level(name: str, style: "LogFormat" = "text", *, threaded: bool = False) -> None:
     """
     Choose what goes to stderr; nothing does as long as all is well, unless it is asked for.
 
     Raises:
         ValueError: There is no such level.
     """
-    import logging
+    from holdfast.server.logs import start_logging
 
-    logging.basicConfig(level=name.upper(), format="%(levelname)s %(name)s: %(message)s")
+    start_logging(name.lower(), style, threaded=threaded)
 
 
 def _announce(url: str, options: argparse.Namespace) -> None:

@@ -23,6 +23,10 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterable
 
+TYPE_CHECKING = False  # loading `typing` for it would make every guardian larger
+if TYPE_CHECKING:
+    from holdfast.process.service_manager import ServiceManager
+
 __all__ = [
     "become_subreaper",
     "children_of_this_process",
@@ -30,7 +34,9 @@ __all__ = [
     "kill_all_children",
     "reap_children",
     "run_guarded",
+    "service_manager",
     "stop_this_process",
+    "tell_service_manager",
 ]
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -52,10 +58,25 @@ _FIRST_PAUSE = 0.0002
 
 _guardian: int | None = None
 
+# Of this service, if it is one; the same on both sides of the fork.
+_manager: "ServiceManager | None" = None
+
 
 def guardian_pid() -> int | None:
     """The process that guards this one, as long as it is there."""
     return _guardian if _guardian == os.getppid() else None
+
+
+def service_manager() -> "ServiceManager | None":
+    """Return the manager that wants to hear of this process, if there is one."""
+    return _manager
+
+
+def tell_service_manager(news: int) -> None:
+    """Have the guardian pass on news: `READY` or another one of `service_manager`."""
+    guardian = guardian_pid()
+    if _manager is not None and guardian is not None:
+        os.kill(guardian, news)
 
 
 def run_guarded(
@@ -64,6 +85,7 @@ def run_guarded(
     forward: Collection[signal.Signals] = (),
     pass_on: Collection[signal.Signals] = (),
     release_stderr: bool = False,
+    notify: bool = False,
 ) -> int:
     """
     Fork, run `work` in the child and guard it from this process.
@@ -78,6 +100,8 @@ def run_guarded(
         pass_on: Signals, among those that would stop it, that the worker is sent instead.
         release_stderr: Let go of stderr, too, in the guardian: whoever reads it must
             see its end while the worker still runs.
+        notify: Take the socket of a service manager from the environment, if there is one,
+            and pass on what the worker has to tell (`tell_service_manager`).
 
     Returns:
         In the child what `work` returned; in the guardian the child's exit status,
@@ -88,12 +112,18 @@ def run_guarded(
     # What was ignored when we were started, by `nohup` for one, stays ignored.
     awaited = [n for n in forward or _STOP_SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
     restore_terminal = _remember_terminal() if forward else None
+    global _manager
+    if notify and "NOTIFY_SOCKET" in os.environ:
+        from holdfast.process.service_manager import take_service_manager
+
+        _manager = take_service_manager()
+    news = () if _manager is None else _manager.signals
     lifeline, held = os.pipe()
     # Inherited as ignored it would have the kernel reap the children of both.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # The guardian has no handlers: it waits for signals, and loses none. (The interpreter
     # would not hear of one that came just before it began to wait for the worker.)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*awaited, signal.SIGCHLD])
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*awaited, *news, signal.SIGCHLD])
     global _guardian
     _guardian = os.getpid()
     # What exists by now is never looked at again by the collector, which would have
@@ -148,9 +178,14 @@ def _guard(
     if held is not None:
         os.set_blocking(held, False)
     deadline: float | None = None
+    news = () if _manager is None else _manager.signals
     while True:
-        number = _next_signal((*awaited, signal.SIGCHLD), deadline)
-        if number == signal.SIGCHLD:
+        number = _next_signal((*awaited, *news, signal.SIGCHLD), deadline)
+        if number in news:
+            assert _manager is not None  # whose news it is
+            assert number is not None
+            _manager.send(number)
+        elif number == signal.SIGCHLD:
             status = _reap(worker, also_stop=signal.SIGTSTP in awaited)
             if status is not None:
                 return status
@@ -169,7 +204,7 @@ def _guard(
                 pass  # the worker has ended, or has 65,536 signals to look at
 
 
-def _next_signal(awaited: Collection[signal.Signals], deadline: float | None) -> int | None:
+def _next_signal(awaited: Collection[int], deadline: float | None) -> int | None:
     """Wait for one of these signals; nothing if none has come in time."""
     if deadline is None:
         return signal.sigwaitinfo(awaited).si_signo

@@ -375,7 +375,7 @@ class LocalProcess:
             verdict = self._limits.judge(verdict)
         if self._outcome is not None:
             verdict = self._outcome(verdict, self.log)
-        logger.info("process %s %s", self.process_id, verdict)
+        logger.debug("process %s: %s", self.process_id, verdict.reason.value)
         self.log.exit(verdict)
         self._exited(self, verdict)
         if self._abandoned or (self._streams_at_end == "close" and not self.tty):

@@ -61,6 +61,8 @@ class OutputLog:
         self.verdict: Verdict | None = None
         """Set by the exit."""
         self.closed = False
+        self.total_bytes = 0
+        """Bytes of output since the start, whether they are kept or not."""
         self.exit_seq = 0
         """The number of the exit; 0 before it."""
         self._pinned_after: int | None = None
@@ -83,6 +85,7 @@ class OutputLog:
         self.next_seq += 1
         self._chunks.append(chunk)
         self._retained += len(data)
+        self.total_bytes += len(data)
         if self._retained > self._max_bytes or len(self._chunks) - self._first > self._max_chunks:
             self._evict()
         for listener in self._listeners:

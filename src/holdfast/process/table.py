@@ -339,7 +339,7 @@ class LocalProcesses:
 
     def _log_failure(self, params: StartParams, error: SpawnFailed) -> None:
         verdict = Verdict(reason=Reason.SPAWN_FAILED, detail=str(error))
-        logger.info("process %s was not started: %s", params.process_id, verdict)
+        logger.debug("process %s was not started: %s", params.process_id, verdict)
 
     async def _launch_slowly(
         self,
@@ -501,7 +501,7 @@ class LocalProcesses:
             await child.wait_reaped()
             raise
         held = sandbox.enforcement
-        logger.info("process %s is in a sandbox, rung %s", params.process_id, held.rung)
+        logger.debug("process %s is in a sandbox, rung %s", params.process_id, held.rung)
         return self._adopt(start, child, log, sandbox.outcome(child), held)
 
     def end(self, reason: Reason) -> None:

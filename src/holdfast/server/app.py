@@ -38,6 +38,7 @@ from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
 from holdfast.transports.http_head import Response
 
 if TYPE_CHECKING:
+    from holdfast.server.audit import AuditLog
     from holdfast.server.kept import Keeping
     from holdfast.transports.tls import ServerTls
 
@@ -67,6 +68,7 @@ class Server:
         pages: bool = False,
         observers: Iterable[ProcessObserver] = (),
         make_log: MakeLog = plain_log,
+        audit: "AuditLog | None" = None,
     ) -> None:
         """
         Args:
@@ -80,6 +82,8 @@ class Server:
             pages: Answer `/healthz` and `/metrics` as well, which Codex's server does not have.
             observers: Told of the life of every process, whatever its session.
             make_log: Makes the log of each process, such as one that also records.
+            audit: Takes a line for each command, file write and network decision. Whoever
+                made it closes it.
         """
         self._concurrent_requests = concurrent_requests
         self._telemetry = telemetry
@@ -99,6 +103,7 @@ class Server:
         self._observers = list(observers)
         self._make_log = make_log
         self._input_total = InputTotal()
+        self._audit = audit
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup
         self.state: ServerState
@@ -118,6 +123,7 @@ class Server:
             resumable=self._resumable,
             sign_interval=self._sign_interval,
             limits=self._limits,
+            audit=self._audit,
         )
         self._stack.push_async_callback(self.state.close_http)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())

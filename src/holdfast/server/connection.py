@@ -3,9 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from time import monotonic
 
 from holdfast.connection import Connection
 from holdfast.errors import InvalidParams, InvalidRequest, MalformedMessage, Overloaded
+from holdfast.log_event import LogEvent, clip
 from holdfast.protocol import codes
 from holdfast.protocol.envelope import Notification, Request
 from holdfast.protocol.handshake import InitializeParams, InitializeResponse
@@ -16,7 +18,8 @@ from holdfast.rpc.router import Route, Router
 from holdfast.server.bodies import ConnectionBodies
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.handles import ConnectionFiles
-from holdfast.server.sessions import Session
+from holdfast.server.journal import SessionJournal
+from holdfast.server.sessions import Session, short_session
 from holdfast.server.state import ServerState
 from holdfast.server.turns import Turns
 from holdfast.transports.base import Transport
@@ -52,6 +55,7 @@ class ServerConnection:
         # Of its own, so that a client whose files do not answer waits for them alone.
         self.filesystem = state.filesystem.for_client()
         self.files = ConnectionFiles(self.filesystem, self.connection, tasks, self.usage)
+        self._opened_at = monotonic()
         self._session: Session | None = None
         self._initialized = False
         self._dispatcher = Dispatcher(
@@ -66,6 +70,7 @@ class ServerConnection:
         )
         if state.telemetry is not None:
             state.telemetry.connection_opened(transport.kind)
+        logger.info(LogEvent("connection opened", peer=self._peer))
 
     @property
     def session(self) -> Session:
@@ -105,8 +110,19 @@ class ServerConnection:
         if params.resume_session_id is None:
             self.usage.check("sessions")
             self._session = sessions.open(self)
+            self._session.processes.add_observer(SessionJournal(self._session, self.state.audit))
         else:
             self._session = sessions.resume(params.resume_session_id, self)
+        self._session.principal = self.principal
+        logger.info(
+            LogEvent(
+                "session opened" if params.resume_session_id is None else "session resumed",
+                session=short_session(self._session.id),
+                peer=self._peer,
+                client=clip(params.client_name),
+                principal=self.principal,
+            )
+        )
         if self.acknowledges:
             self.connection.transport.expect_life(self.state.sign_interval)
         # Other clients get no `data`, as from the real server (exec-server spec 2.1).
@@ -114,6 +130,10 @@ class ServerConnection:
         return InitializeResponse(
             session_id=self._session.id, environment_info=self.state.environment
         )
+
+    @property
+    def _peer(self) -> str:
+        return self.connection.transport.label.removeprefix("exec-server ")
 
     def _admit(self, route: Route["ServerConnection"]) -> None:
         if self._initialized or route.family is None:
@@ -151,6 +171,10 @@ class ServerConnection:
         self._dispatcher.malformed(error)
 
     def lost(self, reason: str) -> None:
+        seconds = round(monotonic() - self._opened_at, 3)
+        logger.info(
+            LogEvent("connection closed", peer=self._peer, reason=clip(reason), seconds=seconds)
+        )
         self._dispatcher.drop()
         self.bodies.end()
         self.files.end()

@@ -10,6 +10,7 @@ the next turns, so that other clients are served between them.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -17,6 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast.connection import Connection
 from holdfast.errors import MalformedMessage
+from holdfast.log_event import LogEvent, clip
 from holdfast.protocol import codes
 from holdfast.protocol.envelope import Request
 from holdfast.rpc.dialect import EXEC_SERVER, Dialect
@@ -25,6 +27,8 @@ from holdfast.server.principals import Usage
 from holdfast.telemetry import RequestRecord, Telemetry
 
 __all__ = ["MAX_QUEUED", "AnswerAfter", "Dispatcher"]
+
+logger = logging.getLogger(__name__)
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -119,6 +123,7 @@ class Dispatcher(Generic[C]):
         self._turn_end = 0.0
         self.takes_turns = False
         """True once notifications may overtake requests: after the handshake."""
+        self._log_requests = logger.isEnabledFor(logging.DEBUG)
         self.wants_error_data = False
         """True if errors are sent with `data`: only to a client that is Holdfast."""
 
@@ -221,6 +226,9 @@ class Dispatcher(Generic[C]):
     def _start(self, request: Request, record: RequestRecord | None) -> None:
         connection = self._connection
         usage = self._usage
+        if self._log_requests:
+            peer = clip(connection.transport.label)
+            logger.debug(LogEvent("request", method=clip(request.method), peer=peer))
         try:
             route = self._router.find(request.method)
             params = route.decode(request.params)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -117,13 +117,21 @@ class Entrance:
         return problems
 
 
-def make_entrance(options: EntranceOptions, auth: AuthOptions, where: ListenUrl) -> Entrance:
+def make_entrance(
+    options: EntranceOptions, auth: AuthOptions, places: Sequence[ListenUrl]
+) -> Entrance:
     """
-    Decide whom a listener lets in.
+    Decide whom the listeners of one server let in.
+
+    Args:
+        options: What the command line says.
+        auth: What it says in the words of Codex.
+        places: Where the server listens; what holds for the most exposed one holds for all.
 
     Raises:
         BadEntrance: The options contradict each other, or name a file that cannot be used.
     """
+    where = _most_exposed(places)
     try:
         check = make_check(auth)  # the texts of Codex first
     except BadAuthOptions as error:
@@ -145,6 +153,10 @@ def make_entrance(options: EntranceOptions, auth: AuthOptions, where: ListenUrl)
         return Entrance(access, tls, token=token, secrets=key, warnings=_in_the_clear(where, tls))
     asked = options.makes_token and where.kind == "ws"
     return Entrance(None, tls, secrets=key, warnings=_open_warning(where) if asked else ())
+
+
+def _most_exposed(places: Sequence[ListenUrl]) -> ListenUrl:
+    return max(places, key=lambda place: (not place.is_local, place.kind == "ws"))
 
 
 def _is_open(options: EntranceOptions) -> bool:

@@ -52,6 +52,7 @@ from holdfast.protocol.methods import (
 from holdfast.rpc.base64 import InvalidBase64, decode_base64, decode_base64_pieces, encode_base64
 from holdfast.rpc.encode import Encoded, encode_value
 from holdfast.rpc.router import Router
+from holdfast.server.audited import audited_change, note_opened
 from holdfast.server.connection import ServerConnection
 from holdfast.server.handles import check_handle_id, unknown_handle
 
@@ -73,14 +74,14 @@ def add_file_methods(router: Router[ServerConnection]) -> None:
     router.add(FS_READ_BLOCK, _read_block)
     router.add(FS_WRITE_BLOCK, _write_block)
     router.add(FS_CLOSE, _close)
-    router.add(FS_WRITE_FILE, _write_file)
-    router.add(FS_CREATE_DIRECTORY, _create_directory)
+    router.add(FS_WRITE_FILE, audited_change("writeFile", _write_file))
+    router.add(FS_CREATE_DIRECTORY, audited_change("createDirectory", _create_directory))
     router.add(FS_GET_METADATA, _get_metadata)
     router.add(FS_CANONICALIZE, _canonicalize)
     router.add(FS_READ_DIRECTORY, _read_directory)
     router.add(FS_WALK, _walk)
-    router.add(FS_REMOVE, _remove)
-    router.add(FS_COPY, _copy)
+    router.add(FS_REMOVE, audited_change("remove", _remove))
+    router.add(FS_COPY, audited_change("copy", _copy))
     router.add(FS_WATCH_MISSING, _watch_missing)
 
 
@@ -149,9 +150,11 @@ async def _opened(
 ) -> OpenResponse:
     try:
         await handle.opened
-    except Exception:
+    except Exception as error:
         client.files.forget(params.handle_id, handle)
+        note_opened(client, params, error)
         raise
+    note_opened(client, params, None)
     return OpenResponse(handle_id=params.handle_id)
 
 

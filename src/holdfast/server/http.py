@@ -8,6 +8,7 @@ from holdfast.protocol.methods import HTTP_REQUEST
 from holdfast.rpc.base64 import encode_base64
 from holdfast.rpc.encode import Encoded, encode_value
 from holdfast.rpc.router import Router
+from holdfast.server.audited import audited_call
 from holdfast.server.connection import ServerConnection
 
 __all__ = ["add_http_methods"]
@@ -31,7 +32,9 @@ def _request(
 
 
 async def _buffered(client: ServerConnection, params: HttpRequestParams) -> HttpResponse | Encoded:
-    response = await client.state.http.request(params)
+    with audited_call(client, params) as note:
+        response = await client.state.http.request(params)
+        note.status = response.status
     body = response.body_base64
     if len(body) <= _LARGE:
         return response
@@ -43,7 +46,9 @@ async def _buffered(client: ServerConnection, params: HttpRequestParams) -> Http
 
 async def _streamed(client: ServerConnection, params: HttpRequestParams) -> HttpResponse:
     try:
-        response, body = await client.state.http.stream(params)
+        with audited_call(client, params) as note:
+            response, body = await client.state.http.stream(params)
+            note.status = response.status
     except BaseException:
         client.bodies.release(params.request_id)
         raise

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -16,7 +16,12 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.local_servers import UnusableRuntimeFolder, hide
 from holdfast.process.child import owned_pids
-from holdfast.process.guardian import children_of_this_process, kill_all_children
+from holdfast.process.guardian import (
+    children_of_this_process,
+    kill_all_children,
+    tell_service_manager,
+)
+from holdfast.process.service_manager import READY, STOPPING
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.sandbox.launcher import note_launchers
 from holdfast.server.auth import AuthOptions, Check
@@ -30,6 +35,7 @@ from holdfast.server.entrance import (
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.memory import keep_freed_memory
 from holdfast.server.principals import PrincipalLimits
+from holdfast.server.systemd import handed_sockets, lets_everybody_in, send_signs_of_life
 from holdfast.system_text import system_text
 from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
@@ -37,6 +43,7 @@ from holdfast.transports.base import Receiver, Transport
 
 if TYPE_CHECKING:  # the exec-server is loaded by those who run one
     from holdfast.server.app import Server
+    from holdfast.server.audit import AuditLog
     from holdfast.server.kept import Keeping
     from holdfast.transports.tls import ServerTls
 
@@ -85,6 +92,10 @@ class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether SIGHUP reads tokens and certificates again, instead of ending a listener."""
     idle_exit: float | None = None
     """Seconds without a connection and a session after which the server ends; None: never."""
+    audit_log: str | None = None
+    """The file of the audit log; None: there is none."""
+    audit_log_max_size: int = 64 << 20
+    audit_log_keep: int = 5
     keeping: "Keeping | None" = None
     """The folder to take streams from; only for `stdio`, whose own are then not used."""
 
@@ -141,25 +152,32 @@ def live(
     """
     try:
         where = parse_listen_url(options.listen, scheme=options.scheme)
-        entrance = make_entrance(options.entrance, _auth_options(options), where)
+        places = [] if where.kind == "stdio" else handed_sockets()
+        places = places or [where]
+        entrance = make_entrance(options.entrance, _auth_options(options), places)
     except (BadListenUrl, BadEntrance) as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
+    if not (options.entrance.no_auth or options.entrance.insecure_no_auth):
+        _refuse_open_sockets(places)
+    where = places[0]
     if options.idle_exit is not None and where.kind == "stdio" and options.keeping is None:
         raise StartFailed("--idle-exit is for a listener, and for stdio only with --keep")
+    audit = _open_audit_log(options)
     if make is None:
-        make = _exec_server_maker(options)
+        make = _exec_server_maker(options, audit)
     raise_descriptor_limit()
     # For all that is started here (sandbox spec 6): what crashes leaves no copy of its memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
     exporting = configure_telemetry()
-    if exporting is None:
-        return _run(_serve(make, options, where, entrance, lifeline, announce, None))
+    telemetry = None if exporting is None else exporting.telemetry
     try:
-        telemetry = exporting.telemetry
-        return _run(_serve(make, options, where, entrance, lifeline, announce, telemetry))
+        return _run(_serve(make, options, places, entrance, lifeline, announce, telemetry))
     finally:
-        exporting.close()
+        if exporting is not None:
+            exporting.close()
+        if audit is not None:
+            audit.close()
 
 
 def _auth_options(options: LifeOptions) -> AuthOptions:
@@ -174,7 +192,42 @@ def _auth_options(options: LifeOptions) -> AuthOptions:
     )
 
 
-def _exec_server_maker(options: LifeOptions) -> ServiceMaker:
+def _refuse_open_sockets(places: Sequence[ListenUrl]) -> None:
+    """
+    Make sure that no socket file that was handed over lets everybody in by accident.
+
+    Raises:
+        StartFailed: One of them does.
+    """
+    for place in places:
+        if lets_everybody_in(place):
+            raise StartFailed(
+                f"every user of this machine can connect to {place.path} and run commands; give"
+                " the unit of the socket `SocketMode=0600`"
+            )
+
+
+def _open_audit_log(options: LifeOptions) -> "AuditLog | None":
+    """
+    Open the audit log, if there is to be one.
+
+    Raises:
+        StartFailed: It cannot be written.
+    """
+    if options.audit_log is None:
+        return None
+    from holdfast.server.audit import AuditFile, AuditLog, AuditUnusable
+
+    try:
+        file = AuditFile(
+            options.audit_log, max_bytes=options.audit_log_max_size, kept=options.audit_log_keep
+        )
+    except AuditUnusable as error:
+        raise StartFailed(str(error), errno=error.errno, path=error.path) from error
+    return AuditLog(file)
+
+
+def _exec_server_maker(options: LifeOptions, audit: "AuditLog | None") -> ServiceMaker:
     def make(where: ListenUrl, telemetry: Telemetry | None) -> "Server":
         from holdfast.server.app import Server
         from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
@@ -185,6 +238,7 @@ def _exec_server_maker(options: LifeOptions) -> ServiceMaker:
             resumable=where.kind != "stdio" or options.keeping is not None,
             limits=options.limits,
             pages=options.pages,
+            audit=audit,
         )
 
     return make
@@ -201,7 +255,7 @@ def _run(main: Coroutine[object, object, int]) -> int:
 async def _serve(
     make: ServiceMaker,
     options: LifeOptions,
-    where: ListenUrl,
+    places: Sequence[ListenUrl],
     entrance: Entrance,
     lifeline: int,
     announce: Callable[[str], None],
@@ -209,6 +263,7 @@ async def _serve(
 ) -> int:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
+    where = places[0]
     hang_up = stopped.set
     if options.reloads and where.kind != "stdio":
         hang_up = Reloading(entrance, stopped.set).hang_up
@@ -240,22 +295,27 @@ async def _serve(
             elif where.kind == "stdio":
                 await _serve_stdio(server, stopped)
             else:
-                url = await server.listen(where, entrance.check, tls=entrance.tls)
-                _write_down(entrance, where, url, stack)
-                logger.info("listening on %s", url)
-                announce(url)
+                for place in places:
+                    await _listen(server, place, entrance, stack, announce)
+                for warning in entrance.warnings:
+                    sys.stderr.write(f"Warning: {warning}\n")
+                sys.stderr.flush()
         except OSError as error:
             raise ListenFailed(system_text(error), errno=error.errno or None) from error
         # What was made until here lives as long as the server: no need to look at it again.
         gc.collect()
         gc.freeze()
         loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
+        tell_service_manager(READY)
+        send_signs_of_life(loop)
         if options.idle_exit is not None:
             _end_when_idle(server, options.idle_exit, stopped)
         if logger.isEnabledFor(logging.WARNING):  # somebody reads it
             await asyncio.gather(stopped.wait(), loop.run_in_executor(None, _look_at_sandboxes))
         else:
             await stopped.wait()
+        logger.info("the server ends")
+        tell_service_manager(STOPPING)
         if orphaned:
             await server.ask_to_end(_ORPHANED_GRACE)  # nobody decided that it ends now
     if orphaned:
@@ -263,20 +323,35 @@ async def _serve(
     return 0
 
 
-def _write_down(entrance: Entrance, where: ListenUrl, url: str, stack: AsyncExitStack) -> None:
-    """Let clients find a server that listens, and tell whoever started it what to know."""
-    if where.kind in ("ws", "unix"):
+async def _listen(
+    server: Service,
+    place: ListenUrl,
+    entrance: Entrance,
+    stack: AsyncExitStack,
+    announce: Callable[[str], None],
+) -> None:
+    """
+    Accept connections at one place, let clients find it, and tell its URL.
+
+    Raises:
+        StartFailed: Nobody could connect, since the token cannot be written down.
+    """
+    if place.kind == "unix":
+        # The mode of the file says who may connect.
+        url = await server.listen(place, None)
+    else:
+        url = await server.listen(place, entrance.check, tls=entrance.tls)
+    if place.kind in ("ws", "unix"):
         try:
-            listed = entrance.write_down(where, url, os.environ)
+            listed = entrance.write_down(place, url, os.environ)
         except UnusableRuntimeFolder as error:
             raise StartFailed(
                 f"{error}; give --token-file, or --no-auth", errno=error.errno, path=error.path
             ) from error
         if listed is not None:
             stack.callback(listed.remove)
-    for warning in entrance.warnings:
-        sys.stderr.write(f"Warning: {warning}\n")
-    sys.stderr.flush()
+    logger.info("listening on %s", url)
+    announce(url)
 
 
 def _look_at_sandboxes() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import os
 import re
+import socket
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from http import HTTPStatus
@@ -44,6 +45,8 @@ class ListenUrl(msgspec.Struct, frozen=True):
     host: str = ""
     port: int = 0
     path: str = ""
+    descriptor: int | None = None
+    """A socket that is bound and listens already, handed over by whoever started this process."""
 
     @property
     def is_local(self) -> bool:
@@ -160,7 +163,7 @@ async def listen(
         else:
             from holdfast.transports.unix import listen_unix
 
-            server = await listen_unix(where.path, accept)
+            server = await listen_unix(where.path, accept, listening=_handed(where))
         return Listening(f"unix://{where.path}", server, Reachable(sockets=(where.path,)))
     from holdfast.transports.websocket import listen_websocket
 
@@ -170,11 +173,16 @@ async def listen(
         gate=make_gate(check, admit=admit, refused=refused, pages=pages),
         accept=accept,
         tls=None if tls is None else tls.context,
+        listening=_handed(where),
     )
     port = server.sockets[0].getsockname()[1]
     host = f"[{where.host}]" if ":" in where.host else where.host
     url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
     return Listening(url, server, Reachable(open_urls=(url,) if check is None else ()))
+
+
+def _handed(where: ListenUrl) -> socket.socket | None:
+    return None if where.descriptor is None else socket.socket(fileno=where.descriptor)
 
 
 def _only_own_user(header: str | None) -> str:

@@ -7,11 +7,13 @@ may ask for it by its id.
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
+from holdfast.log_event import LogEvent
 from holdfast.process.local import LocalProcess
 from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.table import LocalProcesses
@@ -19,10 +21,15 @@ from holdfast.protocol import codes
 from holdfast.server.delivery import Delivery, Owner
 from holdfast.server.principals import Usage
 
-__all__ = ["EXPIRY", "SILENT_EXPIRY", "Session", "Sessions"]
+__all__ = ["ANONYMOUS", "EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short_session"]
+
+logger = logging.getLogger(__name__)
 
 EXPIRY = 30.0
 """Seconds a session is kept without a connection."""
+
+ANONYMOUS = "anonymous"
+"""The principal of whoever need not say who it is."""
 
 SILENT_EXPIRY = 300.0
 """
@@ -41,6 +48,8 @@ class Session(ProcessObserver):
         self.usage = usage
         """What its principal uses; nobody else can resume it."""
         self.owner: Owner | None = None
+        self.principal = ANONYMOUS
+        """Who opened or resumed it last, by the name that goes with the token."""
         # By process id, of the processes that are not forgotten.
         self._deliveries: dict[str, Delivery] = {}
 
@@ -168,6 +177,15 @@ class Sessions:
             timer.cancel()
         if self._sessions.pop(session.id, None) is not None:
             session.usage.sessions -= 1
+        logger.info(
+            LogEvent(
+                "session ended",
+                session=short_session(session.id),
+                reason=reason.value,
+                killed=sum(process.running for process in session.processes),
+                principal=session.principal,
+            )
+        )
         session.processes.end(reason)
 
     async def end_all(self, reason: Reason, *, grace: float) -> None:
@@ -184,6 +202,11 @@ class Sessions:
 
     def _expire(self, session: Session) -> None:
         self.end(session, Reason.SESSION_EXPIRED)
+
+
+def short_session(session_id: str) -> str:
+    """Return enough of an id to recognize it in a log; with all of it, one could resume it."""
+    return session_id[:8]
 
 
 def _new_id() -> str:

@@ -11,6 +11,7 @@ from holdfast.transports.base import SIGN_INTERVAL
 
 if TYPE_CHECKING:
     from holdfast.http.local import LocalHttpClient
+    from holdfast.server.audit import AuditLog
     from holdfast.server.connection import ServerConnection
 
 __all__ = ["DEFAULT_CONCURRENT_REQUESTS", "ServerState"]
@@ -33,6 +34,7 @@ class ServerState:
         resumable: bool = True,
         sign_interval: float = SIGN_INTERVAL,
         limits: PrincipalLimits | None = None,
+        audit: "AuditLog | None" = None,
     ) -> None:
         self.sessions = sessions
         self.principals = Principals(limits)
@@ -41,6 +43,7 @@ class ServerState:
         self.concurrent_requests = concurrent_requests
         self.telemetry = telemetry
         self.sign_interval = sign_interval
+        self.audit = audit
         self.connections: set[ServerConnection] = set()
         self._http: LocalHttpClient | None = None
         # On stdio there is one connection, and nothing to come back with.

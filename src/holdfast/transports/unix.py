@@ -19,16 +19,27 @@ from holdfast.transports.lines import LineTransport
 __all__ = ["bind_unix", "connect_unix", "listen_unix"]
 
 
-async def listen_unix(path: str, accept: Callable[[Transport], Receiver]) -> asyncio.Server:
+async def listen_unix(
+    path: str,
+    accept: Callable[[Transport], Receiver],
+    *,
+    listening: socket.socket | None = None,
+) -> asyncio.Server:
     """
     Listen on a socket file of mode 0600; see `bind_unix`.
+
+    Args:
+        path: The file.
+        accept: Called with each connection, returns who receives its messages.
+        listening: A socket that is bound already, instead of the file.
 
     Raises:
         OSError: The address cannot be had.
     """
     loop = asyncio.get_running_loop()
     return await loop.create_unix_server(
-        lambda: LineTransport("unix", accept), sock=bind_unix(path)
+        lambda: LineTransport("unix", accept),
+        sock=bind_unix(path) if listening is None else listening,
     )
 
 

@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from picows import (
     WSAutoPingStrategy,
@@ -23,6 +23,7 @@ from picows import (
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 
+from holdfast.log_event import LogEvent, clip
 from holdfast.transports.base import (
     HIGH_WATER,
     LOCAL_PRINCIPAL,
@@ -229,8 +230,7 @@ class WebSocketTransport(WSListener):
         underlying.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
         peer = underlying.get_extra_info("peername")
         if peer:
-            host = f"[{peer[0]}]" if ":" in peer[0] else peer[0]
-            self.label = f"exec-server websocket {host}:{peer[1]}"
+            self.label = f"exec-server websocket {_address(peer)}"
         sock = underlying.get_extra_info("socket")
         if sock.family != socket.AF_UNIX:
             keep_alive(sock, self._ping_interval)
@@ -401,6 +401,14 @@ def _frame_head(size: int) -> bytes:
     return b"\x81\x7f" + size.to_bytes(8, "big")
 
 
+def _address(peer: Any) -> str:
+    """Return the other end of a socket as `IP:PORT`; a unix socket has no name there."""
+    if not peer:
+        return "unix"
+    host = f"[{peer[0]}]" if ":" in peer[0] else peer[0]
+    return f"{host}:{peer[1]}"
+
+
 class _FrontDoor(asyncio.Protocol):
     """Reads one HTTP request and answers it, or makes a WebSocket of its connection."""
 
@@ -450,6 +458,15 @@ class _FrontDoor(asyncio.Protocol):
             self._answer(decided, head_only=request.method == "HEAD")
 
     def _answer(self, response: Response, *, head_only: bool) -> None:
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            logger.info(
+                LogEvent(
+                    "connection refused",
+                    status=response.status.value,
+                    address=_address(self._transport.get_extra_info("peername")),
+                    reason=clip(response.body.decode(errors="replace")) or response.status.phrase,
+                )
+            )
         self._transport.write(response.encode(head_only=head_only))
         self._transport.close()
 
@@ -486,6 +503,7 @@ async def listen_websocket(
     accept: Callable[[Transport], Receiver],
     ping_interval: float | None = None,
     tls: "SSLContext | None" = None,
+    listening: socket.socket | None = None,
 ) -> asyncio.Server:
     """
     Listen for connections.
@@ -498,6 +516,7 @@ async def listen_websocket(
         ping_interval: Seconds between two pings, `PING_INTERVAL` unless given. A client need
             not answer; one whose machine acknowledges nothing for two intervals is lost.
         tls: Makes it `wss`. A handshake has as much time as a request.
+        listening: A socket that is bound already, instead of host and port.
 
     Raises:
         OSError: The address cannot be had.
@@ -506,10 +525,12 @@ async def listen_websocket(
     interval = PING_INTERVAL if ping_interval is None else ping_interval
     # Given an address, uvloop would start threads to look it up.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    bound = listening is not None
+    listening = listening or socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
+        if not bound:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, port))
         return await loop.create_server(
             lambda: _FrontDoor(loop, gate, accept, interval),
             sock=listening,

@@ -19,7 +19,7 @@ def entrance(
     listen: str = LOOPBACK, auth: AuthOptions = NO_AUTH, *, makes_token: bool = True, **options: Any
 ) -> Entrance:
     given = EntranceOptions(makes_token=makes_token, **options)
-    return make_entrance(given, auth, parse_listen_url(listen))
+    return make_entrance(given, auth, [parse_listen_url(listen)])
 
 
 def refusal(listen: str = LOOPBACK, **options: Any) -> str:

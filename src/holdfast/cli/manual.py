@@ -1,0 +1,108 @@
+"""
+The manual page of `holdfast`, made from the parser: `python -m holdfast.cli.manual`.
+
+`scripts/man` writes it to `man/holdfast.1`. It has no date and no width of a terminal in it, so
+that the same options always make the same page.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from holdfast._version import __version__
+from holdfast.cli.parser import SERVER_CONFIG, make_parser
+
+__all__ = ["manual_page"]
+
+_FILES = (
+    (SERVER_CONFIG, "Config file of `holdfast serve`: its options by their names, in TOML."),
+    ("~/.holdfast/environments.toml", "Places to run by name, see `holdfast env`."),
+)
+
+_VARIABLES = (
+    ("HOLDFAST_LOG", "What a server tells on stderr unless --log-level is given."),
+    ("HOLDFAST_TOKEN", "The bearer token for --url unless --token-file is given."),
+    ("LISTEN_FDS, NOTIFY_SOCKET, WATCHDOG_USEC", "Set by systemd; see systemd.exec(5)."),
+)
+
+
+def manual_page() -> str:
+    """Return the page in the language of `man`."""
+    parser = make_parser()
+    lines = [
+        f'.TH HOLDFAST 1 "" "holdfast {__version__}" "User Commands"',
+        ".SH NAME",
+        r"holdfast \- starts processes for agents, here or on another machine",
+        ".SH SYNOPSIS",
+        ".B holdfast",
+        r"\fICOMMAND\fR [\fIOPTION\fR]... [\fIARGUMENT\fR]...",
+        ".SH DESCRIPTION",
+        _text(parser.description or ""),
+        ".SH COMMANDS",
+    ]
+    for name, about, command in _commands(parser, ""):
+        lines += [f".SS holdfast {_escape(name)}", _text(about), *_options(command)]
+    lines += [".SH FILES", *_list(_FILES), ".SH ENVIRONMENT", *_list(_VARIABLES)]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(
+    parser: argparse.ArgumentParser, prefix: str
+) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    """Yield every subcommand that does something: its name, one line about it, its parser."""
+    for action in parser._actions:  # noqa: SLF001 - there is no other way to look at them
+        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            continue
+        about = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
+        for name, command in action.choices.items():
+            inner = list(_commands(command, f"{prefix}{name} "))
+            if not inner:
+                yield f"{prefix}{name}", command.description or about.get(name, ""), command
+            yield from inner
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:  # noqa: SLF001
+        if action.help == argparse.SUPPRESS or action.dest == "help":
+            continue
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            continue
+        yield ".TP"
+        yield _names(action)
+        yield _text(_help(action, parser))
+
+
+def _names(action: argparse.Action) -> str:
+    placeholder = action.metavar or (
+        "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+    )
+    shown = " ".join(placeholder) if isinstance(placeholder, tuple) else placeholder
+    if not action.option_strings:
+        return rf"\fI{_escape(shown)}\fR"
+    value = "" if action.nargs == 0 else rf" \fI{_escape(shown)}\fR"
+    return ", ".join(rf"\fB{_escape(name)}\fR{value}" for name in action.option_strings)
+
+
+def _help(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
+    if action.help is None:
+        return ""
+    return action.help % {**vars(action), "prog": parser.prog}
+
+
+def _list(pairs: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    for name, about in pairs:
+        yield from (".TP", rf"\fI{_escape(name)}\fR", _text(about))
+
+
+def _text(text: str) -> str:
+    """Return words as one paragraph; a line must not begin with a command of the language."""
+    return _escape(" ".join(text.split()) or r"No more is to be said of it.")
+
+
+def _escape(text: str) -> str:
+    escaped = text.replace("\\", r"\e").replace("-", r"\-")
+    return rf"\&{escaped}" if escaped.startswith((".", "'")) else escaped
+
+
+if __name__ == "__main__":
+    sys.stdout.write(manual_page())

@@ -1,0 +1,148 @@
+"""
+The config file of `holdfast serve`: its options by their names, in TOML.
+
+The options themselves say what is allowed, so every option that exists can be in the file.
+What is given on the command line wins.
+"""
+
+import argparse
+import os
+
+from holdfast.errors import InvalidConfig
+
+TYPE_CHECKING = False  # loading `typing` for it would make every guardian larger
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["with_config"]
+
+_MAX_BYTES = 1 << 20
+"""Size of a config file; more is another kind of file."""
+
+_PATHS = ("PATH", "FILE")
+"""Placeholders of options that take a path: in the file it is relative to the file's folder."""
+
+
+def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """
+    Return the options with what the config file adds.
+
+    Args:
+        options: As they were parsed. `config` names the file; without it, `default_config`
+            does, if it is there. A server on its standard streams belongs to whoever started
+            it, and reads only a file that is named.
+        parser: Has parsed them.
+
+    Raises:
+        InvalidConfig: The file cannot be read, or has something that is no option.
+    """
+    path = options.config
+    if path is None:
+        path = options.default_config
+        streams = options.listen in ("stdio", "stdio://") or options.keep or options.attach
+        if path is None or streams or not os.path.lexists(path):
+            return options
+    known = _options_of(parser)
+    single: dict[str, Any] = {}
+    lists: dict[str, Any] = {}
+    for key, value in _read(path).items():
+        action = known.get(key)
+        if action is None:
+            shown = key.encode("unicode_escape").decode()  # it may be anything
+            raise InvalidConfig(f"{path}: there is no option `{shown}`{_suggestion(key, known)}")
+        try:
+            values = _converted(action, value, os.path.dirname(os.path.abspath(path)))
+        except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
+            raise InvalidConfig(f"{path}: {key}: {error}") from error
+        if _takes_many(action):
+            lists[action.dest] = values
+        else:
+            single[action.dest] = values[-1]
+    # What a namespace has before it is filled is kept, unless the command line gives it.
+    merged = parser.parse_args(options.arguments[1:], argparse.Namespace(**single))
+    for name, found in lists.items():
+        if getattr(merged, name) == parser.get_default(name):
+            setattr(merged, name, found)
+    return argparse.Namespace(**{**vars(options), **vars(merged)})
+
+
+def _options_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    """Return the options that a file may have, by their long names without the dashes."""
+    return {
+        name.removeprefix("--"): action
+        for action in parser._actions  # noqa: SLF001 - there is no other way to look at them
+        for name in action.option_strings
+        if name.startswith("--") and action.dest not in ("help", "config")
+    }
+
+
+def _read(path: str) -> "dict[str, Any]":
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise InvalidConfig(
+            f"cannot read {path}: {error.strerror}", errno=error.errno, path=path
+        ) from error
+    if len(content) > _MAX_BYTES:
+        raise InvalidConfig(f"{path} is larger than a config file may be: {_MAX_BYTES} bytes")
+    try:
+        return tomllib.loads(content.decode())
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"{path} is no UTF-8 text") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidConfig(f"{path}: {error}") from error
+
+
+def _suggestion(key: str, known: dict[str, argparse.Action]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def _takes_many(action: argparse.Action) -> bool:
+    return isinstance(action, argparse._AppendAction)  # noqa: SLF001
+
+
+def _converted(action: argparse.Action, value: object, folder: str) -> "list[Any]":
+    """
+    Return a value of the file as the option would have it on the command line.
+
+    Raises:
+        TypeError: It is of another type, such as a text for a switch.
+        ValueError: The option does not take it.
+    """
+    if action.nargs == 0:
+        if not isinstance(value, bool):
+            raise TypeError(f"expected true or false, not {_type_name(value)}")
+        return [value]
+    values = value if isinstance(value, list) and _takes_many(action) else [value]
+    return [_one(action, item, folder) for item in values]
+
+
+def _one(action: argparse.Action, value: object, folder: str) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError(f"expected a text or a number, not {_type_name(value)}")
+    if action.type is None and not isinstance(value, str):
+        raise TypeError(f"expected a text, not {_type_name(value)}")
+    text = str(value)
+    if "\0" in text:
+        raise ValueError("a NUL has no place here")
+    if action.metavar in _PATHS:
+        text = os.path.join(folder, text)
+    try:
+        found = action.type(text) if callable(action.type) else text
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{text!r} is not what the option takes") from error
+    if action.choices is not None and found not in action.choices:
+        raise ValueError(f"expected {' or '.join(map(str, action.choices))}, not {text!r}")
+    return found
+
+
+def _type_name(value: object) -> str:
+    names = {bool: "true or false", str: "a text", int: "a number", float: "a number"}
+    names |= {list: "a list", dict: "a table"}
+    return names.get(type(value), "a date or a time")

@@ -1,0 +1,100 @@
+"""
+Messages for the log with named fields, which nothing that a client chose can forge.
+
+Ids, paths and programs may contain line ends and the escape sequences of a terminal. Such
+characters are shown as escapes, so one message stays one line. Nothing here knows where the
+log goes: `LogEvent` is an ordinary message for `logging`.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from typing import ClassVar
+
+from holdfast.protocol.paths import ForeignPathUri, PathUri
+
+__all__ = ["LogEvent", "clip", "inform", "path_text", "printable"]
+
+MAX_FIELD = 256
+"""Characters of one field that a client chose: enough for a program, an id or a path."""
+
+MAX_PATH = 1024
+"""Characters of a path."""
+
+_CUT = "\N{HORIZONTAL ELLIPSIS}"
+
+_is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]*").fullmatch
+"""Matches values that need no quotes: nothing in them could be their end, or an escape."""
+
+
+class LogEvent:
+    """A message: a few constant words, and fields that say what they are about."""
+
+    __slots__ = ("fields", "text")
+
+    direct: ClassVar["Callable[[str, LogEvent], None] | None"] = None
+    """
+    Takes messages at `info` past the records of `logging`, with the name of their logger.
+
+    A server that writes its own log sets it: what is told of each process is told quickly.
+    """
+
+    def __init__(self, text: str, **fields: str | float | bool | None) -> None:
+        """A field that is `None` is left out. Texts of clients belong through `clip` first."""
+        self.text = text
+        self.fields = fields
+
+    def __str__(self) -> str:
+        text = self.text
+        # One look at all of them together: nearly always none needs quotes.
+        plain = _is_plain("".join([v for v in self.fields.values() if type(v) is str]))
+        for name, value in self.fields.items():
+            if type(value) is int or (plain and type(value) is str and value):
+                text += f" {name}={value}"
+            elif value is not None:
+                text += f" {name}={_shown(value)}"
+        return text
+
+
+def inform(logger: logging.Logger, event: LogEvent) -> None:
+    """Log a message at `info`, by the quick way if there is one."""
+    if LogEvent.direct is None:
+        logger.info(event)
+    elif logger.isEnabledFor(logging.INFO):
+        LogEvent.direct(logger.name, event)
+
+
+def clip(text: str, limit: int = MAX_FIELD) -> str:
+    """Return a text of at most `limit` characters; an ellipsis shows that it was cut."""
+    return text if len(text) <= limit else text[: limit - 1] + _CUT
+
+
+def path_text(uri: PathUri, limit: int = MAX_PATH) -> str:
+    """Return a path as this machine spells it, of bounded length; a foreign one as its URI."""
+    try:
+        return clip(uri.native, limit)
+    except ForeignPathUri:
+        return clip(str(uri), limit)
+
+
+def printable(text: str) -> str:
+    r"""Return a text with escapes such as `\n` and `\x1b` for all that is not printable."""
+    if text.isprintable():
+        return text
+    return "".join(
+        [
+            letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+            for letter in text
+        ]
+    )
+
+
+def _shown(value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, str):
+        return str(value)
+    if value and _is_plain(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{printable(escaped)}"'

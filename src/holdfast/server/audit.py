@@ -1,0 +1,217 @@
+"""
+The audit log: who ran which command, changed which file and was let onto the network.
+
+One JSON object in each line. It has command lines and paths, but no variables, no input, no
+output and no contents of files. Lines are written by a thread (`line_writer`); what could not
+be written is counted, told in the log, and marked by a line with the event `lost`.
+"""
+
+import logging
+import os
+import stat
+import time
+from collections.abc import Sequence
+
+from holdfast.errors import HoldfastError
+from holdfast.log_event import LogEvent, clip
+from holdfast.server.line_writer import LineWriter, PartlyWritten, write_all
+from holdfast.server.log_lines import json_line, time_text
+from holdfast.system_text import system_text
+
+__all__ = ["AuditFile", "AuditLog", "AuditUnusable"]
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_TEXT = 1024
+"""Characters of one argument or path."""
+
+_MOST_ARGUMENTS = 64
+"""Arguments of one command; further ones are only counted."""
+
+_MOST_COMMAND = 16 << 10
+"""Characters of all arguments of one command together."""
+
+_LINE = 512
+"""Bytes counted for a line beside texts that can be long."""
+
+
+class AuditUnusable(HoldfastError):
+    """There is no way to write an audit log there; the text names the file."""
+
+
+class AuditFile:
+    """
+    A file that is appended to, and renamed to `FILE.1`, `FILE.2` and so on when it is full.
+
+    If somebody else moved or removed it, a new one is made. Only the thread of the writer
+    uses it after the start. A character device, such as `/dev/null`, is never renamed.
+    """
+
+    def __init__(self, path: str, *, max_bytes: int, kept: int) -> None:
+        """
+        Open the file, or make it with mode 0600.
+
+        Args:
+            path: The current file.
+            max_bytes: Size of one file, after which the next is begun.
+            kept: Old files that are kept beside it.
+
+        Raises:
+            AuditUnusable: It cannot be opened for writing, or is no ordinary file.
+        """
+        self._path = path
+        self._max_bytes = max_bytes
+        self._kept = kept
+        # The last write stopped in the middle of a line.
+        self._torn = False
+        try:
+            self._descriptor = self._open()
+        except OSError as error:
+            raise AuditUnusable(
+                f"--audit-log: cannot write {path}: {system_text(error)}",
+                errno=error.errno,
+                path=path,
+            ) from error
+        self._rotates = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+
+    def write(self, data: bytes) -> None:
+        """
+        Append whole lines.
+
+        Raises:
+            OSError: Nothing was written.
+            PartlyWritten: Some lines were.
+        """
+        if self._rotates:
+            self._follow_renames()
+            if os.fstat(self._descriptor).st_size + len(data) > self._max_bytes:
+                self._rotate()
+        if self._torn:
+            write_all(self._descriptor, b"\n")
+            self._torn = False
+        try:
+            write_all(self._descriptor, data)
+        except PartlyWritten as error:
+            self._torn = error.torn
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._descriptor)
+
+    def _open(self) -> int:
+        # Not through a link, which could lead to any file of this user. O_NONBLOCK: a FIFO
+        # without a reader fails at once instead of waiting for one.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(self._path, flags | os.O_CLOEXEC, 0o600)
+        mode = os.fstat(descriptor).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
+            os.close(descriptor)
+            raise OSError(None, "it is no regular file")
+        return descriptor
+
+    def _reopen(self) -> None:
+        fresh = self._open()
+        os.close(self._descriptor)
+        self._descriptor = fresh
+        self._torn = False
+
+    def _follow_renames(self) -> None:
+        ours = os.fstat(self._descriptor)
+        try:
+            there = os.stat(self._path, follow_symlinks=False)
+        except FileNotFoundError:
+            self._reopen()
+        else:
+            if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+                self._reopen()
+
+    def _rotate(self) -> None:
+        try:
+            for number in range(self._kept, 1, -1):
+                _rename(f"{self._path}.{number - 1}", f"{self._path}.{number}")
+            _rename(self._path, f"{self._path}.1")
+        except OSError as error:
+            # A file that grows is better than lines that are lost.
+            logger.warning(
+                LogEvent(
+                    "the audit log cannot be rotated",
+                    path=clip(self._path),
+                    reason=system_text(error),
+                )
+            )
+            self._rotates = False
+            return
+        self._reopen()
+
+
+def _rename(old: str, new: str) -> None:
+    try:
+        os.replace(old, new)
+    except FileNotFoundError:
+        return  # there are not that many yet
+
+
+class AuditLog:
+    """Takes records in the thread of the event loop; never waits and never raises."""
+
+    def __init__(self, file: AuditFile) -> None:
+        self._file = file
+        self._writer: LineWriter[tuple[float, str, dict[str, object]]] = LineWriter(
+            "audit", encode=_encode, write=file.write, gap=_gap, warn=_warn
+        )
+
+    @property
+    def lost(self) -> int:
+        """Lines that could not be written, since the start."""
+        return self._writer.lost
+
+    def write(self, event: str, size: int = 0, **fields: object) -> None:
+        """
+        Add a line.
+
+        Args:
+            event: What happened: `command`, `exit`, `file` or `network`.
+            size: Characters of fields that can be long, such as a command line.
+            fields: What there is to tell, who asked for it (`principal`) and in which
+                `session`. Texts that a client chose go through `clip` or `bounded` first.
+                `None` is left out.
+        """
+        self._writer.put((time.time(), event, fields), _LINE + size)
+
+    def close(self) -> None:
+        """Write the rest, for a bounded time; whatever is left is counted and told."""
+        if self._writer.close():
+            self._file.close()
+
+    @staticmethod
+    def bounded(argv: Sequence[str]) -> tuple[Sequence[str], int, int | None]:
+        """Return arguments as far as a line has room, their size, and their number if cut."""
+        size = sum(map(len, argv))
+        if size <= _LONGEST_TEXT and len(argv) <= _MOST_ARGUMENTS:
+            return argv, size, None
+        shown: list[str] = []
+        room = _MOST_COMMAND
+        for argument in argv[:_MOST_ARGUMENTS]:
+            text = clip(argument, _LONGEST_TEXT)
+            if len(text) > room:
+                break
+            room -= len(text)
+            shown.append(text)
+        return shown, _MOST_COMMAND - room, len(argv)
+
+
+def _encode(item: tuple[float, str, dict[str, object]]) -> bytes:
+    at, event, fields = item
+    told = {name: value for name, value in fields.items() if value is not None}
+    return json_line({"time": time_text(at), "event": event, **told}) + b"\n"
+
+
+def _gap(count: int, reason: str) -> bytes:
+    return _encode((time.time(), "lost", {"count": count, "reason": reason}))
+
+
+def _warn(count: int, reason: str) -> None:
+    logger.warning(
+        LogEvent("audit lines could not be written", lost_since_start=count, reason=reason)
+    )

@@ -1,0 +1,131 @@
+"""Handlers of requests that change files or call other hosts, each with its audit line."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from holdfast.errors import HoldfastError
+from holdfast.log_event import clip, path_text
+from holdfast.protocol.base import Empty
+from holdfast.protocol.fs import (
+    CopyParams,
+    CreateDirectoryParams,
+    OpenParams,
+    RemoveParams,
+    WriteFileParams,
+)
+from holdfast.protocol.http import HttpRequestParams
+from holdfast.server.connection import ServerConnection
+from holdfast.server.sessions import short_session
+
+__all__ = ["audited_call", "audited_change", "note_opened"]
+
+Change = TypeVar("Change", WriteFileParams, CreateDirectoryParams, RemoveParams, CopyParams)
+
+
+def audited_change(
+    operation: str, handler: Callable[[ServerConnection, Change], Awaitable[Empty]]
+) -> Callable[[ServerConnection, Change], Awaitable[Empty]]:
+    """Return a handler that also adds an audit line, whatever comes of the request."""
+
+    def handle(client: ServerConnection, params: Change) -> Awaitable[Empty]:
+        if client.state.audit is None:
+            return handler(client, params)
+        return tell(client, params)
+
+    async def tell(client: ServerConnection, params: Change) -> Empty:
+        outcome: str | None = "cancelled"
+        try:
+            result = await handler(client, params)
+            outcome = None
+        except Exception as error:
+            outcome = _reason(error)
+            raise
+        finally:
+            _note_change(client, operation, params, outcome)
+        return result
+
+    return handle
+
+
+def note_opened(client: ServerConnection, params: OpenParams, error: Exception | None) -> None:
+    """Add a line about a file that was opened to be written, or could not be."""
+    if params.mode != "read":
+        reason = None if error is None else _reason(error)
+        _note_change(client, f"open:{params.mode}", params, reason)
+
+
+class CallNote:
+    """The outcome of a call to another host, for its audit line."""
+
+    status: int | None = None
+
+
+@contextmanager
+def audited_call(client: ServerConnection, params: HttpRequestParams) -> Iterator[CallNote]:
+    """Add a line about a call to another host; of its URL only scheme, host and port."""
+    note = CallNote()
+    reason: str | None = "cancelled"
+    try:
+        yield note
+        reason = None
+    except Exception as error:
+        # Its text may have the whole URL.
+        reason = type(error).__name__
+        raise
+    finally:
+        if client.state.audit is not None:
+            client.state.audit.write(
+                "network",
+                principal=client.principal,
+                session=short_session(client.session.id),
+                decision="allowed",
+                method=clip(params.method, 32),
+                target=clip(_origin(params.url)),
+                status=note.status,
+                error=reason,
+            )
+
+
+def _origin(url: str) -> str:
+    """Return a URL without user, path and query, which may hold secrets."""
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+    except ValueError:
+        return "unreadable"
+
+
+def _note_change(
+    client: ServerConnection,
+    operation: str,
+    params: WriteFileParams | CreateDirectoryParams | RemoveParams | CopyParams | OpenParams,
+    error: str | None,
+) -> None:
+    audit = client.state.audit
+    if audit is None:
+        return
+    source = None
+    if isinstance(params, CopyParams):
+        path, source = params.destination_path, path_text(params.source_path)
+    else:
+        path = params.path
+    size = None
+    if isinstance(params, WriteFileParams):
+        size = len(params.data_base64) * 3 // 4  # about: without a look at the padding
+    audit.write(
+        "file",
+        principal=client.principal,
+        session=short_session(client.session.id),
+        operation=operation,
+        path=path_text(path),
+        source=source,
+        bytes=size,
+        sandboxed=params.sandbox is not None,
+        error=error,
+    )
+
+
+def _reason(error: Exception) -> str:
+    return clip(str(error)) if isinstance(error, HoldfastError) else type(error).__name__

@@ -1,0 +1,223 @@
+"""
+Lines for a file or a stream, written by a thread of its own.
+
+A disk that is full, a mount that is dead and a reader that is stuck hold up this thread and
+nobody else. What waits is bounded in bytes. What cannot be kept or written is counted.
+"""
+
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Generic, TypeVar
+
+__all__ = ["CHUNK", "LineWriter", "PartlyWritten", "write_all"]
+
+T = TypeVar("T")
+
+CHUNK = 64 << 10
+"""Bytes that are handed to `write` at once, at most; a longer line is handed over alone."""
+
+MAX_WAITING = 8 << 20
+"""Bytes that may wait to be written."""
+
+GATHER = 0.05
+"""Seconds in which lines are collected: a thread that wakes for each would slow the server."""
+
+CLOSE_LIMIT = 2.0
+"""Seconds in which the rest has to be written when a server ends."""
+
+WARN_INTERVAL = 10.0
+"""Seconds between two warnings about lost records."""
+
+_STUCK = 5.0
+"""Seconds a non-blocking descriptor may take no byte."""
+
+FULL = "they came faster than they could be written"
+
+
+class PartlyWritten(Exception):
+    """A write failed after some of the lines."""
+
+    def __init__(self, lines: int, reason: str, *, torn: bool) -> None:
+        super().__init__(reason)
+        self.lines = lines
+        """Lines that were written whole."""
+        self.torn = torn
+        """True if a part of the next one was written, too."""
+
+
+class LineWriter(Generic[T]):
+    """
+    A queue of records, and the thread that makes lines of them and writes them.
+
+    The thread starts with the first record. `put` never waits and never raises, and is for
+    one thread at a time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        encode: Callable[[T], bytes],
+        write: Callable[[bytes], None],
+        gap: Callable[[int, str], bytes],
+        warn: Callable[[int, str], None] | None = None,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        """
+        Args:
+            name: Of the thread.
+            encode: Makes a line of a record, with its line end; called in the thread.
+            write: Writes whole lines, at most `CHUNK` bytes unless one line is longer. Raises
+                `OSError` if none was written, or `PartlyWritten`.
+            gap: Makes the line that stands for lost records: their number, and the reason.
+            warn: Called with all that was lost since the start, and the reason, as soon as
+                something is lost and then every `WARN_INTERVAL` seconds at most.
+            max_waiting: Bytes that may wait.
+        """
+        self._name = name
+        self._encode = encode
+        self._write = write
+        self._gap = gap
+        self._warn = warn
+        self._max_waiting = max_waiting
+        self._queue: deque[tuple[T, int]] = deque()
+        # Each of the two sides changes its own counters only, so neither needs a lock.
+        self._put_bytes = 0
+        self._taken_bytes = 0
+        self._refused = 0
+        self._failed = 0
+        # Records of a write that is under way.
+        self._in_hand = 0
+        # Lost records that a line in the file stands for.
+        self._marked = 0
+        # Why something was lost the last time, and whether the last write failed.
+        self._reason = FULL
+        self._failing = False
+        self._warned = 0
+        self._warned_at = -WARN_INTERVAL
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def lost(self) -> int:
+        """Records that were not written, since the start."""
+        return self._refused + self._failed
+
+    def put(self, record: T, size: int) -> None:
+        """Queue a record of about `size` bytes; one too many is counted as lost."""
+        if self._put_bytes - self._taken_bytes + size > self._max_waiting or self._closing.is_set():
+            self._refused += 1
+            if not self._failing:
+                self._reason = FULL
+            self._warn_now_and_then()
+            return
+        self._put_bytes += size
+        self._queue.append((record, size))
+        if not self._wake.is_set():
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._wake.set()
+
+    def close(self, limit: float = CLOSE_LIMIT) -> bool:
+        """
+        Write the rest, for so many seconds at most; what is left then is counted as lost.
+
+        Returns:
+            True if the thread has ended and will write no more.
+        """
+        self._closing.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(limit)
+        ended = self._thread is None or not self._thread.is_alive()
+        if not ended:
+            self._refused += len(self._queue) + self._in_hand
+        self._warn_now_and_then(last=True)
+        return ended
+
+    def _warn_now_and_then(self, *, last: bool = False) -> None:
+        lost, now = self.lost, monotonic()
+        due = last or now >= self._warned_at + WARN_INTERVAL
+        if self._warn is not None and lost > self._warned and due:
+            self._warned, self._warned_at = lost, now
+            self._warn(lost, self._reason)
+
+    # -- in the thread
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._closing.wait(GATHER)
+            # Cleared before the queue is looked at: what comes later sets it again.
+            self._wake.clear()
+            while self._queue:
+                self._write_some()
+            if self._closing.is_set():
+                return
+
+    def _write_some(self) -> None:
+        lines: list[bytes] = []
+        size = 0
+        lost = self.lost - self._marked
+        if lost:
+            lines.append(self._gap(lost, self._reason))
+            size = len(lines[0])
+        while self._queue and size < CHUNK:
+            record, weight = self._queue[0]
+            line = self._encode(record)
+            if lines and size + len(line) > CHUNK:
+                break
+            self._queue.popleft()
+            self._taken_bytes += weight
+            lines.append(line)
+            size += len(line)
+        self._in_hand = len(lines) - (1 if lost else 0)
+        try:
+            self._write(b"".join(lines))
+        except PartlyWritten as error:
+            self._lose(lines[error.lines :], lost, error.lines > 0, str(error))
+        except OSError as error:
+            self._lose(lines, lost, False, error.strerror or str(error))
+        else:
+            self._marked += lost
+            self._failing = False
+        self._in_hand = 0
+
+    def _lose(self, lines: Sequence[bytes], gap: int, gap_written: bool, reason: str) -> None:
+        """Count what a failed write was to write; the line about a gap is no record."""
+        self._failed += len(lines) - (1 if gap and not gap_written else 0)
+        if gap_written:
+            self._marked += gap
+        self._reason = reason
+        self._failing = True
+        self._warn_now_and_then()
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """
+    Write all of it to a descriptor that may be non-blocking.
+
+    Raises:
+        OSError: Nothing of it was written.
+        PartlyWritten: A part was.
+    """
+    done = 0
+    try:
+        while done < len(data):
+            try:
+                done += os.write(descriptor, data[done:] if done else data)
+            except BlockingIOError:
+                if not select.select([], [descriptor], [], _STUCK)[1]:
+                    raise
+    except OSError as error:
+        if not done:
+            raise
+        lines = data.count(b"\n", 0, done)
+        reason = error.strerror or str(error)
+        raise PartlyWritten(lines, reason, torn=data[done - 1 : done] != b"\n") from error

@@ -1,0 +1,112 @@
+"""
+Log and audit records as lines: text for people, JSON for programs.
+
+JSON is written in ASCII. So a line has no character that a terminal acts on, and bytes of a
+path that are no UTF-8 leave it valid.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+
+import msgspec
+
+from holdfast.log_event import LogEvent, printable
+
+__all__ = ["JsonLines", "TextLines", "json_event", "json_line", "text_head", "time_text"]
+
+
+class TextLines(logging.Formatter):
+    """Formats a record as `TIME LEVEL LOGGER: MESSAGE`, followed by an indented traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        # A `LogEvent` has its escapes already.
+        if not isinstance(record.msg, LogEvent):
+            message = printable(message)
+        line = text_head(record.created, record.levelname, record.name) + message
+        trace = _traceback(self, record)
+        if trace is None:
+            return line
+        # A line of an exception's text must not look like one of the log.
+        return "\n  ".join([line, *map(printable, trace.split("\n"))])
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record as one JSON object; the fields of a `LogEvent` are members of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = record.msg
+        if not isinstance(event, LogEvent):
+            event = LogEvent(record.getMessage(), traceback=_traceback(self, record))
+        return json_event(record.created, record.levelname, record.name, event).decode()
+
+
+def text_head(at: float, level: str, logger: str) -> str:
+    """Return what a line of text begins with."""
+    return f"{time_text(at)} {level} {logger}: "
+
+
+def json_event(at: float, level: str, logger: str, event: LogEvent) -> bytes:
+    """Return a message as one JSON object, without a line end."""
+    fields = {name: value for name, value in event.fields.items() if value is not None}
+    return json_line(
+        {
+            "time": time_text(at),
+            "level": level.lower(),
+            "logger": logger,
+            "message": event.text,
+            **fields,
+        }
+    )
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:
+    parts = []
+    if record.exc_info and record.exc_info[0] is not None:
+        parts.append(formatter.formatException(record.exc_info))
+    if record.stack_info:
+        parts.append(formatter.formatStack(record.stack_info))
+    return "\n".join(parts) if parts else None
+
+
+def time_text(seconds: float) -> str:
+    """Return a time since 1970 in UTC with milliseconds, as RFC 3339 has it."""
+    whole = int(seconds)
+    return f"{_second_text(whole)}.{int((seconds - whole) * 1000):03d}Z"
+
+
+@lru_cache(maxsize=4)  # most lines are of the second of the one before
+def _second_text(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def json_line(fields: Mapping[str, object]) -> bytes:
+    """Return an object as JSON in printable ASCII, without a line end."""
+    try:
+        line = msgspec.json.encode(fields)
+        if line.isascii() and b"\x7f" not in line:
+            return line
+    except UnicodeEncodeError:
+        pass  # a lone surrogate, which stands for a byte that is no UTF-8
+    import json  # seldom needed
+
+    return json.dumps(_encodable(fields), separators=(",", ":")).encode()
+
+
+def _encodable(value: object) -> object:
+    """Return a value without lone surrogates, which are no valid JSON: they become text."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {name: _encodable(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(member) for member in value]
+    return value

@@ -1,0 +1,93 @@
+"""The log of a server that has a process of its own: what it tells, and how that is written."""
+
+import logging
+import time
+from typing import Literal
+
+from holdfast.log_event import LogEvent
+from holdfast.server.line_writer import LineWriter, write_all
+from holdfast.server.log_lines import JsonLines, TextLines, json_event, text_head
+
+__all__ = ["LEVELS", "LogFormat", "ThreadedLog", "start_logging"]
+
+LogFormat = Literal["text", "json"]
+
+LEVELS = ("error", "warning", "info", "debug")
+"""From what needs somebody at once to what helps to find a fault; each has those before it."""
+
+_STDERR = 2
+
+_RECORD_SIZE = 2048
+"""Bytes counted for a record: clients' texts in it are bounded by `log_event.clip`."""
+
+
+class ThreadedLog(logging.Handler):
+    """A handler that writes to stderr in a thread, so that a stuck reader holds up nobody."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._as_json = isinstance(formatter, JsonLines)
+        self._writer: LineWriter[tuple[float, str, LogEvent] | bytes] = LineWriter(
+            "log", encode=self._line, write=lambda data: write_all(_STDERR, data), gap=self._gap
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
+        self._writer.put(line, len(line))
+
+    def inform(self, name: str, event: LogEvent) -> None:
+        """Take a message at `info`, which is formatted in the thread."""
+        self.acquire()  # as `emit` is called: other threads log, too
+        try:
+            self._writer.put((time.time(), name, event), _RECORD_SIZE)
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """Write the rest, within a bounded time."""
+        self._writer.close()
+        super().close()
+
+    def _line(self, item: tuple[float, str, LogEvent] | bytes) -> bytes:
+        if isinstance(item, bytes):
+            return item
+        return self._event_line(*item, level="INFO")
+
+    def _event_line(self, at: float, name: str, event: LogEvent, *, level: str) -> bytes:
+        if self._as_json:
+            return json_event(at, level, name, event) + b"\n"
+        return f"{text_head(at, level, name)}{event}\n".encode()
+
+    def _gap(self, count: int, reason: str) -> bytes:
+        event = LogEvent("log lines were lost", count=count, reason=reason)
+        return self._event_line(time.time(), __name__, event, level="WARNING")
+
+
+def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = False) -> None:
+    """
+    Send the log of this process to stderr.
+
+    Args:
+        level: One of `LEVELS`.
+        style: Text for people, or one JSON object in each line.
+        threaded: Write in a thread. `logging.shutdown`, which runs at the end of the process,
+            writes the rest.
+
+    Raises:
+        ValueError: There is no such level.
+    """
+    if level not in LEVELS:
+        raise ValueError(level)
+    formatter = JsonLines() if style == "json" else TextLines()
+    handler: logging.Handler
+    if threaded:
+        handler = ThreadedLog(formatter)
+        LogEvent.direct = handler.inform
+    else:
+        handler = logging.StreamHandler()
+        handler.setFormatter(formatter)
+    # What no line of ours shows need not be found out for each.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # noqa: SLF001 - documented to be set
+    logging.basicConfig(level=level.upper(), handlers=[handler])

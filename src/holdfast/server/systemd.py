@@ -1,0 +1,98 @@
+"""What a server shares with systemd: sockets that it is handed, and signs of life."""
+
+import asyncio
+import os
+import socket
+import stat
+
+from holdfast.process.guardian import guardian_pid, service_manager, tell_service_manager
+from holdfast.server.listen import BadListenUrl, ListenUrl
+from holdfast.system_text import system_text
+
+__all__ = ["handed_sockets", "lets_everybody_in", "send_signs_of_life"]
+
+_FIRST = 3
+"""The first descriptor that is handed over (`SD_LISTEN_FDS_START`)."""
+
+_MOST = 16
+"""Sockets of one server; more is a mistake."""
+
+
+def handed_sockets() -> list[ListenUrl]:
+    """
+    Return the sockets of `LISTEN_FDS` as places to listen on; none unless they are for us.
+
+    The variables are removed, and nothing that is started later inherits the sockets.
+
+    Raises:
+        BadListenUrl: There is a number that makes no sense, or a descriptor that is no
+            listening stream socket.
+    """
+    owner = os.environ.get("LISTEN_PID")
+    if owner is None or owner not in (str(os.getpid()), str(guardian_pid())):
+        return []
+    text = os.environ.pop("LISTEN_FDS", "0")
+    for name in ("LISTEN_PID", "LISTEN_FDNAMES", "LISTEN_PIDFDID"):
+        os.environ.pop(name, None)
+    count = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else -1
+    if not 0 <= count <= _MOST:
+        raise BadListenUrl(f"LISTEN_FDS is `{text}`; expected a number from 0 to {_MOST}")
+    return [_place(descriptor) for descriptor in range(_FIRST, _FIRST + count)]
+
+
+def _place(descriptor: int) -> ListenUrl:
+    try:
+        os.set_inheritable(descriptor, False)
+        sock = socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise BadListenUrl(
+            f"descriptor {descriptor} of LISTEN_FDS is no socket: {system_text(error)}",
+            errno=error.errno,
+        ) from error
+    try:
+        listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if sock.type != socket.SOCK_STREAM or not listens:
+            raise BadListenUrl(f"descriptor {descriptor} of LISTEN_FDS is no listening socket")
+        name = sock.getsockname()
+        if sock.family == socket.AF_UNIX:
+            path = name if isinstance(name, str) else "@" + os.fsdecode(name[1:])
+            return ListenUrl("unix", path=path, descriptor=descriptor)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            host = str(name[0]).partition("%")[0]
+            return ListenUrl("ws", host, int(name[1]), descriptor=descriptor)
+        raise BadListenUrl(
+            f"descriptor {descriptor} of LISTEN_FDS is neither a unix nor an internet socket"
+        )
+    finally:
+        sock.detach()  # it is used later, by its number
+
+
+def lets_everybody_in(place: ListenUrl) -> bool:
+    """
+    Return True for a unix socket that was handed over and that any local user can connect to.
+
+    systemd makes such ones unless a unit says `SocketMode=0600`.
+    """
+    if place.descriptor is None or place.kind != "unix":
+        return False
+    try:
+        return bool(os.stat(place.path).st_mode & stat.S_IWOTH)
+    except OSError:
+        return True  # an abstract one has no file, and no mode
+
+
+def send_signs_of_life(loop: asyncio.AbstractEventLoop) -> None:
+    """Tell the service manager that the event loop runs, as often as it wants to hear it."""
+    from holdfast.process.service_manager import WATCHDOG
+
+    manager = service_manager()
+    if manager is None or manager.watchdog is None:
+        return
+    # Half of the time, as systemd advises.
+    interval = manager.watchdog / 2
+
+    def tell() -> None:
+        tell_service_manager(WATCHDOG)
+        loop.call_later(interval, tell)
+
+    tell()

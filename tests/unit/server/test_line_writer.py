@@ -1,0 +1,139 @@
+"""Lines that are written by a thread: bounded, in order, and counted where they are lost."""
+
+import errno
+import os
+import threading
+
+import pytest
+
+from holdfast.server.line_writer import CHUNK, LineWriter, PartlyWritten, write_all
+
+LIMIT = 5.0
+
+
+class Target:
+    """A file that can be stuck, full or half full."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.faults: list[Exception] = []
+        self.largest = 0
+        self.free = threading.Event()
+        self.free.set()
+        self.entered = threading.Event()
+        self.warnings: list[tuple[int, str]] = []
+
+    def write(self, data: bytes) -> None:
+        self.entered.set()
+        assert self.free.wait(LIMIT)
+        if self.faults:
+            fault = self.faults.pop(0)
+            if isinstance(fault, PartlyWritten):
+                self.written += b"".join(data.splitlines(keepends=True)[: fault.lines])
+            raise fault
+        self.largest = max(self.largest, len(data))
+        self.written += data
+
+    def writer(self, **options: int) -> LineWriter[str]:
+        return LineWriter(
+            "test",
+            encode=lambda text: text.encode() + b"\n",
+            write=self.write,
+            gap=lambda count, reason: f"lost {count}: {reason}\n".encode(),
+            warn=lambda count, reason: self.warnings.append((count, reason)),
+            **options,
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        return self.written.decode().splitlines()
+
+
+def test_lines_are_written_in_order_and_together() -> None:
+    target = Target()
+    writer = target.writer()
+    lines = [f"line {number}" for number in range(20_000)]
+    for line in lines:
+        writer.put(line, len(line))
+    writer.close()
+    assert target.lines == lines
+    assert target.largest <= CHUNK
+    assert (writer.lost, target.warnings) == (0, [])
+
+
+def test_a_stuck_file_holds_up_nobody_and_what_waits_is_bounded() -> None:
+    target = Target()
+    writer = target.writer(max_waiting=1000)
+    target.free.clear()
+    writer.put("first", 100)
+    assert target.entered.wait(LIMIT)
+    for number in range(50):
+        writer.put(f"later {number}", 100)
+    assert writer.lost == 40
+    assert target.warnings == [(1, "they came faster than they could be written")]
+    target.free.set()
+    writer.close()
+    assert target.lines[0] == "first"
+    assert target.lines[1] == "lost 40: they came faster than they could be written"
+    assert target.lines[2:] == [f"later {number}" for number in range(10)]
+    assert target.warnings[-1][0] == 40
+
+
+def test_the_end_waits_a_bounded_time_and_counts_what_is_left() -> None:
+    target = Target()
+    writer = target.writer()
+    target.free.clear()
+    writer.put("first", 100)
+    assert target.entered.wait(LIMIT)
+    writer.put("second", 100)
+    writer.close(limit=0.01)
+    assert writer.lost == 2  # the one that is stuck, and the one behind it
+    assert target.warnings[-1][0] == 2
+    writer.put("too late", 100)
+    assert writer.lost == 3
+    target.free.set()
+
+
+def test_what_a_full_disk_refused_is_counted_told_and_marked() -> None:
+    target = Target()
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    target.faults = [full, PartlyWritten(1, "No space left on device", torn=True)]
+    writer = target.writer()
+    for text in ("a", "b"):
+        target.entered.clear()
+        writer.put(text, 10)
+        assert target.entered.wait(LIMIT)
+    writer.put("c", 10)
+    writer.close()
+    # "a" is gone; of the second try the line about it was written, and "b" is gone.
+    assert target.lines == [
+        "lost 1: No space left on device",
+        "lost 1: No space left on device",
+        "c",
+    ]
+    assert writer.lost == 2
+    assert target.warnings == [(1, "No space left on device"), (2, "No space left on device")]
+
+
+def test_a_descriptor_that_takes_a_part_is_written_to_the_end() -> None:
+    reader, sender = os.pipe()
+    os.set_blocking(sender, False)
+    received: list[bytes] = []
+    data = b"0123456\n" * 40_000  # more than a pipe holds
+
+    def read() -> None:
+        while part := os.read(reader, 65536):
+            received.append(part)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    write_all(sender, data)
+    os.close(sender)
+    thread.join(LIMIT)
+    os.close(reader)
+    assert b"".join(received) == data
+
+
+def test_a_device_without_room_says_so() -> None:
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space"):
+        write_all(full.fileno(), b"x\n")
