@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import pytest
+from _pytest.config import create_terminal_writer
 from _pytest.reports import TestReport
 
 _CHUNK = 12
@@ -134,7 +135,7 @@ class _Run:
         capture.stop_global_capturing()
         capture.start_global_capturing()
         plugins.unregister(name="terminalreporter")
-        plugins.register(_Reporter(config, to_parent))
+        plugins.register(_Reporter(config, to_parent), "terminalreporter")
         factory = config._tmp_path_factory  # type: ignore[attr-defined]
         factory._basetemp = factory.getbasetemp() / f"worker{number}"
         factory._basetemp.mkdir()
@@ -180,6 +181,8 @@ class _Reporter:
     def __init__(self, config: pytest.Config, fd: int) -> None:
         self._config = config
         self._fd = fd
+        # Where `pytest-timeout` writes all stacks before it ends a worker.
+        self._tw = create_terminal_writer(config, sys.__stderr__)
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
         self._send("start", (nodeid, location))
