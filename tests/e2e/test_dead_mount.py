@@ -81,6 +81,7 @@ async def test_starts_on_a_dead_mount_hold_up_nobody(lonely: ServerProcess, tmp_
             (["/bin/true"], {"cwd": file_uri(folder / "in"), "sandbox": on_it}),
             (["/bin/true"], {"cwd": file_uri(folder), "limits": {"openFiles": 64}}),
             ([str(script)], {"cwd": elsewhere}),
+            (["/bin/true"], {"cwd": elsewhere, "tty": True, "arg0": str(folder / "program")}),
             # Seen from another mount namespace: no list of mounts names it.
             (["/bin/true"], {"cwd": f"file:///proc/self/root{folder}"}),
         ]

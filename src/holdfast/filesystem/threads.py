@@ -39,6 +39,9 @@ OWN_SHARE = 64
 LIMIT = 512
 """Threads in all, the stuck ones included; beyond that, work waits."""
 
+_FAREWELL = 0.05
+"""Seconds after which the tasks of a connection that has ended have ended, too."""
+
 STUCK = 0.05
 """Seconds after which a call no longer counts among the `CORE`, so that another may run."""
 
@@ -102,7 +105,7 @@ class ThreadShare:
         What is still to be done for it is to let go of files that it had open. That does not
         have to wait for these calls.
         """
-        self._threads.raise_limit(self, self.limit + SHARE)
+        self._threads.give_up(self)
 
 
 class FileThreads:
@@ -115,9 +118,12 @@ class FileThreads:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # One entry for each job that may begin, or `None` for a thread to end. An entry too
-        # many does no harm: its thread finds nothing to do.
+        # One entry for each job that waits, or `None` for a thread to end. An entry whose job
+        # has to wait for others of its share is taken out and counted, until one of them ends.
         self._tokens: SimpleQueue[bool | None] = SimpleQueue()
+        self._withheld = 0
+        # Jobs that threads are at.
+        self._running: set[_Job] = set()
         # Shares whose turn is to come, each once; those that have enough under way are not there.
         self._line: deque[ThreadShare] = deque()
         self._lock = threading.Lock()
@@ -193,13 +199,14 @@ class FileThreads:
         """Replace threads that are stuck, while there is work for more."""
         self._timer = None
         now = time.monotonic()
-        waiting = 0
-        for job in self._jobs:
-            if not job.started:
-                waiting += 1
-            elif not job.slow and now - job.started >= STUCK:
+        with self._lock:
+            running = list(self._running)
+        for job in running:
+            if job.started and now - job.started >= STUCK:
                 job.slow = True
-        slow = sum(job.slow for job in self._jobs)
+        slow = sum(job.slow for job in running)
+        # Not those that wait for others of their share: no thread could take them.
+        waiting = self._tokens.qsize()
         for _ in range(min(waiting, LIMIT - self._threads, CORE + slow - self._threads)):
             self._start_thread()
         if waiting:
@@ -222,6 +229,8 @@ class FileThreads:
                 job.future.set_result(job.result)
         if not self._jobs:
             self._idle.set()
+        elif self._timer is None and not self._closed and self._tokens.qsize():
+            self._timer = self._loop.call_later(STUCK, self._look_after)
 
     def _run_undo(self, job: _Job) -> None:
         undo, result = job.undo, job.result
@@ -239,31 +248,51 @@ class FileThreads:
         """Return the next job of the share whose turn it is; nothing if none may begin."""
         with self._lock:
             if not self._line:
+                self._withheld += 1
                 return None
             share = self._line.popleft()
             share.queued = False
             job = share.waiting.popleft()
             share.running += 1
+            self._running.add(job)
             self._stand_in_line(share)
             return job
 
-    def raise_limit(self, share: ThreadShare, limit: int) -> None:
-        """Let more calls of a share be under way."""
+    def give_up(self, share: ThreadShare) -> None:
+        """Forget what a share waits for, but for what has to be let go of."""
+        # By then nobody waits for what was asked for.
+        self._loop.call_later(_FAREWELL, self._forget_unwanted, share)
+
+    def _forget_unwanted(self, share: ThreadShare) -> None:
         with self._lock:
-            share.limit = limit
-            more = len(share.waiting)
+            unwanted = [job for job in share.waiting if job.future.done()]
+            share.waiting = deque(job for job in share.waiting if not job.future.done())
+            if not share.waiting and share.queued:
+                share.queued = False
+                self._line.remove(share)
+            self._withheld = max(self._withheld - len(unwanted), 0)
+            share.limit += SHARE
             self._stand_in_line(share)
-        for _ in range(more):
+            self._offer(len(share.waiting))
+        self._jobs.difference_update(unwanted)
+        if not self._jobs:
+            self._idle.set()
+
+    def _offer(self, jobs: int) -> None:
+        """Put back entries that were withheld."""
+        for _ in range(min(jobs, self._withheld)):
+            self._withheld -= 1
             self._tokens.put(True)
 
-    def _give_back(self, share: ThreadShare) -> None:
+    def _give_back(self, job: _Job) -> None:
         """Note the end of a job; what had to wait for it may begin."""
+        share = job.share
         with self._lock:
+            self._running.discard(job)
             share.running -= 1
-            more = bool(share.waiting)
             self._stand_in_line(share)
-        if more:
-            self._tokens.put(True)
+            if share.waiting:
+                self._offer(1)
 
     # -- a thread's side
 
@@ -273,7 +302,7 @@ class FileThreads:
             if job is None:
                 continue
             self._do(job)
-            self._give_back(job.share)
+            self._give_back(job)
             job.last = last = job.slow
             self._finished.append(job)
             del job  # what it holds is not kept until the next one comes

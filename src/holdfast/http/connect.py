@@ -7,8 +7,11 @@ import ipaddress
 import os
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from functools import partial
 from itertools import chain, zip_longest
+from typing import Any, TypeAlias
 
 from holdfast.errors import OperationFailed
 from holdfast.http.exchange import HttpConnection
@@ -16,7 +19,7 @@ from holdfast.http.proxies import Proxy
 from holdfast.http.urls import Url
 from holdfast.system_text import system_text
 
-__all__ = ["Connector"]
+__all__ = ["Connector", "look_names_up_by"]
 
 _STAGGER = 0.25
 """Seconds an address has before the next one is tried beside it (RFC 8305)."""
@@ -238,6 +241,35 @@ async def _connect(address: Address) -> socket.socket:
     return sock
 
 
+NamesFound: TypeAlias = list[tuple[Any, ...]]
+"""What `socket.getaddrinfo` returns."""
+
+RunLookUp: TypeAlias = Callable[
+    [Callable[[], tuple[NamesFound, Exception | None]]],
+    Awaitable[tuple[NamesFound, Exception | None]],
+]
+
+_name_threads: ContextVar[RunLookUp | None] = ContextVar("name_threads", default=None)
+
+
+def look_names_up_by(run: RunLookUp) -> None:
+    """
+    Look names up in threads of somebody's own, for calls of the current task.
+
+    A name server that does not answer holds up a thread for many seconds. The few threads of
+    the event loop are for all.
+    """
+    _name_threads.set(run)
+
+
+def _caught(look_up: Callable[[], NamesFound]) -> tuple[NamesFound, Exception | None]:
+    """Return an error as it is: those threads give errors of files words of their own."""
+    try:
+        return look_up(), None
+    except Exception as error:  # noqa: BLE001 - raised again where it is awaited
+        return [], error
+
+
 async def _resolve(host: str, port: int) -> Sequence[Address]:
     """The addresses of a host, the two families in turn."""
     try:
@@ -248,8 +280,17 @@ async def _resolve(host: str, port: int) -> Sequence[Address]:
         if literal.version == 4:
             return [(socket.AF_INET, (host, port))]
         return [(socket.AF_INET6, (host, port, 0, 0))]
+    run = _name_threads.get()
+    found: NamesFound
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        if run is None:
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)  # type: ignore[assignment]
+        else:
+            look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+            found, error = await run(partial(_caught, look_up))
+            if error is not None:
+                raise error
     except UnicodeError as error:  # a label that is empty or too long for a name
         raise OSError(f"no such host: {host}") from error
     families: dict[socket.AddressFamily, list[Address]] = {}

@@ -1,10 +1,11 @@
 """
 Bounds on the input that waits in memory for processes that do not read it.
 
-Whoever owns processes has a budget, and all owners of a server share a total. A write whose
-bytes do not fit is refused at once, so it costs nothing to hold, and the owner can still
-terminate the process that does not read. One owner may fill the total, but each of the others
-keeps a small share of its own.
+Whoever owns processes has a budget, and all owners of a server share a total. When half of it
+is used, each process gets little ahead: its next write is answered when it has read. So an
+owner that waits for the answers is only held up. A write whose bytes do not fit at all is
+refused, so it costs nothing to hold, and the owner can still terminate a process that does not
+read. One owner may fill the total, but each of the others keeps a small share of its own.
 """
 
 from holdfast.errors import InvalidRequest
@@ -39,6 +40,11 @@ class InputBudget:
         """`total` is shared with other owners; none by default."""
         self._total = InputTotal() if total is None else total
         self.waiting = 0
+
+    @property
+    def is_tight(self) -> bool:
+        """True if half of what may wait does."""
+        return 2 * self.waiting > MAX_OWNER_BYTES or 2 * self._total.waiting > MAX_TOTAL_BYTES
 
     def take(self, size: int) -> None:
         """

@@ -14,13 +14,22 @@ from holdfast.errors import StdinClosed
 from holdfast.process.input_budget import InputBudget
 from holdfast.protocol.process import WriteStatus
 
-__all__ = ["MAX_QUEUED_BYTES", "MAX_QUEUED_WRITES", "MAX_REMEMBERED_IDS", "StdinQueue"]
+__all__ = [
+    "FEW_QUEUED_BYTES",
+    "MAX_QUEUED_BYTES",
+    "MAX_QUEUED_WRITES",
+    "MAX_REMEMBERED_IDS",
+    "StdinQueue",
+]
 
 MAX_QUEUED_WRITES = 128
 """Writes kept beyond what the kernel takes; the next one waits for room."""
 
 MAX_QUEUED_BYTES = 16 << 20
 """Bytes of these writes; the last one may exceed it, the next one waits for room."""
+
+FEW_QUEUED_BYTES = 64 << 10
+"""The same where much waits for other processes."""
 
 MAX_REMEMBERED_IDS = 4096
 """Accepted ids kept per process; one more forgets the oldest."""
@@ -108,7 +117,8 @@ class StdinQueue:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._queue) >= MAX_QUEUED_WRITES or self._queued_bytes >= MAX_QUEUED_BYTES
+        most = FEW_QUEUED_BYTES if self._budget.is_tight else MAX_QUEUED_BYTES
+        return len(self._queue) >= MAX_QUEUED_WRITES or self._queued_bytes >= most
 
     def end(self) -> None:
         """Close the descriptor once everything queued so far is written."""

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import (
     Awaitable,
     Callable,
-    Coroutine,
-    Generator,
     Iterable,
     Iterator,
     Mapping,
@@ -59,6 +57,7 @@ from holdfast.process.refuse import (
     refuse_unsupported,
 )
 from holdfast.process.shell_snapshot import applies, check_scope, wrap
+from holdfast.process.slow_start import SlowStart
 from holdfast.process.snapshots import Snapshots
 from holdfast.process.spawn import needs_descriptor_limit
 from holdfast.process.start_threads import StartThreads
@@ -91,37 +90,6 @@ MakeLog = Callable[[StartParams], OutputLog]
 def plain_log(params: StartParams) -> OutputLog:
     """Return a log that keeps its output in memory, within the usual limits."""
     return OutputLog()
-
-
-class SlowStart:
-    """A start that has to wait for something. Nothing of it runs before it is awaited."""
-
-    def __init__(
-        self,
-        process_id: str,
-        run: Callable[["SlowStart"], Coroutine[object, None, LocalProcess]],
-        *,
-        is_plain: bool = False,
-    ) -> None:
-        """`is_plain`: it waits for files only, and would otherwise have been made at once."""
-        self._process_id = process_id
-        self._run = run
-        self.called_off = False
-        self.afterwards: list[Callable[[], None]] | None = [] if is_plain else None
-        """Called at its end, in order; of a plain start only."""
-
-    def check(self) -> None:
-        """
-        Whether it is still wanted.
-
-        Raises:
-            InvalidRequest: It was called off.
-        """
-        if self.called_off:
-            raise InvalidRequest(f"process {self._process_id} start was cancelled")
-
-    def __await__(self) -> Generator[object, None, LocalProcess]:
-        return self._run(self).__await__()
 
 
 class LocalProcesses:
@@ -279,7 +247,7 @@ class LocalProcesses:
             raise DuplicateProcess(params.process_id)
         snapshot = snapshot if snapshot is not None and applies(params.argv, snapshot) else None
         env = self._environment(params)
-        at_hand = is_start_at_hand(params.argv, native_cwd(params), env, tty=params.tty)
+        at_hand = is_start_at_hand(_executed(params), native_cwd(params), env, tty=params.tty)
         if (
             not at_hand
             or snapshot is not None
@@ -403,7 +371,7 @@ class LocalProcesses:
 
     async def _wait_reachable(self, params: StartParams, env: Mapping[str, str]) -> None:
         """Wait until the folder and the program of a start have answered, whatever they are."""
-        looked_at = places(params.argv, native_cwd(params), env, tty=params.tty)
+        looked_at = places(_executed(params), native_cwd(params), env, tty=params.tty)
         await call_after_look(self._threads, looked_at, lambda: None, program=params.argv[0])
 
     async def _launch_in_thread(
@@ -416,7 +384,7 @@ class LocalProcesses:
         try:
             child = await call_after_look(
                 self._threads,
-                places(argv, native_cwd(params), env, tty=params.tty),
+                places(_executed(params), native_cwd(params), env, tty=params.tty),
                 partial(self._spawn, params, argv, env),
                 Child.discard,
                 program=argv[0],
@@ -601,6 +569,13 @@ class LocalProcesses:
 def _terminal_size(params: StartParams) -> tuple[int, int]:
     size = params.terminal_size
     return DEFAULT_SIZE if size is None else (size.rows, size.cols)
+
+
+def _executed(params: StartParams) -> Sequence[str]:
+    """Return the command with the program that is executed first: on a terminal, `arg0` is it."""
+    if not params.tty or params.arg0 is None:
+        return params.argv
+    return [params.arg0, *params.argv[1:]]
 
 
 def _has_kernel_limits(params: StartParams) -> bool:

@@ -39,7 +39,7 @@ MAX_QUEUED = 128
 MAX_WAITING_BYTES = 128 << 20
 """Bytes of requests that wait for anything; then likewise. Two of the largest messages."""
 
-TURN = 0.01
+TURN = 0.005
 """Seconds of the event loop that one connection gets at a time; then others have their turn."""
 
 

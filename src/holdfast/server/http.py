@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from holdfast.protocol.http import HttpRequestParams, HttpResponse
 from holdfast.protocol.methods import HTTP_REQUEST
@@ -10,6 +11,9 @@ from holdfast.rpc.encode import Encoded, encode_value
 from holdfast.rpc.router import Router
 from holdfast.server.audited import audited_call
 from holdfast.server.connection import ServerConnection
+
+if TYPE_CHECKING:
+    from holdfast.http.local import LocalHttpClient
 
 __all__ = ["add_http_methods"]
 
@@ -31,9 +35,17 @@ def _request(
     return _streamed(client, params)
 
 
+def _caller(client: ServerConnection) -> "LocalHttpClient":
+    """Return what makes the calls of all clients; names are looked up at this one's expense."""
+    from holdfast.http.connect import look_names_up_by  # loaded by a server that is asked for it
+
+    look_names_up_by(client.filesystem.run)
+    return client.state.http
+
+
 async def _buffered(client: ServerConnection, params: HttpRequestParams) -> HttpResponse | Encoded:
     with audited_call(client, params) as note:
-        response = await client.state.http.request(params)
+        response = await _caller(client).request(params)
         note.status = response.status
     body = response.body_base64
     if len(body) <= _LARGE:
@@ -47,7 +59,7 @@ async def _buffered(client: ServerConnection, params: HttpRequestParams) -> Http
 async def _streamed(client: ServerConnection, params: HttpRequestParams) -> HttpResponse:
     try:
         with audited_call(client, params) as note:
-            response, body = await client.state.http.stream(params)
+            response, body = await _caller(client).stream(params)
             note.status = response.status
     except BaseException:
         client.bodies.release(params.request_id)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.errors import NotFound
+from holdfast.filesystem import threads as module
 from holdfast.filesystem.threads import CORE, SHARE, FileThreads, Lane
 
 
@@ -184,5 +185,30 @@ async def test_files_of_a_client_that_left_are_let_go_of_beside_its_stuck_calls(
         async with asyncio.timeout(5):
             assert set(await closed) == {"closed"}
         assert opened == []
+    finally:
+        let_go.set()
+
+
+async def test_nothing_is_kept_of_clients_that_left_but_their_stuck_calls(
+    threads: FileThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FAREWELL", 0.001)
+    let_go = threading.Event()
+    try:
+        for _ in range(3):
+            share = threads.share()
+            asked = [share.run(let_go.wait) for _ in range(10 * SHARE)]
+            async with asyncio.timeout(5):
+                while share.running < SHARE:  # noqa: ASYNC110 - threads tell of no beginning
+                    await asyncio.sleep(0.001)
+            for future in asked:
+                future.cancel()
+            share.leave()
+            async with asyncio.timeout(5):
+                while share.waiting:  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.001)
+        assert len(threads._jobs) == 3 * SHARE
+        async with asyncio.timeout(5):
+            assert await threads.share().run(lambda: "served") == "served"
     finally:
         let_go.set()

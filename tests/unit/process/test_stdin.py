@@ -33,6 +33,7 @@ class Pipe:
         self.budget = InputBudget() if budget is None else budget
         self.queue = StdinQueue(asyncio.get_running_loop(), writer, budget=self.budget)
         self._reading = True
+        self.writes = 0
 
     def read(self) -> bytes | None:
         """What can be read at once; `None` if there is nothing, empty at the end."""
@@ -418,3 +419,36 @@ async def test_who_fills_the_total_leaves_the_others_their_share(
         greedy.finish()
         modest.finish()
     assert total.waiting == 0
+
+
+@pytest.mark.requirement("write.bounded")
+async def test_who_waits_for_answers_is_held_up_and_not_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(input_budget, "MAX_OWNER_BYTES", 64 * PAGE)
+    monkeypatch.setattr(module, "FEW_QUEUED_BYTES", PAGE)
+    budget = InputBudget()
+    pipes = [Pipe(budget) for _ in range(12)]
+    try:
+        held = [pipe for pipe in pipes for _ in range(8) if await_no_more(pipe)]
+        assert len(held) > len(pipes) // 2
+        (reading,) = pipes[-1:]
+        # Whoever reads goes on, however much waits for the others.
+        got = 0
+        while budget.is_tight and got < 16 * PAGE:
+            got += len(await reading.read_all(1))
+            await_no_more(reading)
+        assert got >= 16 * PAGE
+    finally:
+        for pipe in pipes:
+            pipe.queue.refuse()
+        for pipe in pipes:
+            pipe.finish()
+
+
+def await_no_more(pipe: Pipe) -> bool:
+    """Write one page more, unless an answer is still due; whether it waits."""
+    if any(not future.done() for future, _ in pipe.queue._waiting.values()):
+        return False
+    pipe.writes += 1
+    return pipe.queue.write(bytes(PAGE), f"page {pipe.writes}") is not ACCEPTED
