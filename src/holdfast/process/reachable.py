@@ -46,7 +46,7 @@ def is_start_at_hand(argv: Sequence[str], cwd: str, env: Mapping[str, str], *, t
     if not _kernel_tells():
         return not mounts_may_hang()
     folder = _kind(cwd)
-    if tty and folder != "directory":
+    if tty and folder not in ("directory", "?"):
         # A terminal starts in the user's home then, which a directory service may have to tell.
         folder = _kind(env["HOME"]) if "HOME" in env else "?"
     if folder == "?":
