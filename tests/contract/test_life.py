@@ -125,13 +125,13 @@ async def route(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             far = End()
             if request.param == "unix":
                 url = f"unix://{tmp_path}/s"
-                server = await listen_unix(str(tmp_path / "s"), far.accept)
+                stack.callback((await listen_unix(str(tmp_path / "s"), far.accept)).close)
             else:
-                server = await listen_websocket(
+                listener = await listen_websocket(
                     "127.0.0.1", 0, gate=make_gate(None), accept=far.accept, ping_interval=NEVER
                 )
-                url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            stack.callback(server.close)
+                stack.callback(listener.close)
+                url = f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
             found = ProxyRoute(await stack.enter_async_context(cutting(url)), far)
             assert isinstance(found, ProxyRoute)
             if request.param == "unix":

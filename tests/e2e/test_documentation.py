@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.environments.config.file import load
+
 ROOT = Path(__file__).parents[2]
 
 SESSIONS = [
@@ -97,3 +99,12 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text())
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_nothing_runs_here_when_the_servers_of_the_readme_fail(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    (block,) = re.findall(r"```toml\n(default = .*?)```", text, re.DOTALL)
+    (tmp_path / "environments.toml").write_text(block)
+    found = load(tmp_path / "environments.toml")
+    assert not found.include_local
+    assert found.default in {entry.id for entry in found.entries}

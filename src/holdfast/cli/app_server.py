@@ -1,8 +1,10 @@
 """`holdfast app-server`: the server of `command/exec`, under a guardian."""
 
 import argparse
+import signal
 import sys
 
+from holdfast.cli.serve import reloads
 from holdfast.process.guardian import run_guarded
 
 TYPE_CHECKING = False  # loading `typing` for it would cost the guardian more than all the rest
@@ -17,7 +19,10 @@ __all__ = ["app_server"]
 
 def app_server(options: argparse.Namespace) -> int:
     """Start the server, print its URL, and serve until a signal or the end of stdin."""
-    return run_guarded(lambda lifeline: _serve(options, lifeline))
+    return run_guarded(
+        lambda lifeline: _serve(options, lifeline),
+        pass_on=(signal.SIGHUP,) if reloads(options) else (),
+    )
 
 
 def _serve(options: argparse.Namespace, lifeline: int) -> int:

@@ -25,7 +25,8 @@ def add_token_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     parser.add_argument(
         "--token-file",
         metavar="PATH",
-        help=f"holds the bearer token {purpose} (default: the variable HOLDFAST_TOKEN)",
+        help=f"holds the bearer token {purpose} (default: the variable HOLDFAST_TOKEN, or what a"
+        " server of this user on this machine has written down)",
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.server.logs import LogFormat
     from holdfast.server.principals import PrincipalLimits
 
-__all__ = ["run_server", "serve", "set_log_level"]
+__all__ = ["reloads", "run_server", "serve", "set_log_level"]
 
 _KEPT_IDLE = 10.0
 """
@@ -44,12 +44,17 @@ def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if options.keep or options.attach is not None:
         return _serve_kept(options)
     # The guardian has all it needs: everything below is the server's alone.
-    reloads = not options.as_codex and options.listen not in ("stdio", "stdio://")
     return run_guarded(
         lambda lifeline: run_server(options, lifeline, lambda url: _announce(url, options)),
-        pass_on=(signal.SIGHUP,) if reloads else (),
+        pass_on=(signal.SIGHUP,) if reloads(options) else (),
         notify=True,
     )
+
+
+def reloads(options: argparse.Namespace) -> bool:
+    """Whether SIGHUP reads something again instead of ending the server, as it does Codex's."""
+    has_files = options.token_file is not None or options.tls_cert is not None
+    return (has_files or not options.as_codex) and options.listen not in ("stdio", "stdio://")
 
 
 def _serve_kept(options: argparse.Namespace) -> int:
@@ -125,7 +130,7 @@ def run_server(
                 ),
                 limits=_limits(options),
                 pages=not options.as_codex,
-                reloads=not options.as_codex,
+                reloads=reloads(options),
                 idle_exit=options.idle_exit,
                 keeping=keeping,
                 **{name: getattr(options, name) for name in audit},

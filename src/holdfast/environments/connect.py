@@ -39,7 +39,8 @@ def connect(
         where: Nothing or `local` for this machine; the URL of a server (`ws://`,
             `wss://`, `unix:///`); `ssh://[user@]host[:port]`; a command, as a list,
             that serves on its standard streams; or a name in `environments.toml`.
-        bearer_token: For a server with a `ws` URL that wants one.
+        bearer_token: For a server with a `ws` URL that wants one. That of a server of the same
+            user on this machine is found by the URL.
         cwd: What relative paths begin in; the folder of the server, or of this process,
             unless given.
         sandbox: What commands and `files` are confined by: the name of a profile, a

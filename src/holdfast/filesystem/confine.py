@@ -10,8 +10,10 @@ and nothing else.
 """
 
 import os
+import time
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from holdfast.errors import (
     CannotEnforce,
@@ -93,7 +95,7 @@ def reading_operations(sandbox: SandboxContext | None) -> Operations:
         return DIRECT
     try:
         if entries.reads_everything(sandbox):
-            return _reading_all(reachable(os.environ).secrets)
+            return _reading_all(_secrets().paths)
     except InvalidPermissionPath as error:
         raise InvalidRequest(str(error)) from None
     return operations(sandbox)
@@ -118,11 +120,33 @@ def _reading_all(secrets: tuple[str, ...]) -> Operations:
     return SandboxedFiles(Policy(network="restricted", full_write=False, rules=rules))
 
 
+class _Secrets(NamedTuple):
+    """What no sandbox shows, and how long that is believed."""
+
+    until: float = 0.0
+    paths: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+
+
+_known_secrets = _Secrets()
+
+_FRESH = 0.05
+"""Seconds. The folder with the tokens is hidden from the first moment; other files follow."""
+
+
+def _secrets() -> _Secrets:
+    global _known_secrets
+    now = time.monotonic()
+    if now >= _known_secrets.until:
+        paths = reachable(os.environ).secrets
+        _known_secrets = _Secrets(now + _FRESH, paths, tuple(f"{path}/" for path in paths))
+    return _known_secrets
+
+
 def shows_secrets(path: str) -> bool:
     """Whether a path without links is one of those that no sandbox shows, or below it."""
-    return any(
-        path == secret or path.startswith(secret + "/") for secret in reachable(os.environ).secrets
-    )
+    secrets = _secrets()
+    return path.startswith(secrets.below) or path in secrets.paths
 
 
 _KEPT_AT_MOST = 128

@@ -19,7 +19,7 @@ from holdfast.transports.base import LOCAL_PRINCIPAL, Receiver, Transport
 from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
 
 if TYPE_CHECKING:  # a server on its standard streams needs no WebSocket
-    from holdfast.transports.tls import ServerTls
+    from holdfast.transports.tls import ServerTls, TlsListener
     from holdfast.transports.websocket import Gate
 
 __all__ = [
@@ -103,7 +103,7 @@ def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
 class Listening:
     """A listener, and what was made for it."""
 
-    def __init__(self, url: str, server: asyncio.Server, hidden: Reachable) -> None:
+    def __init__(self, url: str, server: "asyncio.Server | TlsListener", hidden: Reachable) -> None:
         self.url = url
         """With the port that was really taken."""
         self._server = server
@@ -167,7 +167,7 @@ async def listen(
         return Listening(f"unix://{where.path}", server, Reachable(sockets=(where.path,)))
     from holdfast.transports.websocket import listen_websocket
 
-    server = await listen_websocket(
+    listener = await listen_websocket(
         where.host,
         where.port,
         gate=make_gate(check, admit=admit, refused=refused, pages=pages),
@@ -175,10 +175,10 @@ async def listen(
         tls=None if tls is None else tls.context,
         listening=_handed(where),
     )
-    port = server.sockets[0].getsockname()[1]
+    port = listener.sockets[0].getsockname()[1]
     host = f"[{where.host}]" if ":" in where.host else where.host
     url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
-    return Listening(url, server, Reachable(open_urls=(url,) if check is None else ()))
+    return Listening(url, listener, Reachable(open_urls=(url,) if check is None else ()))
 
 
 def _handed(where: ListenUrl) -> socket.socket | None:

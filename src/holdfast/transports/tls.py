@@ -1,12 +1,37 @@
-"""The certificate of a listener, which can be replaced while it listens."""
+"""
+TLS of a listener: a certificate that can be replaced, and handshakes of a bounded number.
 
+An event loop's own server begins a handshake with everybody who connects, and each costs
+memory before anything is known of who it is.
+"""
+
+import asyncio
+import logging
 import os
+import socket
 import ssl
+from collections.abc import Callable
+from functools import partial
 
 from holdfast.errors import HoldfastError
 from holdfast.system_text import system_text
+from holdfast.tasks import OwnedTasks
 
-__all__ = ["BadCertificate", "ServerTls"]
+__all__ = ["BadCertificate", "ServerTls", "TlsListener"]
+
+logger = logging.getLogger(__name__)
+
+MAX_HANDSHAKES = 256
+"""Handshakes at a time; then the oldest is given up, since one in earnest takes a moment."""
+
+_END_TIMEOUT = 5.0
+"""Seconds that the other side may take to confirm the end of TLS."""
+
+_ACCEPTED_AT_ONCE = 64
+"""Connections that are taken before others have their turn."""
+
+_ACCEPT_PAUSE = 1.0
+"""Seconds until the next attempt when the system has no descriptor left."""
 
 
 class BadCertificate(HoldfastError):
@@ -80,3 +105,85 @@ class ServerTls:
         raise BadCertificate(
             f"the key {self._key} is encrypted: give one without a password", path=self._key
         )
+
+
+class TlsListener:
+    """Accepts connections, and hands on those whose handshake succeeds in time."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        tls: ssl.SSLContext,
+        make_protocol: Callable[[], asyncio.Protocol],
+        *,
+        timeout: float,
+    ) -> None:
+        """
+        Begin to accept.
+
+        Args:
+            listening: A socket that listens; it is closed with the listener.
+            tls: What is shown to clients.
+            make_protocol: Called for each connection.
+            timeout: Seconds that a handshake may take.
+        """
+        self.sockets = (listening,)
+        self._loop = asyncio.get_running_loop()
+        self._listening = listening
+        self._tls = tls
+        self._make_protocol = make_protocol
+        self._timeout = timeout
+        self._handshakes = OwnedTasks()
+        # In the order in which they began.
+        self._shaking: dict[asyncio.Task[None], None] = {}
+        listening.setblocking(False)
+        self._watch()
+
+    def close(self) -> None:
+        """Accept no more; what has shaken hands goes on."""
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        for task in list(self._shaking):
+            task.cancel()
+
+    def _watch(self) -> None:
+        if self._listening.fileno() >= 0:
+            self._loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                line, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Whoever waits would have this called again and again.
+                logger.warning("cannot accept a connection: %s", error)
+                self._loop.remove_reader(self._listening)
+                self._loop.call_later(_ACCEPT_PAUSE, self._watch)
+                return
+            line.setblocking(False)
+            if len(self._shaking) >= MAX_HANDSHAKES:
+                oldest = next(iter(self._shaking))
+                del self._shaking[oldest]
+                oldest.cancel()
+            task = self._handshakes.start(self._shake_hands(line))
+            self._shaking[task] = None
+            task.add_done_callback(partial(self._forget, line))
+
+    def _forget(self, line: socket.socket, task: asyncio.Task[None]) -> None:
+        self._shaking.pop(task, None)
+        if task.cancelled():
+            line.close()  # perhaps before its first step, so nobody else has it
+
+    async def _shake_hands(self, line: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make_protocol,
+                line,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._timeout,
+                ssl_shutdown_timeout=_END_TIMEOUT,
+            )
+        except OSError as error:  # SSLError and TimeoutError among them
+            logger.info("a handshake failed: %s", error)

@@ -40,6 +40,8 @@ from holdfast.transports.unix_as_tcp import UnixAsTcp
 if TYPE_CHECKING:  # most listeners do without it
     from ssl import SSLContext
 
+    from holdfast.transports.tls import TlsListener
+
 __all__ = [
     "MAX_FRAME",
     "PING_INTERVAL",
@@ -81,9 +83,6 @@ PING_INTERVAL = 30.0
 
 HEAD_TIMEOUT = 10.0
 """Seconds a client may take to send its request."""
-
-TLS_END_TIMEOUT = 5.0
-"""Seconds that the other side may take to confirm the end of TLS."""
 
 Gate = Callable[[RequestHead], Response | str]
 """Decides on a request before it becomes a WebSocket: an answer, or the name of who comes in."""
@@ -504,7 +503,7 @@ async def listen_websocket(
     ping_interval: float | None = None,
     tls: "SSLContext | None" = None,
     listening: socket.socket | None = None,
-) -> asyncio.Server:
+) -> "asyncio.Server | TlsListener":
     """
     Listen for connections.
 
@@ -531,14 +530,16 @@ async def listen_websocket(
         if not bound:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((host, port))
-        return await loop.create_server(
-            lambda: _FrontDoor(loop, gate, accept, interval),
-            sock=listening,
-            backlog=_BACKLOG,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else HEAD_TIMEOUT,
-            ssl_shutdown_timeout=None if tls is None else TLS_END_TIMEOUT,
-        )
+
+        def make_door() -> _FrontDoor:
+            return _FrontDoor(loop, gate, accept, interval)
+
+        if tls is None:
+            return await loop.create_server(make_door, sock=listening, backlog=_BACKLOG)
+        from holdfast.transports.tls import TlsListener
+
+        listening.listen(_BACKLOG)
+        return TlsListener(listening, tls, make_door, timeout=HEAD_TIMEOUT)
     except BaseException:
         listening.close()
         raise

@@ -167,3 +167,12 @@ async def test_only_its_own_principal_resumes_a_session(place: Place) -> None:
     await alice.aclose()
     await client.aclose()
     assert {usage.principal for usage in place.server.state.principals} <= {"ci", "alice"}
+
+
+@limited(connections=1)
+async def test_a_socket_file_has_the_same_limit_and_says_so(place: Place, tmp_path: Path) -> None:
+    url = await place.server.listen(f"unix://{tmp_path}/s")
+    async with await ExecServerClient.connect(url), asyncio.timeout(5):
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
+        assert b"`local` has 1 connections already" in await reader.read()  # and then the end
+        writer.close()
