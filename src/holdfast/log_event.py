@@ -39,7 +39,7 @@ class LogEvent:
     A server that writes its own log sets it: what is told of each process is told quickly.
     """
 
-    def __init__(self, text: str, **fields: str | float | bool | None) -> None:
+    def __init__(self, text: str, **fields: str | int | float | None) -> None:
         """A field that is `None` is left out. Texts of clients belong through `clip` first."""
         self.text = text
         self.fields = fields
@@ -89,7 +89,7 @@ def printable(text: str) -> str:
     )
 
 
-def _shown(value: str | float | bool) -> str:
+def _shown(value: str | int | float) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, str):

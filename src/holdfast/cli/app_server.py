@@ -17,7 +17,7 @@ __all__ = ["app_server"]
 
 def app_server(options: argparse.Namespace) -> int:
     """Start the server, print its URL, and serve until a signal or the end of stdin."""
-    return run_guarded(lambda lifeline: _serve(options, lifeline))
+    return run_guarded(lambda lifeline: _serve(options, lifeline), notify=True)
 
 
 def _serve(options: argparse.Namespace, lifeline: int) -> int:

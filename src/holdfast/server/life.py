@@ -131,8 +131,8 @@ def live(
     """
     try:
         where = parse_listen_url(options.listen, scheme=options.scheme)
-        places = [] if where.kind == "stdio" else handed_sockets()
-        places = places or [where]
+        # Not for HTTP, whose server listens by itself.
+        places = (handed_sockets() if where.kind in ("ws", "unix") else []) or [where]
         check = make_check(
             AuthOptions(
                 mode=options.auth_mode,

@@ -116,7 +116,9 @@ async def listen(
 
             # The mode of the file says who may connect, as without frames.
             gate = make_gate(None)
-            server = await listen_websocket_unix(where.path, gate=gate, accept=accept)
+            server = await listen_websocket_unix(
+                where.path, gate=gate, accept=accept, listening=_handed(where)
+            )
         else:
             from holdfast.transports.unix import listen_unix
 

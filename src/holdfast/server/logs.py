@@ -17,7 +17,7 @@ LEVELS = ("error", "warning", "info", "debug")
 
 _STDERR = 2
 
-_RECORD_SIZE = 2048
+_RECORD_SIZE = 1024
 """Bytes counted for a record: clients' texts in it are bounded by `log_event.clip`."""
 
 

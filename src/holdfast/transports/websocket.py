@@ -517,7 +517,11 @@ async def listen_websocket(
 
 
 async def listen_websocket_unix(
-    path: str, *, gate: Gate, accept: Callable[[Transport], Receiver]
+    path: str,
+    *,
+    gate: Gate,
+    accept: Callable[[Transport], Receiver],
+    listening: socket.socket | None = None,
 ) -> asyncio.Server:
     """
     As `listen_websocket`, on a socket file of mode 0600.
@@ -528,7 +532,7 @@ async def listen_websocket_unix(
     loop = asyncio.get_running_loop()
     return await loop.create_unix_server(
         lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL),
-        sock=bind_unix(path),
+        sock=bind_unix(path) if listening is None else listening,
         backlog=_BACKLOG,
     )
 
