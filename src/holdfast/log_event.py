@@ -23,8 +23,8 @@ MAX_PATH = 1024
 
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
 
-_is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]*").fullmatch
-"""Matches values that need no quotes: nothing in them could be their end, or an escape."""
+_is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+").fullmatch
+"""Matches a value that needs no quotes: nothing in it could be its end, or an escape."""
 
 
 class LogEvent:
@@ -46,10 +46,8 @@ class LogEvent:
 
     def __str__(self) -> str:
         text = self.text
-        # One look at all of them together: nearly always none needs quotes.
-        plain = _is_plain("".join([v for v in self.fields.values() if type(v) is str]))
         for name, value in self.fields.items():
-            if type(value) is int or (plain and type(value) is str and value):
+            if type(value) is int:
                 text += f" {name}={value}"
             elif value is not None:
                 text += f" {name}={_shown(value)}"
@@ -90,11 +88,11 @@ def printable(text: str) -> str:
 
 
 def _shown(value: str | int | float) -> str:
+    if isinstance(value, str) and _is_plain(value):
+        return value
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, str):
         return str(value)
-    if value and _is_plain(value):
-        return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{printable(escaped)}"'
