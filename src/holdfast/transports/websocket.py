@@ -61,10 +61,13 @@ class _FromPicows(logging.Handler):
 
     It calls it an error when a peer breaks the rules of WebSocket. That ends the
     connection and is no trouble of ours: an exception in a callback is, and has a traceback.
+    What it calls information, connections for one, is told by the server itself.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info is None and record.levelno > logging.INFO:
+        if record.levelno <= logging.INFO:
+            record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+        elif record.exc_info is None:
             record.levelno, record.levelname = logging.INFO, "INFO"
         if logger.isEnabledFor(record.levelno):
             logger.handle(record)
