@@ -130,9 +130,7 @@ def live(
         StartFailed: Before anything was served.
     """
     try:
-        where = parse_listen_url(options.listen, scheme=options.scheme)
-        # Not for HTTP, whose server listens by itself.
-        places = (handed_sockets() if where.kind in ("ws", "unix") else []) or [where]
+        places = _places(options)
         check = make_check(
             AuthOptions(
                 mode=options.auth_mode,
@@ -167,6 +165,18 @@ def live(
             exporting.close()
         if audit is not None:
             audit.close()
+
+
+def _places(options: LifeOptions) -> list[ListenUrl]:
+    """
+    Return where to listen: on the sockets that were handed over, or else where we were told.
+
+    Raises:
+        BadListenUrl: There is no such place.
+    """
+    where = parse_listen_url(options.listen, scheme=options.scheme)
+    # Not for HTTP, whose server listens by itself.
+    return (handed_sockets() if where.kind in ("ws", "unix") else []) or [where]
 
 
 def _check_access(place: ListenUrl, check: Check | None, options: LifeOptions) -> None:
@@ -272,10 +282,7 @@ async def _serve(
             elif where.kind == "stdio":
                 await _serve_stdio(server, stopped)
             else:
-                for place in places:
-                    url = await server.listen(place, check)
-                    logger.info("listening on %s", url)
-                    announce(url)
+                await _listen(server, places, check, announce)
         except OSError as error:
             raise ListenFailed(system_text(error), errno=error.errno or None) from error
         # What was made until here lives as long as the server: no need to look at it again.
@@ -297,6 +304,18 @@ async def _serve(
     if orphaned:
         kill_all_children()
     return 0
+
+
+async def _listen(
+    server: Service,
+    places: Sequence[ListenUrl],
+    check: Check | None,
+    announce: Callable[[str], None],
+) -> None:
+    for place in places:
+        url = await server.listen(place, check)
+        logger.info("listening on %s", url)
+        announce(url)
 
 
 def _look_at_sandboxes() -> None:

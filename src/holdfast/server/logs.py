@@ -33,8 +33,12 @@ class ThreadedLog(logging.Handler):
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
-        self._writer.put(line, len(line))
+        try:
+            line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
+        except Exception:  # noqa: BLE001 - a message that does not fit its arguments
+            self.handleError(record)
+        else:
+            self._writer.put(line, len(line))
 
     def inform(self, name: str, event: LogEvent) -> None:
         """Take a message at `info`, which is formatted in the thread."""
