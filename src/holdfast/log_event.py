@@ -23,8 +23,8 @@ MAX_PATH = 1024
 
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
 
-_is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]*").fullmatch
-"""Matches values that need no quotes: nothing in them could be their end, or an escape."""
+_is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+").fullmatch
+"""Matches a value that needs no quotes: nothing in it could be its end, or an escape."""
 
 
 class LogEvent:
@@ -39,17 +39,15 @@ class LogEvent:
     A server that writes its own log sets it: what is told of each process is told quickly.
     """
 
-    def __init__(self, text: str, **fields: str | float | bool | None) -> None:
+    def __init__(self, text: str, **fields: str | int | float | None) -> None:
         """A field that is `None` is left out. Texts of clients belong through `clip` first."""
         self.text = text
         self.fields = fields
 
     def __str__(self) -> str:
         text = self.text
-        # One look at all of them together: nearly always none needs quotes.
-        plain = _is_plain("".join([v for v in self.fields.values() if type(v) is str]))
         for name, value in self.fields.items():
-            if type(value) is int or (plain and type(value) is str and value):
+            if type(value) is int:
                 text += f" {name}={value}"
             elif value is not None:
                 text += f" {name}={_shown(value)}"
@@ -89,12 +87,12 @@ def printable(text: str) -> str:
     )
 
 
-def _shown(value: str | float | bool) -> str:
+def _shown(value: str | int | float) -> str:
+    if isinstance(value, str) and _is_plain(value):
+        return value
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, str):
         return str(value)
-    if value and _is_plain(value):
-        return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{printable(escaped)}"'

@@ -22,6 +22,7 @@ def app_server(options: argparse.Namespace) -> int:
     return run_guarded(
         lambda lifeline: _serve(options, lifeline),
         pass_on=(signal.SIGHUP,) if reloads(options) else (),
+        notify=True,
     )
 
 

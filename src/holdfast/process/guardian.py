@@ -112,12 +112,7 @@ def run_guarded(
     # What was ignored when we were started, by `nohup` for one, stays ignored.
     awaited = [n for n in forward or _STOP_SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
     restore_terminal = _remember_terminal() if forward else None
-    global _manager
-    if notify and "NOTIFY_SOCKET" in os.environ:
-        from holdfast.process.service_manager import take_service_manager
-
-        _manager = take_service_manager()
-    news = () if _manager is None else _manager.signals
+    news = _take_service_manager() if notify else ()
     lifeline, held = os.pipe()
     # Inherited as ignored it would have the kernel reap the children of both.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -155,6 +150,16 @@ def run_guarded(
     _remove_cgroups(worker)
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
+
+
+def _take_service_manager() -> Collection[int]:
+    """Remember who wants to hear of this service; return the signals that stand for news."""
+    global _manager
+    if "NOTIFY_SOCKET" in os.environ:
+        from holdfast.process.service_manager import take_service_manager
+
+        _manager = take_service_manager()
+    return () if _manager is None else _manager.signals
 
 
 def _guard(

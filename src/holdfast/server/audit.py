@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from holdfast.errors import HoldfastError
 from holdfast.log_event import LogEvent, clip
 from holdfast.server.line_writer import LineWriter, PartlyWritten, write_all
-from holdfast.server.log_lines import json_line, time_text
+from holdfast.server.log_lines import json_line, time_text, without_nothing
 from holdfast.system_text import system_text
 
 __all__ = ["AuditFile", "AuditLog", "AuditUnusable"]
@@ -203,8 +203,8 @@ class AuditLog:
 
 def _encode(item: tuple[float, str, dict[str, object]]) -> bytes:
     at, event, fields = item
-    told = {name: value for name, value in fields.items() if value is not None}
-    return json_line({"time": time_text(at), "event": event, **told}) + b"\n"
+    line = {"time": time_text(at), "event": event, **without_nothing(fields)}
+    return json_line(line) + b"\n"
 
 
 def _gap(count: int, reason: str) -> bytes:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidParams, InvalidRequest
 from holdfast.log_event import clip, path_text
 from holdfast.protocol.base import Empty
 from holdfast.protocol.fs import (
@@ -66,11 +66,13 @@ class CallNote:
 def audited_call(client: ServerConnection, params: HttpRequestParams) -> Iterator[CallNote]:
     """Add a line about a call to another host; of its URL only scheme, host and port."""
     note = CallNote()
-    reason: str | None = "cancelled"
+    decision, reason = "allowed", "cancelled"
     try:
         yield note
-        reason = None
+        reason = ""
     except Exception as error:
+        if isinstance(error, InvalidParams | InvalidRequest):
+            decision = "refused"  # nobody was called
         # Its text may have the whole URL.
         reason = type(error).__name__
         raise
@@ -80,11 +82,11 @@ def audited_call(client: ServerConnection, params: HttpRequestParams) -> Iterato
                 "network",
                 principal=client.principal,
                 session=short_session(client.session.id),
-                decision="allowed",
+                decision=decision,
                 method=clip(params.method, 32),
                 target=clip(_origin(params.url)),
                 status=note.status,
-                error=reason,
+                error=reason or None,
             )
 
 

@@ -104,12 +104,12 @@ class SessionJournal(ProcessObserver):
             )
         if self._audit is None:
             return
-        who = {"principal": self._session.principal, "session": self._short_id}
         name = clip(process.process_id)
         for attempt in verdict.network_attempts:
             self._audit.write(
                 "network",
-                **who,
+                principal=self._session.principal,
+                session=self._short_id,
                 decision="denied",
                 process=name,
                 pid=process.pid,
@@ -119,7 +119,8 @@ class SessionJournal(ProcessObserver):
             )
         self._audit.write(
             "exit",
-            **who,
+            principal=self._session.principal,
+            session=self._short_id,
             process=name,
             pid=process.pid,
             verdict=verdict.reason.value,

@@ -151,9 +151,7 @@ def live(
         StartFailed: Before anything was served.
     """
     try:
-        where = parse_listen_url(options.listen, scheme=options.scheme)
-        places = [] if where.kind == "stdio" else handed_sockets()
-        places = places or [where]
+        places = _places(options)
         entrance = make_entrance(options.entrance, _auth_options(options), places)
     except (BadListenUrl, BadEntrance) as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
@@ -178,6 +176,18 @@ def live(
             exporting.close()
         if audit is not None:
             audit.close()
+
+
+def _places(options: LifeOptions) -> list[ListenUrl]:
+    """
+    Return where to listen: on the sockets that were handed over, or else where we were told.
+
+    Raises:
+        BadListenUrl: There is no such place.
+    """
+    where = parse_listen_url(options.listen, scheme=options.scheme)
+    # Not for HTTP, whose server listens by itself.
+    return (handed_sockets() if where.kind in ("ws", "unix") else []) or [where]
 
 
 def _auth_options(options: LifeOptions) -> AuthOptions:
@@ -295,11 +305,12 @@ async def _serve(
             elif where.kind == "stdio":
                 await _serve_stdio(server, stopped)
             else:
-                for place in places:
-                    await _listen(server, place, entrance, stack, announce)
+                urls = [await _listen(server, place, entrance, stack) for place in places]
                 for warning in entrance.warnings:
                     sys.stderr.write(f"Warning: {warning}\n")
                 sys.stderr.flush()
+                for url in urls:
+                    announce(url)
         except OSError as error:
             raise ListenFailed(system_text(error), errno=error.errno or None) from error
         # What was made until here lives as long as the server: no need to look at it again.
@@ -324,14 +335,10 @@ async def _serve(
 
 
 async def _listen(
-    server: Service,
-    place: ListenUrl,
-    entrance: Entrance,
-    stack: AsyncExitStack,
-    announce: Callable[[str], None],
-) -> None:
+    server: Service, place: ListenUrl, entrance: Entrance, stack: AsyncExitStack
+) -> str:
     """
-    Accept connections at one place, let clients find it, and tell its URL.
+    Accept connections at one place, let clients find it, and return its URL.
 
     Raises:
         StartFailed: Nobody could connect, since the token cannot be written down.
@@ -351,7 +358,7 @@ async def _listen(
         if listed is not None:
             stack.callback(listed.remove)
     logger.info("listening on %s", url)
-    announce(url)
+    return url
 
 
 def _look_at_sandboxes() -> None:

@@ -118,11 +118,19 @@ class LineWriter(Generic[T]):
             return
         self._put_bytes += size
         self._queue.append((record, size))
-        if not self._wake.is_set():
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+        if not self._wake.is_set() and self._has_thread():
             self._wake.set()
+
+    def _has_thread(self) -> bool:
+        """Start the thread, unless it runs; a system without room for one is asked again."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
 
     def close(self, limit: float = CLOSE_LIMIT) -> bool:
         """
@@ -135,7 +143,7 @@ class LineWriter(Generic[T]):
         self._wake.set()
         if self._thread is not None:
             self._thread.join(limit)
-        ended = self._thread is None or not self._thread.is_alive()
+        ended = not self._queue if self._thread is None else not self._thread.is_alive()
         if not ended:
             self._refused += len(self._queue) + self._in_hand
         self._warn_now_and_then(last=True)

@@ -159,7 +159,9 @@ async def listen(
 
             # The mode of the file says who may connect, as without frames.
             gate = make_gate(_only_own_user)
-            server = await listen_websocket_unix(where.path, gate=gate, accept=accept)
+            server = await listen_websocket_unix(
+                where.path, gate=gate, accept=accept, listening=_handed(where)
+            )
         else:
             from holdfast.transports.unix import listen_unix
 

@@ -9,12 +9,23 @@ import logging
 import time
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.log_event import LogEvent, printable
 
-__all__ = ["JsonLines", "TextLines", "json_event", "json_line", "text_head", "time_text"]
+__all__ = [
+    "JsonLines",
+    "TextLines",
+    "json_event",
+    "json_line",
+    "text_head",
+    "time_text",
+    "without_nothing",
+]
+
+T = TypeVar("T")
 
 
 class TextLines(logging.Formatter):
@@ -56,16 +67,20 @@ def text_head(at: float, level: str, logger: str) -> str:
 
 def json_event(at: float, level: str, logger: str, event: LogEvent) -> bytes:
     """Return a message as one JSON object, without a line end."""
-    fields = {name: value for name, value in event.fields.items() if value is not None}
-    return json_line(
-        {
-            "time": time_text(at),
-            "level": level.lower(),
-            "logger": logger,
-            "message": event.text,
-            **fields,
-        }
-    )
+    line: dict[str, object] = {
+        "time": time_text(at),
+        "level": level.lower(),
+        "logger": logger,
+        "message": event.text,
+    }
+    return json_line(line | without_nothing(event.fields))
+
+
+def without_nothing(fields: dict[str, T]) -> dict[str, T]:
+    """Return the fields that have a value; the same object if all have."""
+    if None not in fields.values():
+        return fields
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:
@@ -80,7 +95,7 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str |
 def time_text(seconds: float) -> str:
     """Return a time since 1970 in UTC with milliseconds, as RFC 3339 has it."""
     whole = int(seconds)
-    return f"{_second_text(whole)}.{int((seconds - whole) * 1000):03d}Z"
+    return "%s.%03dZ" % (_second_text(whole), (seconds - whole) * 1000)  # noqa: UP031 - quicker
 
 
 @lru_cache(maxsize=4)  # most lines are of the second of the one before

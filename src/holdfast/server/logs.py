@@ -17,7 +17,7 @@ LEVELS = ("error", "warning", "info", "debug")
 
 _STDERR = 2
 
-_RECORD_SIZE = 2048
+_RECORD_SIZE = 1024
 """Bytes counted for a record: clients' texts in it are bounded by `log_event.clip`."""
 
 
@@ -33,8 +33,12 @@ class ThreadedLog(logging.Handler):
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
-        self._writer.put(line, len(line))
+        try:
+            line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
+        except Exception:  # noqa: BLE001 - a message that does not fit its arguments
+            self.handleError(record)
+        else:
+            self._writer.put(line, len(line))
 
     def inform(self, name: str, event: LogEvent) -> None:
         """Take a message at `info`, which is formatted in the thread."""

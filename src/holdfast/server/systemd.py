@@ -4,12 +4,15 @@ import asyncio
 import os
 import socket
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from holdfast.process.guardian import guardian_pid, service_manager, tell_service_manager
+from holdfast.process.service_manager import READY, RELOADING, WATCHDOG
 from holdfast.server.listen import BadListenUrl, ListenUrl
 from holdfast.system_text import system_text
 
-__all__ = ["handed_sockets", "lets_everybody_in", "send_signs_of_life"]
+__all__ = ["handed_sockets", "lets_everybody_in", "reloading", "send_signs_of_life"]
 
 _FIRST = 3
 """The first descriptor that is handed over (`SD_LISTEN_FDS_START`)."""
@@ -81,10 +84,18 @@ def lets_everybody_in(place: ListenUrl) -> bool:
         return True  # an abstract one has no file, and no mode
 
 
+@contextmanager
+def reloading() -> Iterator[None]:
+    """Tell the service manager that settings are read again, and at the end that all is ready."""
+    tell_service_manager(RELOADING)
+    try:
+        yield
+    finally:
+        tell_service_manager(READY)
+
+
 def send_signs_of_life(loop: asyncio.AbstractEventLoop) -> None:
     """Tell the service manager that the event loop runs, as often as it wants to hear it."""
-    from holdfast.process.service_manager import WATCHDOG
-
     manager = service_manager()
     if manager is None or manager.watchdog is None:
         return

@@ -61,10 +61,13 @@ class _FromPicows(logging.Handler):
 
     It calls it an error when a peer breaks the rules of WebSocket. That ends the
     connection and is no trouble of ours: an exception in a callback is, and has a traceback.
+    What it calls information, connections for one, is told by the server itself.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info is None and record.levelno > logging.INFO:
+        if record.levelno <= logging.INFO:
+            record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+        elif record.exc_info is None:
             record.levelno, record.levelname = logging.INFO, "INFO"
         if logger.isEnabledFor(record.levelno):
             logger.handle(record)
@@ -546,7 +549,11 @@ async def listen_websocket(
 
 
 async def listen_websocket_unix(
-    path: str, *, gate: Gate, accept: Callable[[Transport], Receiver]
+    path: str,
+    *,
+    gate: Gate,
+    accept: Callable[[Transport], Receiver],
+    listening: socket.socket | None = None,
 ) -> asyncio.Server:
     """
     As `listen_websocket`, on a socket file of mode 0600.
@@ -557,6 +564,6 @@ async def listen_websocket_unix(
     loop = asyncio.get_running_loop()
     return await loop.create_unix_server(
         lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL),
-        sock=bind_unix(path),
+        sock=bind_unix(path) if listening is None else listening,
         backlog=_BACKLOG,
     )

@@ -115,6 +115,22 @@ def test_what_a_full_disk_refused_is_counted_told_and_marked() -> None:
     assert target.warnings == [(1, "No space left on device"), (2, "No space left on device")]
 
 
+def test_a_system_without_room_for_a_thread_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    target = Target()
+    writer = target.writer()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        writer.put("first", 10)
+    writer.put("second", 10)
+    writer.close()
+    assert target.lines == ["first", "second"]
+
+
 def test_a_descriptor_that_takes_a_part_is_written_to_the_end() -> None:
     reader, sender = os.pipe()
     os.set_blocking(sender, False)
