@@ -14,7 +14,12 @@ def main(argv: list[str] | None = None) -> int:
     """
     from holdfast.cli.parser import make_parser  # the guardian stays small
 
-    options = make_parser().parse_args(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    parser = make_parser()
+    if not given:
+        parser.print_help()
+        return 0
+    options = parser.parse_args(given)
     try:
         status: int = options.run(options)
     except KeyboardInterrupt:

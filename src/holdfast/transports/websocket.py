@@ -557,7 +557,8 @@ async def connect_websocket(
         ) from None
     except WSHandshakeError as error:
         raise ConnectFailed(
-            f"failed to connect to exec-server websocket `{url}`: {_refusal(error)}"
+            f"failed to connect to exec-server websocket `{url}`:"
+            f" {_refusal(error, has_token='Authorization' in (headers or {}))}"
         ) from error
     except (OSError, ValueError, WSError) as error:
         reason, number = str(error), None
@@ -622,9 +623,13 @@ async def _shake_hands(
     return ws
 
 
-def _refusal(error: WSHandshakeError) -> str:
+def _refusal(error: WSHandshakeError, *, has_token: bool) -> str:
     if error.response is None:
         return str(error)
     body = (error.raw_body or b"").decode("utf-8", "replace").strip()
     status = error.response.status
-    return f"HTTP error: {int(status)}" + (f": {body}" if body else "")
+    text = f"HTTP error: {int(status)}" + (f": {body}" if body else "")
+    if status == HTTPStatus.UNAUTHORIZED:
+        fault = "the server takes another token" if has_token else "the server wants a token"
+        text += f" ({fault}: give it with --token-file FILE, HOLDFAST_TOKEN or bearer_token=)"
+    return text
