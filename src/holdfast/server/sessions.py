@@ -9,14 +9,17 @@ may ask for it by its id.
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
 from holdfast.process.local import LocalProcess
+from holdfast.process.marked import MARK_VARIABLE, FirstCommand, is_mark, kill_marked
 from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol import codes
 from holdfast.server.delivery import Delivery, Owner
+from holdfast.tasks import OwnedTasks
 
 __all__ = ["EXPIRY", "SILENT_EXPIRY", "Session", "Sessions"]
 
@@ -31,6 +34,10 @@ The client may only be stopped, in a debugger or by Ctrl-Z, and comes back when 
 """
 
 
+_MOST_MARKS = 64
+"""Owners of commands in one session; an environment of a client is one."""
+
+
 class Session(ProcessObserver):
     """One client's processes, with or without a connection to it."""
 
@@ -40,6 +47,14 @@ class Session(ProcessObserver):
         self.owner: Owner | None = None
         # By process id, of the processes that are not forgotten.
         self._deliveries: dict[str, Delivery] = {}
+        # Marks of the client's commands, to find what they leave behind; see `process.marked`.
+        self._marks: set[str] = set()
+        self._first: FirstCommand | None = None
+
+    @property
+    def has_marks(self) -> bool:
+        """True if commands were started that can have left something to be found."""
+        return bool(self._marks)
 
     def attach(self, owner: Owner) -> None:
         """Send new events to this connection from now on."""
@@ -63,6 +78,12 @@ class Session(ProcessObserver):
 
     def started(self, start: ProcessStart, process: LocalProcess) -> None:
         """Notify the client of everything that happens to a process."""
+        mark = start.params.env.get(MARK_VARIABLE)
+        if mark is not None and len(self._marks) < _MOST_MARKS:
+            owner = mark.rpartition("/")[2].partition("-")[0]
+            if is_mark(owner):
+                self._marks.add(owner)
+                self._first = self._first or FirstCommand.now(process.pid)
         self._deliveries[process.process_id] = Delivery(process, self.owner)
 
     def forgotten(self, process: LocalProcess) -> None:
@@ -92,6 +113,21 @@ class Session(ProcessObserver):
         self.processes.get(process_id)
         self._deliveries[process_id].hold(held)
 
+    async def end_marked(self, mark: str) -> int:
+        """Kill what commands of a mark left behind, and return how many processes that were."""
+        owner, one_only, _ = mark.partition("-")
+        if owner not in self._marks:
+            return 0  # nothing was started with it here
+        if not one_only:
+            self._marks.discard(owner)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, kill_marked, mark, self._first)
+
+    async def end_all_marked(self) -> None:
+        """Kill what all commands of the client left behind."""
+        for mark in list(self._marks):
+            await self.end_marked(mark)
+
 
 class Sessions:
     """All sessions of a server."""
@@ -108,6 +144,7 @@ class Sessions:
         self._expiry = expiry
         self._sessions: dict[str, Session] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tasks = OwnedTasks()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -163,6 +200,8 @@ class Sessions:
             timer.cancel()
         self._sessions.pop(session.id, None)
         session.processes.end(reason)
+        if session.has_marks:
+            self._tasks.start(session.end_all_marked())
 
     async def end_all(self, reason: Reason, *, grace: float) -> None:
         """Destroy all sessions, and wait a bounded time until nothing of them runs."""
@@ -171,6 +210,9 @@ class Sessions:
             self.end(session, reason)
         for session in sessions:
             await session.processes.wait_all_closed(grace)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._tasks.join()
 
     def processes(self) -> list[LocalProcess]:
         """Every process of every session."""
