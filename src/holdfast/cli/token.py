@@ -4,10 +4,9 @@ import argparse
 import os
 
 from holdfast.cli.status import FAILED, Ended
+from holdfast.environments.config.home import TOKEN_VARIABLE
 
 __all__ = ["bearer_token", "read_token"]
-
-TOKEN_VARIABLE = "HOLDFAST_TOKEN"  # noqa: S105 - its name, not a token
 
 
 def bearer_token(options: argparse.Namespace) -> str | None:

@@ -4,11 +4,10 @@ import ipaddress
 import re
 from typing import Final
 
+from holdfast.client.target import meant_url
 from holdfast.errors import InvalidConfig
 
 __all__ = ["check_token", "check_url"]
-
-_PREFIX: Final = "exec-server protocol error: "
 
 _NOT_IN_AUTHORITY: Final = re.compile(r'[^!-~]|["<>\\^`{|}]')
 _NOT_IN_PATH: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`]')
@@ -23,16 +22,17 @@ def check_url(url: str) -> None:
         InvalidConfig: With the reason.
     """
     if not url:
-        raise InvalidConfig(f"{_PREFIX}environment url cannot be empty")
+        raise InvalidConfig("environment url cannot be empty")
     scheme, separator, rest = url.partition("://")
+    if separator and scheme == "unix":
+        _check_socket(url, rest)
+        return
     if not separator or scheme not in ("ws", "wss"):
-        raise InvalidConfig(
-            f"{_PREFIX}environment url `{url}` must use ws:// or wss://", _other_scheme(url)
-        )
+        raise InvalidConfig(f"environment url `{url}` must use ws:// or wss://", _other_scheme(url))
     fault = _fault(rest)
     if fault is not None:
         raise InvalidConfig(
-            f"{_PREFIX}environment url `{url}` is invalid: HTTP format error: {fault}",
+            f"environment url `{url}` is invalid: HTTP format error: {fault}",
             "expected `ws://HOST:PORT` or `wss://HOST`, with a path if the server wants one",
         )
 
@@ -46,14 +46,22 @@ def check_token(url: str, token: str) -> None:
     """
     if not url.startswith("wss://") and not (url.startswith("ws://") and _is_loopback(url)):
         raise InvalidConfig(
-            f"{_PREFIX}exec-server WebSocket headers require wss:// or a loopback destination",
+            "exec-server WebSocket headers require wss:// or a loopback destination",
             "use wss://, or tunnel to the server (`ssh -L`) and use ws://127.0.0.1:PORT;"
             " a token would cross the network in the clear",
         )
     if _NOT_IN_HEADER.search(token):
         raise InvalidConfig(
-            f"{_PREFIX}invalid value for exec-server WebSocket header `authorization`",
+            "invalid value for exec-server WebSocket header `authorization`",
             "the bearer token has a line break or another control character in it",
+        )
+
+
+def _check_socket(url: str, path: str) -> None:
+    if not path.startswith("/") or path.endswith("/") or "\0" in path:
+        raise InvalidConfig(
+            f"environment url `{url}` names no socket file",
+            "expected `unix:///PATH`, with three slashes and an absolute path",
         )
 
 
@@ -62,6 +70,9 @@ def _other_scheme(url: str) -> str:
         return f"try `ws{url.removeprefix('http')}`"
     if url.startswith("ssh://"):
         return 'use `program = "ssh"` with `args` for a host behind ssh'
+    meant = meant_url(url).strip(" ()")
+    if meant:
+        return meant
     return "a server that does not listen is reached with `program` instead of `url`"
 
 
