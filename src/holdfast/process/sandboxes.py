@@ -30,6 +30,7 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
 )
 from holdfast.sandbox.bwrap import plan
+from holdfast.sandbox.gaps import policy_gaps
 from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import ruleset
 from holdfast.sandbox.policy import PATH_MAX, Policy
@@ -54,7 +55,8 @@ class Sandbox:
 
     def __init__(self, policy: Policy, ladder: Ladder, targets: MountTargets) -> None:
         made = plan(policy, proc=ladder.rung is Rung.FULL, settings=ladder.settings)
-        self.enforcement = Enforcement(rung=ladder.rung, gaps=ladder.gaps)
+        gaps = (*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps)
+        self.enforcement = Enforcement(rung=ladder.rung, gaps=gaps)
         """What holds for all that is started in it."""
         self._policy = policy
         self._targets = targets

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.sandbox.audit import LOGGING_ABI, can_read_log
-from holdfast.sandbox.landlock import OLDEST_ABI, SCOPING_ABI, landlock_abi, ruleset
+from holdfast.sandbox.gaps import machine_gaps
+from holdfast.sandbox.landlock import landlock_abi, ruleset
 from holdfast.sandbox.launcher import Launcher, find_launcher
 from holdfast.sandbox.machines import MACHINES
 from holdfast.sandbox.policy import Policy
@@ -76,7 +77,7 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
     """Why it is not the highest rung, and what to change."""
     gaps: tuple[str, ...] = ()
-    """What a sandbox on this rung does not stop."""
+    """What no sandbox on this rung stops; `policy_gaps` has what depends on the profile."""
 
 
 class _Trial(NamedTuple):
@@ -124,7 +125,7 @@ def _improved(trial: _Trial, best: _Trial) -> _Trial:
 
 
 def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> Ladder:
-    gaps = _gaps(trial.landlock_abi)
+    gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
     if rung is Rung.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
     return Ladder(
@@ -193,22 +194,6 @@ def _ended_well(report: socket.socket) -> bool:
         while said := report.recv(END_SIZE):
             last = said
     return len(last) == END_SIZE and ended(last) == (os.CLD_EXITED, 0)
-
-
-def _gaps(abi: int) -> tuple[str, ...]:
-    fifos = "existing FIFOs that can be seen can be written to (Landlock is not applied)"
-    if abi >= OLDEST_ABI:
-        fifos = "FIFOs in a read-only folder below a writable one can be written to"
-    kinds = "sockets" if abi < SCOPING_ABI else "socket files"
-    gaps = [
-        fifos,
-        f"with the network enabled, {kinds} of other programs that can be seen can be used",
-        "files that come to match a denied pattern after the start can be read",
-        "hard links inside a writable folder reach the protected file behind them",
-    ]
-    if os.geteuid() == 0:
-        gaps.append("the server runs as root: run it as an ordinary user")
-    return tuple(gaps)
 
 
 def _advice(complaint: str, proc: Path) -> str:
