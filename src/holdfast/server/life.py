@@ -48,11 +48,18 @@ class StartFailed(HoldfastError):
 class ListenFailed(StartFailed):
     """The place to listen on cannot be had; the text does not name it, as Codex's does not."""
 
+    def __init__(self, error: OSError, address: str) -> None:
+        super().__init__(system_text(error), errno=error.errno or None)
+        self.address = address
+        """That place, as it was given."""
+
 
 class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command line."""
 
     listen: str = "ws://127.0.0.1:0"
+    also_listen: tuple[str, ...] = ()
+    """More places to listen at, none of them `stdio`."""
     scheme: str = "ws"
     """The scheme of a URL to listen on: `ws`, or `http`."""
     concurrent_requests: int | None = None
@@ -120,6 +127,7 @@ def live(
     """
     try:
         where = parse_listen_url(options.listen, scheme=options.scheme)
+        also = [parse_listen_url(url, scheme=options.scheme) for url in options.also_listen]
         check = make_check(
             AuthOptions(
                 mode=options.auth_mode,
@@ -133,11 +141,14 @@ def live(
         )
     except (BadListenUrl, BadAuthOptions) as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
-    if check is not None and where.kind != "ws":
+    if also and "stdio" in (where.kind, *(one.kind for one in also)):
+        raise StartFailed("--listen stdio goes with no other --listen")
+    if check is not None and all(one.kind != "ws" for one in (where, *also)):
         raise StartFailed(f"WebSocket auth requires a WebSocket listener, not {where.kind}")
-    if check is None and not where.is_local and not options.insecure_no_auth:
+    remote = next((one for one in (where, *also) if not one.is_local), None)
+    if check is None and remote is not None and not options.insecure_no_auth:
         raise StartFailed(
-            f"listening on {where.host} without auth would let anyone who can reach it run"
+            f"listening on {remote.host} without auth would let anyone who can reach it run"
             " commands; add `--ws-auth …`, or `--insecure-no-auth` if that is really wanted"
         )
     if options.idle_exit is not None and where.kind == "stdio" and options.keeping is None:
@@ -216,11 +227,10 @@ async def _serve(
             elif where.kind == "stdio":
                 await _serve_stdio(server, stopped)
             else:
-                url = await server.listen(where, check)
-                logger.info("listening on %s", url)
-                announce(url)
+                for address in (options.listen, *options.also_listen):
+                    await _listen(server, address, options.scheme, check, announce)
         except OSError as error:
-            raise ListenFailed(system_text(error), errno=error.errno or None) from error
+            raise ListenFailed(error, options.listen) from error
         # What was made until here lives as long as the server: no need to look at it again.
         gc.collect()
         gc.freeze()
@@ -236,6 +246,25 @@ async def _serve(
     if orphaned:
         kill_all_children()
     return 0
+
+
+async def _listen(
+    server: Service, address: str, scheme: str, check: Check | None, announce: Callable[[str], None]
+) -> None:
+    """
+    Accept connections at one place, and tell its URL.
+
+    Raises:
+        ListenFailed: It cannot be had.
+    """
+    where = parse_listen_url(address, scheme=scheme)
+    try:
+        # The mode of a socket file says who may connect to it.
+        url = await server.listen(where, check if where.kind == "ws" else None)
+    except OSError as error:
+        raise ListenFailed(error, address) from error
+    logger.info("listening on %s", url)
+    announce(url)
 
 
 def _look_at_sandboxes() -> None:
