@@ -325,9 +325,19 @@ class FileSystem(Protocol):
         """All of a regular file, up to 512 MiB."""
 
     async def open(
-        self, path: PathUri, mode: OpenMode = "read", *, sandbox: SandboxContext | None = None
+        self,
+        path: PathUri,
+        mode: OpenMode = "read",
+        *,
+        permissions: int | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> FileHandle:
-        """Open a regular file to read it, or to replace its content."""
+        """
+        Open a regular file to read it, or to replace its content.
+
+        With `permissions` a file that is replaced gets these permission bits; a Codex server
+        cannot set them, and leaves them as they are.
+        """
 
     async def write_file(
         self,
@@ -389,6 +399,17 @@ class FileSystem(Protocol):
         sandbox: SandboxContext | None = None,
     ) -> None:
         """Copy a file, a link or, with `recursive`, a folder."""
+
+    async def rename(self, source: PathUri, destination: PathUri) -> None:
+        """
+        Give a file, a link or a folder another name, in one step.
+
+        A file that has the name is replaced.
+
+        Raises:
+            Unsupported: The server cannot.
+            OperationFailed: Also if the two are not on the same file system (`EXDEV`).
+        """
 
     async def watch_missing(
         self, missing: Sequence[PathUri], present: PathUri | None = None

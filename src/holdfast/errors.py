@@ -187,7 +187,81 @@ class Refused(HoldfastError):
 
     The server turns each kind into one code of the protocol. A Holdfast client gets the
     kind, `errno`, `path` and `program` too, and raises the same error again.
+
+    With an `errno` it is also the built-in exception of that number: `NotFound` with
+    `ENOENT` is a `FileNotFoundError`, all with `EACCES` or `EPERM` are a `PermissionError`.
+    It then has `strerror` and `filename`, too.
     """
+
+    def __new__(cls, *args: object, errno: int | None = None, **options: object) -> "Refused":
+        """Choose the class by the number, as `OSError` itself does."""
+        if errno is None:
+            return super().__new__(cls, *args)
+        kind = cls if issubclass(cls, OSError) else _also_builtin(cls, errno)
+        return OSError.__new__(kind, *args)
+
+    def __str__(self) -> str:
+        # Not `OSError.__str__`, which would put the number and the file name first.
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        kind = type(self)
+        if kind in _BUILTIN_TWINS.values():  # made at run time: no pickle finds it by its name
+            kind = kind.__mro__[1]
+        state = dict(vars(self), errno=self.errno)
+        return _restored, (kind, self.args, state)
+
+
+_FILE_ERRORS = (
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    NotADirectoryError,
+    IsADirectoryError,
+)
+"""
+Built-in exceptions that a refusal may be; with any other number it is a plain `OSError`.
+
+A `TimeoutError` or a `BrokenPipeError` means something else to those who catch it.
+"""
+
+_BUILTIN_TWINS: dict[tuple[type, type], type] = {}
+"""The classes that are also a built-in exception, by the two that each is made of."""
+
+
+def _also_builtin(cls: type["Refused"], number: int) -> type["Refused"]:
+    """Return the class that is both `cls` and the built-in exception of a number."""
+    builtin = type(OSError(number, ""))
+    if builtin not in _FILE_ERRORS:
+        builtin = OSError
+    twin = _BUILTIN_TWINS.get((cls, builtin))
+    if twin is None:
+        names = {
+            "__module__": cls.__module__,
+            "__qualname__": cls.__qualname__,
+            "filename": property(lambda error: error.path or error.program),
+            "strerror": property(_strerror),
+        }
+        twin = _BUILTIN_TWINS[cls, builtin] = type(cls.__name__, (cls, builtin), names)
+    return twin
+
+
+def _strerror(error: "Refused") -> str:
+    """Return what the system calls an error; the text of the error itself may say more."""
+    import os  # only for those who ask
+
+    assert error.errno is not None  # only such errors have this property
+    return os.strerror(error.errno)
+
+
+def _restored(kind: type["Refused"], args: tuple[object, ...], state: dict[str, object]) -> object:
+    """Return an error as it was before it was pickled."""
+    number = state.pop("errno")
+    error = kind.__new__(kind, *args, errno=number)  # type: ignore[arg-type]
+    error.args = args
+    vars(error).update(state)
+    error.errno = number  # type: ignore[assignment]
+    return error
 
 
 class InvalidParams(Refused):

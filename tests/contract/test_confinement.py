@@ -57,7 +57,11 @@ async def test_every_start_tells_what_is_enforced_and_what_is_not(
     else:
         assert done.enforcement is not None
         assert done.enforcement.rung == "full"
-        assert any("FIFO" in gap for gap in done.enforcement.gaps)
+        # Only what applies: nothing can be written, so nothing inside of it is protected.
+        assert not any("writable" in gap for gap in done.enforcement.gaps)
+        writing = (await env.run(["true"], sandbox="workspace-write")).enforcement
+        assert writing is not None
+        assert any("hard links" in gap for gap in writing.gaps)
     assert (await env.run(["true"])).enforcement is None
     assert (await env.run(["true"], sandbox="disabled")).enforcement is None
 
@@ -190,5 +194,5 @@ async def test_a_limit_that_the_kernel_keeps_is_the_affair_of_the_command(
         return  # see above
     done = await env.run("ulimit -n", limits=Limits(open_files=20))
     assert done.stdout == "20\n"
-    with pytest.raises(InvalidParams, match="openFiles must be at least 16"):
+    with pytest.raises(InvalidParams, match="limit open_files must be at least 16"):
         await env.run("true", limits=Limits(open_files=3))

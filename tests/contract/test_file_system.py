@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec import UNSET
 
 from holdfast.backends import FileSystem
 from holdfast.client.client import ExecServerClient
-from holdfast.errors import InvalidRequest, NotFound, OperationFailed
+from holdfast.errors import InvalidRequest, NotFound, OperationFailed, Unsupported
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
+from holdfast.filesystem.trees import move
 from holdfast.protocol.fs import (
     WalkOptions,
 )
@@ -622,3 +624,41 @@ async def test_many_files_go_at_once(files: FileSystem, tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as tasks:
         for number in range(100):
             tasks.create_task(there_and_back(number))
+
+
+async def test_a_file_is_renamed_in_one_step_where_the_server_can(
+    files: FileSystem, place: Place, tmp_path: Path
+) -> None:
+    (tmp_path / "old").write_text("new content")
+    (tmp_path / "new").write_text("old content")
+    if place.real:
+        with pytest.raises(Unsupported):
+            await files.rename(uri(tmp_path, "old"), uri(tmp_path, "new"))
+    else:
+        await files.rename(uri(tmp_path, "old"), uri(tmp_path, "new"))
+        assert (tmp_path / "new").read_text() == "new content"
+        with pytest.raises(FileNotFoundError) as source:
+            await files.rename(uri(tmp_path, "old"), uri(tmp_path, "new"))
+        assert source.value.filename == f"{tmp_path}/old"
+        with pytest.raises(FileNotFoundError) as target:
+            await files.rename(uri(tmp_path, "new"), uri(tmp_path, "no/such"))
+        assert target.value.filename == f"{tmp_path}/no/such"
+        (tmp_path / "old").write_text("again")
+    await move(files, uri(tmp_path, "old"), uri(tmp_path, "moved"))  # also by a copy
+    assert (tmp_path / "moved").exists()
+    assert not (tmp_path / "old").exists()
+
+
+async def test_a_file_that_is_replaced_gets_permissions_where_the_server_can(
+    files: FileSystem, place: Place, tmp_path: Path
+) -> None:
+    path = tmp_path / "script"
+    path.write_text("old")
+    path.chmod(0o640)
+    handle = await files.open(uri(path), "replace", permissions=0o751)
+    await handle.write_block(0, b"new")
+    await handle.aclose()
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == (0o640 if place.real else 0o751)
+    told = (await files.get_metadata(uri(path))).permissions
+    assert told is UNSET if place.real else told == 0o751

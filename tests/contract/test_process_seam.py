@@ -563,7 +563,7 @@ async def test_a_bad_start_is_refused_and_leaves_no_trace(
 ) -> None:
     with pytest.raises(kind) as caught:
         await place.backend.start(params)
-    assert type(caught.value) is kind
+    assert isinstance(caught.value, kind)
     assert str(caught.value) == text
     assert getattr(caught.value, "errno", None) == number
     check_cause(place, caught.value, -32602 if kind is InvalidParams else -32603)

@@ -16,10 +16,10 @@ from tests.e2e.wire import HOLDFAST, LIMIT, connect, http, serving
 DIGEST = "0" * 64
 
 
-def _start(*options: str, cwd: Path | None = None) -> tuple[int, str, str]:
+def _start(*options: str, cwd: Path | None = None, command: str = "serve") -> tuple[int, str, str]:
     """Run a start that has to fail: its status, stdout and stderr."""
     done = subprocess.run(
-        [*HOLDFAST, "exec-server", *options],
+        [*HOLDFAST, command, *options],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -30,8 +30,8 @@ def _start(*options: str, cwd: Path | None = None) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def _error(*options: str, cwd: Path | None = None) -> str:
-    status, out, err = _start(*options, cwd=cwd)
+def _error(*options: str, cwd: Path | None = None, command: str = "serve") -> str:
+    status, out, err = _start(*options, cwd=cwd, command=command)
     assert (status, out) == (1, "")
     return err
 
@@ -153,7 +153,12 @@ def test_an_address_is_an_ip_literal_and_a_port(url: str) -> None:
 def test_an_address_in_use_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert _error("--listen", f"ws://127.0.0.1:{port}") == (
+        where = f"ws://127.0.0.1:{port}"
+        assert _error("--listen", where) == (
+            f"Error: cannot listen on {where}: Address already in use (os error 98)\n"
+        )
+        # Under its other name it has the words of the real server.
+        assert _error("--listen", where, command="exec-server") == (
             "Error: Address already in use (os error 98)\n"
         )
 
@@ -371,8 +376,8 @@ async def test_a_socket_file_left_by_a_server_that_is_gone_is_replaced(tmp_path:
 async def test_a_socket_file_of_a_living_server_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with serving("--listen", f"unix://{path}"):
-        assert (
-            _error("--listen", f"unix://{path}") == "Error: Address already in use (os error 98)\n"
+        assert _error("--listen", f"unix://{path}") == (
+            f"Error: cannot listen on unix://{path}: Address already in use (os error 98)\n"
         )
         assert b"sessionId" in await _ask(path)
 
@@ -380,7 +385,9 @@ async def test_a_socket_file_of_a_living_server_is_not_touched(tmp_path: Path) -
 def test_a_file_that_is_no_socket_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("precious")
-    assert _error("--listen", f"unix://{path}") == "Error: Address already in use (os error 98)\n"
+    assert _error("--listen", f"unix://{path}") == (
+        f"Error: cannot listen on unix://{path}: Address already in use (os error 98)\n"
+    )
     assert path.read_text() == "precious"
 
 
@@ -394,7 +401,7 @@ def test_a_unix_socket_has_an_absolute_path(url: str) -> None:
 def test_a_unix_socket_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "socket"
     assert _error("--listen", f"unix://{path}") == (
-        "Error: No such file or directory (os error 2)\n"
+        f"Error: cannot listen on unix://{path}: No such file or directory (os error 2)\n"
     )
 
 

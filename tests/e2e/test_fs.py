@@ -103,7 +103,9 @@ def test_files_are_copied_and_removed(fs: Run, tmp_path: Path) -> None:
     done(fs("cp", "-r", f"{tmp_path}/d", f"{tmp_path}/c"))
     failed = fs("rm", f"{tmp_path}/d", f"{tmp_path}/f")
     assert failed.returncode == 1
-    assert failed.stderr.decode() == f"holdfast: {tmp_path}/d: Directory not empty\n"
+    assert failed.stderr.decode() == (
+        f"holdfast: {tmp_path}/d: it is a folder: give -r for all that is below it\n"
+    )
     assert not (tmp_path / "f").exists()
     done(fs("rm", "-r", f"{tmp_path}/d", f"{tmp_path}/c"))
     done(fs("rm", "-f", f"{tmp_path}/d"))

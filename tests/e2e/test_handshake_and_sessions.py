@@ -409,6 +409,7 @@ async def test_the_environment_is_told(client: Client) -> None:
     assert set(info) == {
         "shell",
         "executorVersion",
+        "holdfastVersion",
         "providerId",
         "cwd",
         "userHomeDir",
@@ -448,6 +449,9 @@ async def test_capabilities_are_what_is_really_there(client: Client) -> None:
         "processTerminateLeft",
         "processUnset",
         "processWaitingFor",
+        "processEndMarked",
+        "filePermissions",
+        "fileRename",
     }
     assert {"networkProxyLaunch", "windowsMxc"} < set(capabilities)
 

@@ -233,7 +233,8 @@ async def test_a_command_that_cannot_be_started_is_told_in_the_systems_words(
 ) -> None:
     with pytest.raises(ConnectFailed) as caught:
         await ExecServerClient.connect(CommandTarget(argv, cwd=cwd))
-    assert str(caught.value) == f"failed to spawn exec-server: {why}"
+    where = "" if cwd is None else f" in `{cwd}`"
+    assert str(caught.value) == f"failed to spawn exec-server `{argv[0]}`{where}: {why}"
 
 
 async def test_a_file_that_is_no_program_is_told_too(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What every error can tell."""
 
 import errno
+import os
 import pickle
 
 import pytest
@@ -27,6 +28,38 @@ def test_an_error_tells_what_it_knows(kind: type[Refused]) -> None:
     assert (error.errno, error.path, error.program) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "number", "builtin"),
+    [
+        (NotFound, errno.ENOENT, FileNotFoundError),
+        (InvalidRequest, errno.EACCES, PermissionError),
+        (InvalidRequest, errno.EPERM, PermissionError),
+        (OperationFailed, errno.EEXIST, FileExistsError),
+        (OperationFailed, errno.ENOTDIR, NotADirectoryError),
+        (OperationFailed, errno.EISDIR, IsADirectoryError),
+        (OperationFailed, errno.ENOSPC, OSError),
+        (SpawnFailed, errno.ENOENT, FileNotFoundError),
+    ],
+)
+def test_an_error_of_the_system_is_the_built_in_one_too(
+    kind: type[Refused], number: int, builtin: type[OSError]
+) -> None:
+    error = kind("cannot do it", errno=number, path="/f")
+    assert isinstance(error, kind)
+    assert isinstance(error, builtin)
+    assert type(error).__name__ == kind.__name__
+    assert (str(error), error.errno, error.filename) == ("cannot do it", number, "/f")
+    assert error.strerror == os.strerror(number)
+    assert not isinstance(kind("cannot do it"), OSError)
+
+
+def test_a_wait_that_is_over_or_a_pipe_that_broke_means_something_else() -> None:
+    for number in (errno.ETIMEDOUT, errno.EPIPE, errno.ECONNRESET):
+        error = OperationFailed("no", errno=number)
+        assert isinstance(error, OSError)
+        assert not issubclass(type(error), (TimeoutError, ConnectionError))
+
+
 def test_every_error_can_be_asked() -> None:
     for error in (RemoteError(1, "no"), UnknownProcess("p"), HoldfastError("no")):
         assert (error.errno, error.path, error.program) == (None, None, None)
@@ -36,7 +69,8 @@ def test_every_error_can_be_asked() -> None:
 
 def test_an_error_survives_being_pickled() -> None:
     error = pickle.loads(pickle.dumps(SpawnFailed("no", errno=2, path="/f", program="x")))
-    assert type(error) is SpawnFailed
+    assert isinstance(error, SpawnFailed)
+    assert isinstance(error, FileNotFoundError)
     assert (str(error), error.errno, error.path, error.program) == ("no", 2, "/f", "x")
 
 

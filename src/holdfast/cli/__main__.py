@@ -15,7 +15,11 @@ def main(argv: list[str] | None = None) -> int:
     from holdfast.cli.parser import make_parser  # the guardian stays small
 
     arguments = sys.argv[1:] if argv is None else argv
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    if not arguments:
+        parser.print_help()
+        return 0
+    options = parser.parse_args(arguments)
     options.arguments = arguments  # a config file is read behind what was given here
     try:
         status: int = options.run(options)

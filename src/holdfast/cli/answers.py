@@ -1,10 +1,12 @@
-"""How long a place takes to answer."""
+"""What a place answers: how fast, and which server it is."""
 
 from collections.abc import Awaitable, Callable
 from statistics import median
 from time import perf_counter
 
-__all__ = ["answer_time"]
+from holdfast.protocol.handshake import EnvironmentInfo
+
+__all__ = ["answer_time", "server_version"]
 
 _QUESTIONS = 5
 """Whose median counts."""
@@ -18,3 +20,8 @@ async def answer_time(ask: Callable[[], Awaitable[object]]) -> float:
         await ask()
         times.append(perf_counter() - began)
     return median(times)
+
+
+def server_version(info: EnvironmentInfo) -> str:
+    """Return the name and the version of a server, as far as it tells."""
+    return f"holdfast {info.holdfast_version}" if info.holdfast_version else "not Holdfast"

@@ -2,8 +2,8 @@
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from holdfast.backends import ExecBackend, ExecProcess
 from holdfast.cli.foreground import Foreground
@@ -12,9 +12,13 @@ from holdfast.cli.request import local_request, remote_request
 from holdfast.cli.status import FAILED, Ended, refused
 from holdfast.errors import ConnectionLost, HoldfastError
 from holdfast.process.guardian import reap_children
+from holdfast.process.marked import MARK_VARIABLE
 from holdfast.protocol.process import StartParams
 
 __all__ = ["attend"]
+
+_END_LIMIT = 5.0
+"""Seconds a server may take to end what the command left there."""
 
 _REAP_INTERVAL = 2.0
 """Seconds between two looks for orphans that ended."""
@@ -37,7 +41,7 @@ async def attend(options: argparse.Namespace, lifeline: int) -> int:
     try:
         async with asyncio.TaskGroup() as tasks:
             foreground = Foreground(tasks, lifeline, tty=options.tty)
-            async with _place(options) as (backend, request):
+            async with _place(options, foreground.say) as (backend, request):
                 process = await _start(backend, request, options)
                 pid = getattr(process, "pid", None)
                 if pid is not None:  # it is a child of ours
@@ -60,24 +64,41 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
 
 
 def _place(
-    options: argparse.Namespace,
+    options: argparse.Namespace, say: Callable[[str], None]
 ) -> AbstractAsyncContextManager[tuple[ExecBackend, StartParams]]:
-    return _on_server(options) if is_remote(options) else _here(options)
+    return _on_server(options, say) if is_remote(options) else _here(options, say)
 
 
 @asynccontextmanager
-async def _here(options: argparse.Namespace) -> AsyncIterator[tuple[ExecBackend, StartParams]]:
+async def _here(
+    options: argparse.Namespace, say: Callable[[str], None]
+) -> AsyncIterator[tuple[ExecBackend, StartParams]]:
     from holdfast.process.backend import LocalBackend  # only one of the two
 
     request = local_request(options)
+    if options.verbose:
+        say(f"running on this machine, in {request.cwd.native}")
     async with LocalBackend() as backend:
         yield backend, request
 
 
 @asynccontextmanager
-async def _on_server(options: argparse.Namespace) -> AsyncIterator[tuple[ExecBackend, StartParams]]:
-    async with connected(options) as client:
-        yield client, remote_request(options, client.environment)
+async def _on_server(
+    options: argparse.Namespace, say: Callable[[str], None]
+) -> AsyncIterator[tuple[ExecBackend, StartParams]]:
+    async with connected(options, say) as client:
+        request = remote_request(options, client.environment)
+        if options.verbose:
+            name = f"`{options.on}`, " if options.on else ""
+            say(f"running on {name}{client.target.label}, in {request.cwd.native}")
+        try:
+            yield client, request
+        finally:
+            mark = request.env.get(MARK_VARIABLE)
+            if mark is not None and client.is_connected:
+                with suppress(HoldfastError, TimeoutError):
+                    async with asyncio.timeout(_END_LIMIT):
+                        await client.end_marked(mark)
 
 
 async def _start(

@@ -1,4 +1,4 @@
-"""`holdfast completion`: a script that teaches a shell the options of this command line."""
+"""`holdfast completion`: a script that teaches a shell this command line."""
 
 import argparse
 import sys
@@ -14,23 +14,38 @@ _FILES = (
     "ws_shared_secret_file",
     "tls_cert",
     "tls_key",
-    "sandbox",
-    "profile",
     "audit_log",
+    "file",
+    "config",
+    "rules",
+    "paths",
+    "sources",
+    "target",
 )
-_FOLDERS = ("cwd",)
+_FOLDERS = ("cwd", "attach")
+_PROFILES = ("sandbox", "profile")
+_NAMES = ("on", "id", "ids", "environment")
+
+_LIST_NAMES = "holdfast env list --names 2>/dev/null"
+_LIST_PROFILES = (
+    "sh -c 'printf \"%s\\n\" read-only workspace-write disabled; ls -d *.toml 2>/dev/null'"
+)
 
 
 def completion(options: argparse.Namespace) -> int:
     """Print the script for the shell of the options."""
     import shtab
 
+    kinds = {
+        **dict.fromkeys(_FILES, shtab.FILE),
+        **dict.fromkeys(_FOLDERS, shtab.DIRECTORY),
+        **dict.fromkeys(_PROFILES, shtab.cmd(_LIST_PROFILES)),
+        **dict.fromkeys(_NAMES, shtab.cmd(_LIST_NAMES)),
+    }
     parser = make_parser()
     for action in _actions(parser):
-        if action.dest in _FILES:
-            action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab looks for it
-        elif action.dest in _FOLDERS:
-            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        if action.dest in kinds:
+            action.complete = kinds[action.dest]  # type: ignore[attr-defined]  # shtab looks for it
     sys.stdout.write(shtab.complete(parser, shell=options.shell))
     return 0
 

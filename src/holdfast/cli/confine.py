@@ -6,7 +6,7 @@ from holdfast.cli.status import FAILED, Ended
 from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import Ground, home_here, place_sandbox
 from holdfast.errors import InvalidParams
-from holdfast.events import Denial, DenialKind, Reason, Verdict
+from holdfast.events import Denial, DenialKind, LimitKind, Reason, Verdict
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.process import ProcessLimits
@@ -61,7 +61,10 @@ def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
     try:
         return given_limits(options).on_wire()
     except InvalidParams as error:
-        raise Ended(FAILED, str(error)) from error
+        text = str(error)
+        for name, option in _BY_NAME.items():
+            text = text.replace(f"limit {name}", option)
+        raise Ended(FAILED, text) from error
 
 
 def given_limits(options: argparse.Namespace) -> Limits:
@@ -80,13 +83,29 @@ def given_limits(options: argparse.Namespace) -> Limits:
 def told(verdict: Verdict) -> str | None:
     """A line for whoever wonders why a command failed, if its sandbox or a limit did it."""
     if verdict.reason is Reason.LIMIT:
-        return f"ended by a limit: it {verdict.detail or 'does not say which'}"
+        option = _OPTIONS.get(verdict.limit) if verdict.limit is not None else None
+        by = "a limit" if option is None else option
+        return f"ended by {by}: it {verdict.detail or 'does not say why'}"
     if verdict.denial is not None:
         return f"denied by the sandbox: {_denied(verdict.denial)}"
     if verdict.exit_code and verdict.network_attempts:
         return f"there is no network in the sandbox: {verdict.network_attempts[0]}"
     return None
 
+
+_BY_NAME = {"open_files": "--limit-files", "total_memory": "--limit-total-memory"}
+"""The options that may be too small to be a limit."""
+
+_OPTIONS = {
+    LimitKind.ADDRESS_SPACE: "--limit-memory",
+    LimitKind.PROCESSES: "--limit-processes",
+    LimitKind.OPEN_FILES: "--limit-files",
+    LimitKind.MEMORY: "--limit-total-memory",
+    LimitKind.CPU_TIME: "--limit-cpu",
+    LimitKind.OUTPUT: "--limit-output",
+    LimitKind.WALL_TIME: "--limit-time",
+}
+"""The option behind each limit; somebody who gave it recognizes it."""
 
 _WRITES = (DenialKind.READ_ONLY_FILE_SYSTEM, DenialKind.FAILED_TO_WRITE_FILE)
 

@@ -1,9 +1,11 @@
 """The options of `holdfast run` that say what a command may touch and use."""
 
 import argparse
-import re
+from math import ceil
 
-__all__ = ["CONFINING", "add_confining_options", "count", "seconds", "size"]
+from holdfast.units import parse_seconds, parse_size
+
+__all__ = ["CONFINING", "add_confining_options", "count", "seconds", "size", "whole_seconds"]
 
 CONFINING = (
     "sandbox",
@@ -16,9 +18,6 @@ CONFINING = (
     "limit_time",
 )
 """Where the options are in what the parser returns."""
-
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"(\d+)([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 def add_confining_options(parser: argparse.ArgumentParser) -> None:
@@ -44,37 +43,51 @@ def add_confining_options(parser: argparse.ArgumentParser) -> None:
         help="memory of all its processes together, such as 512M; needs a delegated cgroup",
     )
     limits.add_argument(
-        "--limit-cpu", metavar="SECONDS", type=count, help="processor time of a process"
+        "--limit-cpu",
+        metavar="TIME",
+        type=whole_seconds,
+        help="processor time of a process, in seconds or such as 1m",
     )
     limits.add_argument(
         "--limit-output", metavar="SIZE", type=size, help="what it may write, such as 10M"
     )
     limits.add_argument(
-        "--limit-time", metavar="SECONDS", type=seconds, help="how long it may run, such as 0.5"
+        "--limit-time",
+        metavar="TIME",
+        type=seconds,
+        help="how long it may run, in seconds or such as 500ms, 1m or 2h",
     )
 
 
 def size(text: str) -> int:
-    """Bytes, with a unit such as `k`, `M` or `GiB` behind them: powers of 1024."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or int(found[1]) == 0:
-        raise argparse.ArgumentTypeError(f"expected a size such as 512M, not {text!r}")
-    return int(found[1]) * _UNITS[found[2].lower()]
+    """Read bytes, with a unit such as `k`, `M` or `GiB` behind them: powers of 1024."""
+    try:
+        value = parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"expected more than 0 bytes, not {text!r}")
+    return value
 
 
 def count(text: str) -> int:
-    """A number from 1."""
+    """Read a number from 1."""
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected a number from 1, not {text!r}")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """A number of seconds."""
+    """Read a time, in seconds or with a unit such as `ms`, `m` or `h` behind it."""
     try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected seconds, not {text!r}")
+        value = parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"expected more than 0 seconds, not {text!r}")
     return value
+
+
+def whole_seconds(text: str) -> int:
+    """Read a time as `seconds` does; a part of a second counts as a whole one."""
+    return ceil(seconds(text))

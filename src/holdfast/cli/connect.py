@@ -8,7 +8,7 @@ import subprocess
 import sys
 from time import perf_counter
 
-from holdfast.cli.answers import answer_time
+from holdfast.cli.answers import answer_time, server_version
 from holdfast.cli.place import split_command
 from holdfast.cli.status import Ended
 from holdfast.cli.token import bearer_token
@@ -23,6 +23,7 @@ from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
 from holdfast.environments.ssh.deploy import Offer, remove
 from holdfast.environments.ssh.target import SshTarget, program_target
 from holdfast.errors import ConnectFailed, HoldfastError, InvalidConfig
+from holdfast.suggestions import did_you_mean
 
 __all__ = ["connect"]
 
@@ -108,7 +109,7 @@ class _Place:
             found = shlex.join([program or "holdfast", *SERVE])
             ssh, *more = self.ssh.address.argv(found)
             return Entry(id=name, transport=ServingProgram(program=ssh, args=tuple(more)))
-        if self._where.startswith(("ws://", "wss://")):
+        if self._where.startswith(("ws://", "wss://", "unix:///")):
             return Entry(id=name, transport=ServerUrl(url=self._where, bearer_token=self._token))
         raise Ended(1, f"`{self._where}` cannot be saved under another name")
 
@@ -121,7 +122,7 @@ def _configured(name: str) -> ServerUrl | ServingProgram:
             return entry.transport
     known = ", ".join(f"`{entry.id}`" for entry in entries) or "nothing"
     raise InvalidConfig(
-        f"`{name}` is not in {path}",
+        f"`{name}` is not in {path}" + did_you_mean(name, [entry.id for entry in entries]),
         f"there: {known}; a host behind ssh is written `ssh://{name}`",
     )
 
@@ -173,6 +174,7 @@ async def _try(target: Target) -> str | None:
         program = target.program
         print(f"host       {target.address.destination}")
         print(f"program    {program}" + (", just installed" if target.installed else ""))
+    print(f"server     {server_version(info)}")
     print(f"speaks     exec-server {info.executor_version or 'of a version not told'}")
     print(f"system     {info.platform_os or 'not told'}, {info.shell.path}")
     print(f"folder     {folder_of_server(info).native}")

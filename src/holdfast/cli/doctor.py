@@ -157,12 +157,12 @@ def _uvloop() -> Finding:
     try:
         return Finding("uvloop", "ok", importlib.metadata.version("uvloop"))
     except importlib.metadata.PackageNotFoundError:
-        return Finding("uvloop", "missing", "asyncio's own loop is used, which is slower")
+        return Finding("uvloop", "ok", "not installed: asyncio's own loop is used, a bit slower")
 
 
 def _home(home: Path) -> Iterator[Finding]:
     if not home.exists():
-        yield Finding("home", "missing", f"{home}: not there, and not needed")
+        yield Finding("home", "ok", f"{home}, made when something is to be kept there")
         return
     if not os.access(home, os.R_OK | os.X_OK):
         yield Finding("home", "failed", f"{home} cannot be read")
@@ -170,7 +170,7 @@ def _home(home: Path) -> Iterator[Finding]:
     yield Finding("home", "ok", str(home))
     path = home / FILE_NAME
     if not path.exists():
-        yield Finding(FILE_NAME, "missing", "this machine is the only place with a name")
+        yield Finding(FILE_NAME, "ok", "not written: this machine is the only place with a name")
         return
     try:
         names = FileProvider(path).snapshot().ids

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import msgspec
 
-from holdfast.cli.answers import answer_time
+from holdfast.cli.answers import answer_time, server_version
 from holdfast.cli.place import split_command
 from holdfast.cli.status import Ended
 from holdfast.cli.table import aligned
@@ -33,6 +33,7 @@ from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import HoldfastError, InvalidConfig
 from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.suggestions import did_you_mean
 
 __all__ = ["env"]
 
@@ -121,6 +122,9 @@ def _remove(options: argparse.Namespace) -> int:
 def _list(options: argparse.Namespace) -> int:
     snapshot = _snapshot(options)
     places = [_Place(name, snapshot) for name in snapshot.ids]
+    if options.names:
+        print("".join(f"{place.name}\n" for place in places), end="")
+        return 0
     if options.json:
         print(json.dumps([place.facts() for place in places], indent=2))
         return 0
@@ -141,7 +145,10 @@ class _Place:
         self.entry = snapshot.entry(name)
         if self.entry is None and name not in snapshot.ids:
             known = ", ".join(f"`{there}`" for there in snapshot.ids) or "nothing"
-            raise InvalidConfig(f"unknown environment id `{name}`", f"configured: {known}")
+            raise InvalidConfig(
+                f"unknown environment id `{name}`" + did_you_mean(name, snapshot.ids),
+                f"configured: {known}",
+            )
 
     @property
     def mark(self) -> str:
@@ -266,7 +273,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([one.facts() for one in found], indent=2))
     else:
-        head = ["NAME", "STATUS", "VERSION", "SYSTEM", "CONNECTED", "LATENCY", "CAPABILITIES"]
+        head = ["NAME", "STATUS", "SERVER", "PROTOCOL", "SYSTEM", "CONNECTED", "LATENCY"]
         print("\n".join(aligned(head, [_row(one) for one in found])))
         for one in found:
             if one.error is not None:
@@ -280,11 +287,11 @@ def _row(found: _Found) -> list[str]:
     return [
         found.place.name,
         "ready",
+        server_version(found.info),
         found.info.executor_version or "",
         found.info.platform_os or "",
         _milliseconds(found.connected),
         _milliseconds(found.answers),
-        str(len(found.capabilities)),
     ]
 
 
@@ -304,7 +311,8 @@ def _show(options: argparse.Namespace) -> int:
     if found.info is not None:
         info = found.info
         rows += [
-            ["version", info.executor_version or "not told"],
+            ["server", server_version(info)],
+            ["protocol", info.executor_version or "not told"],
             ["system", info.platform_os or "not told"],
             ["shell", info.shell.path],
             ["folder", info.cwd or "not told"],

@@ -39,6 +39,7 @@ def add_env(commands: _Commands) -> None:
     )
 
     listing = _add(operations, "list", "list them, without connecting")
+    listing.add_argument("--names", action="store_true", help="only the names, one to a line")
     _add_file_option(listing)
     _add_json_option(listing)
 
@@ -55,7 +56,7 @@ def add_env(commands: _Commands) -> None:
     add = _add(operations, "add", "add one, with a URL or with a command that serves on stdio")
     add.add_argument("id", metavar="NAME")
     place = add.add_mutually_exclusive_group(required=True)
-    place.add_argument("--url", metavar="URL", help="of a server: ws://… or wss://…")
+    place.add_argument("--url", metavar="URL", help="of a server: ws://…, wss://… or unix:///PATH")
     place.add_argument("--cmd", metavar="COMMAND", help="that serves on its stdin and stdout")
     add.add_argument("--token-file", metavar="PATH", help="holds the bearer token of the server")
     add.add_argument("--cwd", metavar="PATH", help="where to start the command")

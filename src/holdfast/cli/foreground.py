@@ -135,7 +135,9 @@ class Foreground:
 
             line = told(verdict)
             if line is not None:
-                self._say(line)
+                self.say(line)
+        if verdict.reason in (Reason.SERVER_STOPPING, Reason.SESSION_EXPIRED):
+            self.say(f"the command was {verdict}")
         return of_verdict(verdict)
 
     def _give_input(self, process: ExecProcess, input_given: ExitStack) -> None:
@@ -231,9 +233,9 @@ class Foreground:
             if number in _ENDING:
                 await self._terminate(process)
             else:
-                self._say(f"the server cannot send {name}")
+                self.say(f"the server cannot send {name}")
         except Refused as error:
-            self._say(str(error))
+            self.say(str(error))
 
     async def _terminate(self, process: ExecProcess) -> None:
         with suppress(HoldfastError, TimeoutError):
@@ -269,6 +271,7 @@ class Foreground:
             with suppress(HoldfastError):
                 await self._process.resize(size.rows, size.cols)
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Write a line to stderr, also while the terminal is raw."""
         with suppress(OSError):
             print(f"holdfast: {text}", end="\r\n" if self._terminal else "\n", file=sys.stderr)

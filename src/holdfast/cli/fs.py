@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -10,14 +11,24 @@ from typing import NamedTuple
 
 from holdfast.backends import FileSystem
 from holdfast.cli.status import FAILED, Ended
-from holdfast.errors import ConnectionLost, HoldfastError, NotFound, RemoteError
+from holdfast.errors import (
+    ConnectionLost,
+    HoldfastError,
+    InvalidRequest,
+    NotFound,
+    RemoteError,
+)
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.system_text import without_number
 
-__all__ = ["NOT_FOUND", "FilePlace", "Outcome", "fs", "reason_of"]
+__all__ = ["FOLDER", "NOT_FOUND", "FilePlace", "Outcome", "fs", "reason_of"]
 
 NOT_FOUND = 4
 """All that failed is that something is not there; a script may want to know."""
+
+
+FOLDER = "it is a folder: give -r for all that is below it"
+"""What is said of a folder where only a file was expected."""
 
 
 class FilePlace(NamedTuple):
@@ -56,7 +67,10 @@ class Outcome:
         """A part failed; says why."""
         missing = isinstance(error, NotFound | FileNotFoundError)
         self._statuses.add(NOT_FOUND if missing else 1)
-        complain(f"{what}: {reason_of(error)}")
+        # Of two paths, or of a folder, it says which one is at fault.
+        path = error.path if isinstance(error, HoldfastError) else _filename(error)
+        is_said = path is None or (" to " not in what and path.endswith(what))
+        complain(f"{what}: {'' if is_said else f'{path}: '}{reason_of(error)}")
 
     async def attempt(self, what: str, work: Awaitable[None]) -> None:
         """Do a part; without a connection there is no point in doing the others."""
@@ -97,13 +111,18 @@ def complain(text: str) -> None:
 
 def reason_of(error: Exception) -> str:
     """Why something failed, for a person."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
     if isinstance(error, RemoteError):
         return error.message
     if isinstance(error, HoldfastError):
         return without_number(str(error), error.errno)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return str(error)
+
+
+def _filename(error: Exception) -> str | None:
+    name = error.filename if isinstance(error, OSError) else None
+    return name if isinstance(name, str) else None
 
 
 Operation = Callable[[FilePlace, argparse.Namespace, Outcome], Awaitable[None]]
@@ -118,7 +137,7 @@ def _operation(name: str) -> Operation:
         from holdfast.cli import fs_transfer
 
         return {"get": fs_transfer.get, "put": fs_transfer.put, "cat": fs_transfer.cat}[name]
-    return {"rm": _remove, "cp": _copy}[name]
+    return {"rm": _remove, "cp": _copy, "mv": _move, "mkdir": _make_folders}[name]
 
 
 async def _run(operation: Operation, options: argparse.Namespace) -> int:
@@ -130,9 +149,12 @@ async def _run(operation: Operation, options: argparse.Namespace) -> int:
 
 @asynccontextmanager
 async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
-    from holdfast.cli.place import connected, is_remote
+    from holdfast.cli.place import choose_place, connected, is_remote
 
+    choose_place(options)
     if not is_remote(options):
+        if options.verbose:
+            complain("files of this machine")
         from holdfast.filesystem.local import LocalFileSystem  # only one of the two
 
         files = LocalFileSystem()
@@ -141,7 +163,10 @@ async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
         finally:
             await files.aclose()
         return
-    async with connected(options) as client:
+    async with connected(options, complain) as client:
+        if options.verbose:
+            name = f"`{options.on}`, " if options.on else ""
+            complain(f"files of {name}{client.target.label}")
         info = client.environment
         cwd: str | None = None
         with suppress(InvalidPathUri, ForeignPathUri):
@@ -156,23 +181,76 @@ async def _remove(place: FilePlace, options: argparse.Namespace, outcome: Outcom
         removal = place.files.remove(
             place.path(text), recursive=options.recursive, force=options.force
         )
-        await outcome.attempt(text, removal)
+        await outcome.attempt(text, _with_advice(removal, recursive=options.recursive))
+
+
+async def _with_advice(removal: Awaitable[None], *, recursive: bool) -> None:
+    try:
+        await removal
+    except HoldfastError as error:
+        if error.errno != errno.ENOTEMPTY or recursive:
+            raise
+        raise InvalidRequest(FOLDER, path=error.path) from error
+
+
+async def _make_folders(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+    for text in options.paths:
+        await outcome.attempt(text, place.files.create_directory(place.path(text)))
 
 
 async def _copy(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
-    source, target = place.path(options.source), place.path(options.target)
-
-    async def copy() -> None:
-        into = await inside(place, target, os.path.basename(source.native))
+    async def copy(source: PathUri, into: PathUri) -> None:
+        if not options.recursive and (await place.files.get_metadata(source)).is_directory:
+            raise InvalidRequest(FOLDER)
         await place.files.copy(source, into, recursive=options.recursive)
 
-    await outcome.attempt(f"{options.source} to {options.target}", copy())
+    await _each_to_target(place, options, outcome, copy)
 
 
-async def inside(place: FilePlace, target: PathUri, name: str) -> PathUri:
-    """A target, or what is to be in it if it is a folder."""
-    try:
-        metadata = await place.files.get_metadata(target)
-    except NotFound:
-        return target
-    return target.child(name) if metadata.is_directory and name else target
+async def _move(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+    from holdfast.filesystem.trees import move
+
+    async def rename(source: PathUri, into: PathUri) -> None:
+        await move(place.files, source, into)
+
+    await _each_to_target(place, options, outcome, rename)
+
+
+async def _each_to_target(
+    place: FilePlace,
+    options: argparse.Namespace,
+    outcome: Outcome,
+    work: Callable[[PathUri, PathUri], Awaitable[None]],
+) -> None:
+    """Do something with each source and where it is to go."""
+    target = place.path(options.target)
+    several = len(options.sources) > 1
+    for text in options.sources:
+        source = place.path(text)
+
+        async def one(source: PathUri = source) -> None:
+            into = await inside(place, target, os.path.basename(source.native), several=several)
+            await work(source, into)
+
+        await outcome.attempt(f"{text} to {options.target}", one())
+
+
+async def inside(place: FilePlace, target: PathUri, name: str, *, several: bool = False) -> PathUri:
+    """
+    Return a target, or what is to be in it if it is a folder.
+
+    Args:
+        place: Where the target is.
+        target: As it was given.
+        name: Of what is to go there.
+        several: It is one of several, which only a folder can take.
+
+    Raises:
+        InvalidRequest: It is no folder, and there are several to go there.
+    """
+    is_folder = False
+    with suppress(NotFound):
+        is_folder = (await place.files.get_metadata(target)).is_directory
+    if several and not is_folder:
+        raise InvalidRequest(f"{target.native} is no folder, which several sources need")
+    return target.child(name) if is_folder and name else target

@@ -5,6 +5,7 @@ import os
 from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
+from holdfast.filesystem.trees import masked
 from holdfast.protocol.fs import FileMetadata
 
 __all__ = ["PartialFile", "Source", "is_folder", "landing", "make_folder", "source_of"]
@@ -42,8 +43,15 @@ class PartialFile:
         self.file.seek(self.start)
         self.file.truncate()
 
-    def complete(self) -> None:
-        """It has all: let it be the target."""
+    def complete(self, permissions: int | None) -> None:
+        """
+        Let it be the target: it has all.
+
+        Args:
+            permissions: The permission bits of the original, if they are known.
+        """
+        if permissions is not None:
+            os.fchmod(self.file.fileno(), masked(permissions))
         self.file.close()
         os.replace(self._path, self._target)
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.cli.place_parser import add_place_options
+from holdfast.cli.place_parser import add_place_options, add_verbose_option
 
 __all__ = ["add_fs"]
 
@@ -12,8 +12,9 @@ _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # 
 _ABOUT = """\
 Look at files and move them, here or on a server.
 
-A path is one of the machine that --on, --url or --cmd names, or of this one without either; a
-relative one begins in the folder that its server runs in. A `file:` URI is taken as it is.
+A path is one of the machine that --on, --url or --cmd names, or else of the default environment,
+which is this machine unless you chose another; a relative one begins in the folder that its
+server runs in. A `file:` URI is taken as it is.
 """
 
 _EXAMPLES = """\
@@ -21,6 +22,7 @@ examples:
   holdfast fs ls -l --url ws://127.0.0.1:4500 /srv
   holdfast fs put --cmd "ssh build holdfast serve --listen stdio" release.tar /srv/
   holdfast fs get --url ws://127.0.0.1:4500 --resume /srv/big.img
+  holdfast fs put -r --on build src tests README.md /srv/app/
   tar c . | holdfast fs put --url ws://127.0.0.1:4500 - /tmp/copy.tar
 
 exit status: 0, or 1 if something failed, 2 for a mistake in the command line, 4 if all
@@ -51,10 +53,12 @@ def add_fs(commands: _Commands) -> None:
     cat = _add(operations, place, "cat", "write files to stdout")
     cat.add_argument("paths", metavar="PATH", nargs="+")
 
-    get = _add(operations, place, "get", "fetch a file or a folder to this machine")
-    get.add_argument("source", metavar="SOURCE", help="there")
+    get = _add(operations, place, "get", "fetch files or folders to this machine")
     get.add_argument(
-        "target", metavar="TARGET", nargs="?", default=".", help="here; - is stdout (default: .)"
+        "paths",
+        metavar="SOURCE [SOURCE…] [TARGET]",
+        nargs="+",
+        help="sources there, and a target here: - is stdout (default: the current folder)",
     )
     get.add_argument("-r", dest="recursive", action="store_true", help="a folder and all below")
     get.add_argument(
@@ -65,9 +69,9 @@ def add_fs(commands: _Commands) -> None:
         operations,
         place,
         "put",
-        "send a file or a folder from here; not resumable, as files are replaced in one step",
+        "send files or folders from here; not resumable, as files are replaced in one step",
     )
-    put.add_argument("source", metavar="SOURCE", help="here; - is stdin")
+    put.add_argument("sources", metavar="SOURCE", nargs="+", help="here; - is stdin")
     put.add_argument("target", metavar="TARGET", help="there; in it if it is a folder")
     put.add_argument("-r", dest="recursive", action="store_true", help="a folder and all below")
 
@@ -76,16 +80,24 @@ def add_fs(commands: _Commands) -> None:
     rm.add_argument("-r", dest="recursive", action="store_true", help="folders with all below")
     rm.add_argument("-f", dest="force", action="store_true", help="what is not there is fine")
 
-    cp = _add(operations, place, "cp", "copy a file or a folder, both on the same machine")
-    cp.add_argument("source", metavar="SOURCE")
+    mkdir = _add(operations, place, "mkdir", "make folders, and those above them")
+    mkdir.add_argument("paths", metavar="PATH", nargs="+", help="one that is there is fine")
+
+    cp = _add(operations, place, "cp", "copy files or folders, all on the same machine")
+    cp.add_argument("sources", metavar="SOURCE", nargs="+")
     cp.add_argument("target", metavar="TARGET", help="in it if it is a folder")
     cp.add_argument("-r", dest="recursive", action="store_true", help="a folder and all below")
+
+    mv = _add(operations, place, "mv", "move or rename files or folders of the same machine")
+    mv.add_argument("sources", metavar="SOURCE", nargs="+")
+    mv.add_argument("target", metavar="TARGET", help="in it if it is a folder")
 
 
 def _place() -> argparse.ArgumentParser:
     """What every operation takes."""
     parser = argparse.ArgumentParser(add_help=False)
     add_place_options(parser)
+    add_verbose_option(parser)
     return parser
 
 

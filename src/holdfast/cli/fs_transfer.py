@@ -13,12 +13,21 @@ import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
-from holdfast.cli.fs import FilePlace, Outcome, complain, inside
+from msgspec import UNSET
+
+from holdfast.cli.fs import FOLDER, FilePlace, Outcome, complain, inside
 from holdfast.cli.fs_local import PartialFile, is_folder, landing, make_folder, source_of
 from holdfast.cli.progress import Progress
+from holdfast.cli.status import Ended
 from holdfast.errors import ConnectionLost, InvalidRequest, OperationFailed
 from holdfast.filesystem.transfer import read_blocks
-from holdfast.filesystem.trees import local_folders, run_together, send_file, walk_tree
+from holdfast.filesystem.trees import (
+    local_folders,
+    permissions_of,
+    run_together,
+    send_file,
+    walk_tree,
+)
 from holdfast.protocol.fs import FileMetadata
 from holdfast.protocol.paths import PathUri
 
@@ -26,9 +35,6 @@ __all__ = ["cat", "get", "put"]
 
 _ATTEMPTS = 5
 """Connections that may be lost in a row, without a byte in between."""
-
-_FOLDER = "it is a folder: give -r for all that is below it"
-
 
 # -- cat and get
 
@@ -45,25 +51,31 @@ async def cat(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -
 
 
 async def get(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
-    """Fetch a file or a folder."""
-    source = place.path(options.source)
+    """Fetch files and folders: all paths but the last, or the only one to the current folder."""
+    *sources, target = options.paths if len(options.paths) > 1 else [*options.paths, "."]
+    if len(sources) > 1 and target != "-" and not is_folder(target):
+        raise Ended(1, f"{target} is no folder, which several sources need")
+    for text in sources:
+        await outcome.attempt(text, _get(place, text, target, options, outcome))
+
+
+async def _get(
+    place: FilePlace, text: str, target: str, options: argparse.Namespace, outcome: Outcome
+) -> None:
+    source = place.path(text)
     name = os.path.basename(source.native) or "root"
-
-    async def fetch() -> None:
-        metadata = await place.files.get_metadata(source)
-        if metadata.is_directory:
-            if not options.recursive or options.target == "-":
-                raise InvalidRequest(_FOLDER)
-            await _get_folder(place, source, landing(options.target, name), options, outcome)
-            return
-        with Progress(name, metadata.size) as progress:
-            if options.target == "-":
-                await _fetch(place, source, metadata, _stdout(), 0, progress.advance)
-            else:
-                target = landing(options.target, name)
-                await _get_file(place, source, metadata, target, options.resume, progress)
-
-    await outcome.attempt(options.source, fetch())
+    metadata = await place.files.get_metadata(source)
+    if metadata.is_directory:
+        if not options.recursive or target == "-":
+            raise InvalidRequest(FOLDER)
+        await _get_folder(place, source, landing(target, name), options, outcome)
+        return
+    with Progress(name, metadata.size) as progress:
+        if target == "-":
+            await _fetch(place, source, metadata, _stdout(), 0, progress.advance)
+        else:
+            into = landing(target, name)
+            await _get_file(place, source, metadata, into, options.resume, progress)
 
 
 async def _get_folder(
@@ -79,7 +91,7 @@ async def _get_folder(
     make_folder(target)
     for _, parts in found.folders:
         make_folder(os.path.join(target, *parts))
-    with Progress(options.source, None) as progress:
+    with Progress(source.native, None) as progress:
 
         async def fetch(path: PathUri, into: str) -> None:
             metadata = await place.files.get_metadata(path)
@@ -99,7 +111,11 @@ async def _get_file(
     resume: bool,
     progress: Progress,
 ) -> None:
-    part = PartialFile(target, metadata, resume=resume)
+    try:
+        part = PartialFile(target, metadata, resume=resume)
+    except OSError as error:
+        # Not the hidden name, which nobody has given.
+        raise OSError(error.errno, error.strerror, target) from error
     try:
         progress.advance(part.start)
         await _fetch(place, source, metadata, part.file, part.start, progress.advance)
@@ -107,7 +123,7 @@ async def _get_file(
         if part.give_up():
             complain(f"{target}: not complete; --resume goes on with it")
         raise
-    part.complete()
+    part.complete(None if metadata.permissions is UNSET else metadata.permissions)
 
 
 async def _fetch(
@@ -162,27 +178,29 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
 
 
 async def put(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
-    """Send a file or a folder."""
+    """Send files and folders."""
+    for text in options.sources:
+        await outcome.attempt(f"{text} to {options.target}", _put(place, text, options, outcome))
+
+
+async def _put(place: FilePlace, text: str, options: argparse.Namespace, outcome: Outcome) -> None:
     target = place.path(options.target)
-
-    async def send() -> None:
-        if options.source == "-":
-            with Progress("stdin", None) as progress:
-                await _send(place, sys.stdin.buffer, target, progress)
-            return
-        source = source_of(options.source)
-        into = await inside(place, target, source.name)
-        if into == target and options.target.endswith("/"):
-            into = target.child(source.name)
-        if not source.is_directory:
-            with Progress(source.name, source.size) as progress:
-                await _put_file(place, source.path, into, progress)
-        elif options.recursive:
-            await _put_folder(place, source.path, into, outcome)
-        else:
-            raise InvalidRequest(_FOLDER)
-
-    await outcome.attempt(options.source, send())
+    several = len(options.sources) > 1
+    if text == "-":
+        with Progress("stdin", None) as progress:
+            await _send(place, sys.stdin.buffer, target, progress)
+        return
+    source = source_of(text)
+    into = await inside(place, target, source.name, several=several)
+    if into == target and options.target.endswith("/"):
+        into = target.child(source.name)
+    if not source.is_directory:
+        with Progress(source.name, source.size) as progress:
+            await _put_file(place, source.path, into, progress)
+    elif options.recursive:
+        await _put_folder(place, source.path, into, outcome)
+    else:
+        raise InvalidRequest(FOLDER)
 
 
 async def _put_folder(place: FilePlace, source: str, target: PathUri, outcome: Outcome) -> None:
@@ -209,8 +227,21 @@ async def _put_folder(place: FilePlace, source: str, target: PathUri, outcome: O
 
 async def _put_file(place: FilePlace, source: str, target: PathUri, progress: Progress) -> None:
     with await asyncio.to_thread(open, source, "rb") as file:
-        await _send(place, file, target, progress)
+        await _send(place, file, target, progress, permissions_of(file))
 
 
-async def _send(place: FilePlace, file: BinaryIO, target: PathUri, progress: Progress) -> None:
-    await send_file(place.files, file, target, in_blocks=place.writes_blocks, sent=progress.advance)
+async def _send(
+    place: FilePlace,
+    file: BinaryIO,
+    target: PathUri,
+    progress: Progress,
+    permissions: int | None = None,
+) -> None:
+    await send_file(
+        place.files,
+        file,
+        target,
+        in_blocks=place.writes_blocks,
+        permissions=permissions,
+        sent=progress.advance,
+    )

@@ -25,8 +25,11 @@ def add_listen_options(
         "--listen",
         metavar="URL",
         default=default,
-        help=f"ws://IP:PORT, stdio or unix:///PATH (default: {default_about})",
+        action=_ListenAction,
+        help="ws://IP:PORT, stdio or unix:///PATH; a second one listens there, too"
+        f" (default: {default_about})",
     )
+    parser.set_defaults(also_listen=())
     parser.add_argument(
         "--idle-exit",
         metavar="SECONDS",
@@ -86,6 +89,22 @@ def add_principal_limits(parser: argparse.ArgumentParser) -> None:
             type=positive,
             help=f"for the clients of one token together: {about} (default: any number)",
         )
+
+
+class _ListenAction(argparse.Action):
+    """The first value is where the server listens; each further one is added."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, "listen_given", False):
+            namespace.also_listen = (*namespace.also_listen, values)
+        else:
+            namespace.listen, namespace.listen_given = values, True
 
 
 def positive(text: str) -> int:

@@ -91,10 +91,14 @@ def _check(settings: "McpSettings") -> None:
     Raises:
         InvalidConfig: Something is.
     """
+    from holdfast.environments.config.home import is_configured
     from holdfast.errors import InvalidConfig
     from holdfast.mcp_server.options import PROFILES
 
-    here = settings.environment in (None, "local")
+    # Whatever else is the default may be another machine, whose folders are not known here.
+    here = settings.environment == "local" or not (
+        settings.environment or is_configured(os.environ)
+    )
     if here and settings.cwd is not None and not os.path.isdir(settings.cwd):
         raise InvalidConfig(f"--cwd: {settings.cwd} is no folder")
     if settings.sandbox not in PROFILES and not os.path.isfile(settings.sandbox):

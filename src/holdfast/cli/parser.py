@@ -4,6 +4,7 @@ import argparse
 
 from holdfast._version import __version__
 from holdfast.cli.app_server_parser import add_app_server
+from holdfast.cli.arguments import Parser
 from holdfast.cli.confine_parser import add_confining_options
 from holdfast.cli.connect_parser import add_connect
 from holdfast.cli.env_parser import add_env
@@ -11,7 +12,7 @@ from holdfast.cli.fs_parser import add_fs
 from holdfast.cli.listen_parser import add_listen_options, add_principal_limits, positive
 from holdfast.cli.mcp_parser import add_mcp
 from holdfast.cli.operate_parser import add_operating_options
-from holdfast.cli.place_parser import add_place_options
+from holdfast.cli.place_parser import add_place_options, add_verbose_option
 from holdfast.cli.policy_parser import add_policy
 from holdfast.cli.sandbox_parser import add_doctor, add_sandbox
 from holdfast.cli.shell_parser import add_shell
@@ -21,7 +22,7 @@ __all__ = ["SERVER_CONFIG", "make_parser"]
 SERVER_CONFIG = "/etc/holdfast/server.toml"
 """The config file of the machine's server."""
 
-_SHELLS = ("bash", "zsh", "tcsh")
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 _RUN_ABOUT = """\
 Run a command in the foreground, here or on a server, as if there were nothing in
@@ -48,15 +49,17 @@ _COMPLETION_EXAMPLES = """\
 examples:
   holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast
   holdfast completion zsh > "${fpath[1]}/_holdfast"
+  holdfast completion fish > ~/.config/fish/completions/holdfast.fish
   holdfast completion tcsh > ~/.holdfast.completion.csh   # and source it in ~/.tcshrc
 """
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of `holdfast`; the chosen subcommand's function is in `run` of its result."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="holdfast",
         description="Starts processes for agents, here or on another machine, and holds them fast.",
+        epilog="`holdfast COMMAND --help` shows what a command takes.",
     )
     parser.set_defaults(arguments=())
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
@@ -124,7 +127,7 @@ def _add_serve(
         help="with --listen stdio: be one more connection to a server that was started with --keep",
     )
     add_principal_limits(serve)
-    serve.set_defaults(as_codex=as_codex)
+    serve.set_defaults(as_codex=as_codex, command=name)
     add_operating_options(serve, default_config=config)
 
     def start(options: argparse.Namespace) -> int:
@@ -146,13 +149,14 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         allow_abbrev=False,
     )
     add_place_options(run)
+    add_verbose_option(run)
     run.add_argument(
         "--tty", "-t", action="store_true", help="give the command a terminal of its own"
     )
     run.add_argument(
         "--cwd",
         metavar="PATH",
-        help="where to run it (default: here; on a server, the folder that runs in)",
+        help="the folder to run it in (default: the current one; on a server, the server's)",
     )
     run.add_argument(
         "--env",
@@ -182,7 +186,8 @@ def _add_completion(commands: "argparse._SubParsersAction[argparse.ArgumentParse
     completion = commands.add_parser(
         "completion",
         help="print a completion script for a shell",
-        description="Print a script that completes the options of holdfast in a shell.",
+        description="Print a script that completes commands, options, names of environments,"
+        " profiles and files of holdfast in a shell.",
         epilog=_COMPLETION_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,32 +1,85 @@
-"""The server that `--on`, `--url` or `--cmd` names."""
+"""The server that `--on`, `--url` or `--cmd` names, or that is the default."""
 
 import argparse
+import asyncio
+import os
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.cli.status import FAILED, Ended
 from holdfast.cli.token import bearer_token
-from holdfast.errors import ConnectionLost, InvalidConfig, InvalidParams
+from holdfast.environments.config.home import holdfast_home, is_configured
+from holdfast.errors import ConnectionLost, HoldfastError, InvalidConfig, InvalidParams
 
 if TYPE_CHECKING:
     from holdfast.client import ExecServerClient
     from holdfast.environments.remote import RemoteEnvironment
 
-__all__ = ["connected", "is_remote", "split_command"]
+__all__ = ["choose_place", "connected", "is_remote", "split_command", "words_of"]
+
+_STILL_TRYING = 5.0
+"""Seconds between two lines that a lost connection is still being tried."""
+
+
+def choose_place(options: argparse.Namespace) -> None:
+    """
+    Let options that name no place mean the default environment; call this first.
+
+    Raises:
+        Ended: There is no default, it cannot be read, or the options contradict each other.
+    """
+    named = options.on is not None or options.url is not None or options.cmd is not None
+    if not named and is_configured(os.environ):
+        _choose_default(options)
+    if options.token_file is not None and options.url is None:
+        place = "this machine" if not is_remote(options) else f"`{options.on or options.cmd}`"
+        raise Ended(
+            FAILED,
+            f"--token-file goes with --url, not with {place};"
+            " a named environment has its own token, given to `holdfast env add`",
+        )
+
+
+def _choose_default(options: argparse.Namespace) -> None:
+    from holdfast.environments.config.providers import UrlProvider, provider_from_env
+    from holdfast.environments.config.snapshot import ServerUrl
+
+    try:
+        provider = provider_from_env(os.environ, holdfast_home(os.environ))
+        snapshot = provider.snapshot()
+    except InvalidConfig as error:
+        raise Ended(FAILED, words_of(error)) from error
+    if snapshot.default is None:
+        raise Ended(
+            FAILED, "there is no default environment: name one with --on, `local` is this machine"
+        )
+    entry = snapshot.entry(snapshot.default)
+    if entry is None:
+        return  # this machine
+    if isinstance(provider, UrlProvider) and isinstance(entry.transport, ServerUrl):
+        options.url = entry.transport.url  # so that --token-file goes with it
+    else:
+        options.on, options.by_default = entry.id, True
 
 
 def is_remote(options: argparse.Namespace) -> bool:
-    """Whether the options name another place than this machine."""
+    """Return True if the options name another place than this machine."""
     named = options.on is not None and options.on != "local"
     return named or options.url is not None or options.cmd is not None
 
 
 @asynccontextmanager
-async def connected(options: argparse.Namespace) -> "AsyncIterator[ExecServerClient]":
+async def connected(
+    options: argparse.Namespace, say: Callable[[str], None]
+) -> "AsyncIterator[ExecServerClient]":
     """
     Connect to the server of the options, and disconnect at the end.
+
+    Args:
+        options: Of the command line, after `choose_place`.
+        say: Shows a line to a person, at once: that the connection is lost, or back.
 
     Raises:
         Ended: The command cannot be read, its server is lost, or there is no such name.
@@ -38,11 +91,14 @@ async def connected(options: argparse.Namespace) -> "AsyncIterator[ExecServerCli
     if options.url is not None:
         token = bearer_token(options)
         async with await ExecServerClient.connect(options.url, bearer_token=token) as client:
-            yield client
+            with _LossTeller(client, say):
+                yield client
         return
     if options.on is not None:
-        async with _named(options.on) as environment, _last_words(await environment.client()) as it:
-            yield it
+        environment = _named(options.on)
+        async with _last_words(await _client_of(environment, options)) as client, environment:
+            with _LossTeller(client, say):
+                yield client
         return
     from holdfast.environments.ssh.target import program_target
 
@@ -51,7 +107,74 @@ async def connected(options: argparse.Namespace) -> "AsyncIterator[ExecServerCli
         await ExecServerClient.connect(target) as client,
         _last_words(client) as client,
     ):
-        yield client
+        with _LossTeller(client, say):
+            yield client
+
+
+class _LossTeller:
+    """Tells a person at once that a connection is lost, that it is tried again, and the end."""
+
+    def __init__(self, client: "ExecServerClient", say: Callable[[str], None]) -> None:
+        self._client = client
+        self._say = say
+        self._loop = asyncio.get_running_loop()
+        self._lost_at: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        # Whoever else listens, such as an environment, goes on to.
+        self._before = self._client.connection_changed
+        self._client.connection_changed = self._changed
+
+    def __exit__(self, *exc: object) -> None:
+        self._client.connection_changed = self._before
+        self._stop_timer()
+
+    def _changed(self) -> None:
+        self._before()
+        client = self._client
+        if client.is_connected:
+            if self._lost_at is not None:
+                seconds = self._loop.time() - self._lost_at
+                self._say(f"connected again to {client.target.label}, after {seconds:.1f} s")
+            self._lost_at = None
+            self._stop_timer()
+        elif client.lost_for_good:
+            self._stop_timer()  # the reason follows as the error of the command
+        elif self._lost_at is None and client.recovers:
+            self._lost_at = self._loop.time()
+            self._say(f"the connection to {client.target.label} is lost: trying again")
+            self._timer = self._loop.call_later(_STILL_TRYING, self._still_trying)
+
+    def _still_trying(self) -> None:
+        assert self._lost_at is not None  # the timer runs only while it is lost
+        seconds = self._loop.time() - self._lost_at
+        self._say(f"no connection to {self._client.target.label} for {seconds:.0f} s: still trying")
+        self._timer = self._loop.call_later(_STILL_TRYING, self._still_trying)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+async def _client_of(
+    environment: "RemoteEnvironment", options: argparse.Namespace
+) -> "ExecServerClient":
+    """
+    Connect to an environment by its name, which an error then tells.
+
+    Raises:
+        Ended: There is no connection.
+    """
+    try:
+        return await environment.client()
+    except ConnectionLost as error:
+        await environment.aclose()
+        name, advice = f"environment `{options.on}`", ""
+        if getattr(options, "by_default", False):
+            name, advice = f"the default {name}", "; `--on local` means this machine"
+        raise Ended(FAILED, f"cannot reach {name}: {error.__cause__ or error}{advice}") from error
 
 
 def _named(where: str) -> "RemoteEnvironment":
@@ -61,10 +184,15 @@ def _named(where: str) -> "RemoteEnvironment":
     try:
         environment = connect(where)
     except (InvalidConfig, InvalidParams) as error:
-        advice = getattr(error, "advice", None)
-        raise Ended(FAILED, f"{error}; {advice}" if advice else str(error)) from error
+        raise Ended(FAILED, words_of(error)) from error
     assert isinstance(environment, RemoteEnvironment)  # `is_remote` was asked
     return environment
+
+
+def words_of(error: HoldfastError) -> str:
+    """Return the text of an error with its advice, for a person."""
+    advice = getattr(error, "advice", None)
+    return f"{error}; {advice}" if advice else str(error)
 
 
 @asynccontextmanager

@@ -2,14 +2,26 @@
 
 import argparse
 
-__all__ = ["add_environment_option", "add_place_options", "add_token_option"]
+__all__ = [
+    "add_environment_option",
+    "add_place_options",
+    "add_token_option",
+    "add_verbose_option",
+]
 
 
 def add_place_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--on`, `--url` and `--cmd`, of which one may be given, and the token for `--url`."""
+    """
+    Add `--on`, `--url` and `--cmd`, of which one may be given, and the token for `--url`.
+
+    Without any of them the default environment is meant: see `cli/place.py`.
+    """
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
-        "--on", metavar="WHERE", help="a name of `holdfast env list`, or ssh://[USER@]HOST[:PORT]"
+        "--on",
+        metavar="WHERE",
+        help="a name of `holdfast env list`, `local` for this machine, or ssh://[USER@]HOST[:PORT]"
+        " (default: the default of `holdfast env list`)",
     )
     place.add_argument(
         "--url", metavar="URL", help="on that server: ws://…, wss://… or unix:///PATH"
@@ -37,4 +49,11 @@ def add_environment_option(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="run commands there: a name of `holdfast env list`, ssh://[USER@]HOST, or the URL"
         " of an exec-server (default: this machine)",
+    )
+
+
+def add_verbose_option(parser: argparse.ArgumentParser) -> None:
+    """Add `-v`, which tells where something was done."""
+    parser.add_argument(
+        "--verbose", "-v", action="store_true", help="say on stderr which machine it is done on"
     )

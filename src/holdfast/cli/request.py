@@ -10,6 +10,7 @@ from holdfast.cli.confine_parser import CONFINING
 from holdfast.cli.status import FAILED, Ended
 from holdfast.cli.streams import is_null
 from holdfast.cli.terminal import terminal_size
+from holdfast.process.marked import MARK_VARIABLE
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.protocol.process import EnvPolicy, StartParams
@@ -57,6 +58,9 @@ def remote_request(options: argparse.Namespace, info: EnvironmentInfo | None) ->
         raise Ended(FAILED, "a server takes only UTF-8 in arguments and variables") from None
     if options.tty and "TERM" in os.environ:
         env.setdefault("TERM", os.environ["TERM"])
+    if options.sandbox is None and info is not None and info.capabilities.process_end_marked:
+        # Daemons that it leaves are found by this at the end, as the guardian does it here.
+        env[MARK_VARIABLE] = os.urandom(8).hex()
     knows_sizes = info is not None and info.capabilities.process_resize
     request = _request(
         options,

@@ -37,10 +37,11 @@ def _run(options: argparse.Namespace, lifeline: int) -> int:
     from contextlib import suppress
 
     from holdfast.cli.attend import attend
-    from holdfast.cli.place import is_remote
+    from holdfast.cli.place import choose_place, is_remote
     from holdfast.cli.status import Ended
 
     try:
+        choose_place(options)
         return _run_loop(attend(options, lifeline), fast=is_remote(options))
     except Ended as end:
         if end.text:

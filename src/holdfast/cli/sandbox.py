@@ -12,6 +12,7 @@ from holdfast.local_servers import reachable
 from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.explain import Row
 from holdfast.sandbox.explain import explain as rows_of
+from holdfast.sandbox.gaps import policy_gaps
 from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import OLDEST_ABI
 from holdfast.sandbox.policy import Policy
@@ -38,11 +39,11 @@ def explain(options: argparse.Namespace) -> int:
             "cwd": cwd,
             "rules": [row._asdict() for row in rows],
             "enforceable": enforceable,
-            **_enforcement(ladder),
+            **_enforcement(ladder, policy),
         }
         print(json.dumps(facts, indent=2))
     else:
-        table = [list(row) for row in [*rows, *_enforcement_rows(ladder)]]
+        table = [list(row) for row in [*rows, *_enforcement_rows(ladder, policy)]]
         print("\n".join(aligned(["TOPIC", "WHAT", "WHY"], table)))
     return 0 if enforceable else 1
 
@@ -73,7 +74,14 @@ def _policy(profile: str, cwd: str) -> Policy:
     return resolve(context, facts)
 
 
-def _enforcement(ladder: Ladder | None) -> dict[str, object]:
+def _gaps(ladder: Ladder, policy: Policy) -> list[str]:
+    """Return what the sandbox does not stop; nothing if there would be none at all."""
+    if ladder.rung is Rung.NONE:
+        return []
+    return [*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps]
+
+
+def _enforcement(ladder: Ladder | None, policy: Policy) -> dict[str, object]:
     if ladder is None:
         return {"rung": None, "launcher": None, "problem": None, "gaps": []}
     launcher = ladder.launcher
@@ -81,11 +89,11 @@ def _enforcement(ladder: Ladder | None) -> dict[str, object]:
         "rung": ladder.rung.value,
         "launcher": launcher and {"path": launcher.path, "version": launcher.version},
         "problem": ladder.problem,
-        "gaps": list(ladder.gaps),
+        "gaps": _gaps(ladder, policy),
     }
 
 
-def _enforcement_rows(ladder: Ladder | None) -> list[tuple[str, str, str] | Row]:
+def _enforcement_rows(ladder: Ladder | None, policy: Policy) -> list[tuple[str, str, str] | Row]:
     if ladder is None:
         return []
     by = "nothing"
@@ -94,5 +102,5 @@ def _enforcement_rows(ladder: Ladder | None) -> list[tuple[str, str, str] | Row]
     landlock = ", Landlock" if ladder.landlock_abi >= OLDEST_ABI else ""
     why = ladder.problem or f"namespaces, mounts{landlock} and a filter on system calls"
     rows: list[tuple[str, str, str] | Row] = [("enforced by", by, f"rung {ladder.rung}: {why}")]
-    rows += (("not stopped", "", gap) for gap in ladder.gaps)
+    rows += (("not stopped", "", gap) for gap in _gaps(ladder, policy))
     return rows

@@ -61,7 +61,7 @@ def _serve_kept(options: argparse.Namespace) -> int:
     """Let the standard streams be a connection to a server that outlives them."""
     from holdfast.cli.bridge import attach, start_kept
 
-    if options.listen not in ("stdio", "stdio://"):
+    if options.listen not in ("stdio", "stdio://") or options.also_listen:
         print("Error: --keep and --attach are for `--listen stdio`", file=sys.stderr)
         return 1
     if options.attach is not None:
@@ -112,6 +112,7 @@ def run_server(
         return live(
             LifeOptions(
                 listen=options.listen,
+                also_listen=options.also_listen,
                 concurrent_requests=options.concurrent_requests,
                 auth_mode=options.ws_auth,
                 token_file=options.ws_token_file,
@@ -140,9 +141,10 @@ def run_server(
             make=make,
         )
     except StartFailed as error:
-        # Only `serve` has texts that others compare.
-        named = make is not None and isinstance(error, ListenFailed)
-        where = f"cannot listen on {options.listen}: " if named else ""
+        # Only `exec-server` has texts that others compare.
+        where = ""
+        if isinstance(error, ListenFailed) and getattr(options, "command", "") != "exec-server":
+            where = f"cannot listen on {error.address}: "
         print(f"Error: {where}{error}", file=sys.stderr)
         return 1
 

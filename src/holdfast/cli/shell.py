@@ -108,11 +108,12 @@ def _listen(lifeline: int, console: "Console", running: object) -> None:
 
 
 def _environment(options: argparse.Namespace) -> "Environment":
-    from holdfast.cli.place import split_command
+    from holdfast.cli.place import choose_place, split_command
     from holdfast.cli.token import bearer_token
     from holdfast.environments.connect import connect
 
-    where: str | list[str] | None = options.on or options.url
+    choose_place(options)
+    where: str | list[str] | None = options.on or options.url or "local"
     if options.cmd is not None:
         where = split_command(options.cmd)
     token = bearer_token(options) if options.url is not None else None

@@ -4,7 +4,7 @@ import errno
 import os
 
 from holdfast.errors import HoldfastError, RemoteError
-from holdfast.events import Verdict
+from holdfast.events import Reason, Verdict
 from holdfast.system_text import without_number
 
 __all__ = ["FAILED", "Ended", "of_signal", "of_verdict", "refused"]
@@ -42,6 +42,8 @@ class Ended(Exception):
 
 def of_verdict(verdict: Verdict) -> int:
     """The status of a command that ended; 128 and the number of the signal, where that is known."""
+    if verdict.reason in (Reason.SERVER_STOPPING, Reason.SESSION_EXPIRED):
+        return FAILED  # it did not end by itself, and nobody asked for its end
     if verdict.signal is not None:
         return of_signal(verdict.signal)
     return FAILED if verdict.exit_code is None else verdict.exit_code & 0xFF

@@ -4,11 +4,10 @@ import argparse
 import os
 
 from holdfast.cli.status import FAILED, Ended
+from holdfast.environments.config.home import TOKEN_VARIABLE
 from holdfast.token_file import BadTokenFile, read_tokens
 
 __all__ = ["bearer_token", "read_token"]
-
-TOKEN_VARIABLE = "HOLDFAST_TOKEN"  # noqa: S105 - its name, not a token
 
 
 def bearer_token(options: argparse.Namespace) -> str | None:

@@ -41,6 +41,7 @@ from holdfast.protocol.methods import (
     ENVIRONMENT_INFO,
     ENVIRONMENT_STATUS,
     PROCESS_ACK,
+    PROCESS_END_MARKED,
     PROCESS_LIST,
     PROCESS_START,
     PROCESS_TERMINATE,
@@ -48,6 +49,7 @@ from holdfast.protocol.methods import (
 from holdfast.protocol.process import (
     AckParams,
     ClosedEvent,
+    EndMarkedParams,
     ExitedEvent,
     ProcessSummary,
     StartParams,
@@ -114,6 +116,7 @@ class ExecServerClient:
         self._recovering: asyncio.Future[None] | None = None
         self._failure: ConnectionLost | None = None
         self._closing = False
+        self._server_stopping = False  # as it said itself: its sessions end with it
         # Readers of output that cannot keep up, whatever the connection.
         self._slow: set[object] = set()
         self.last_place = asyncio.Lock()
@@ -337,6 +340,11 @@ class ExecServerClient:
         """
         return (await self.call_again(PROCESS_LIST, Empty())).processes
 
+    async def end_marked(self, mark: str) -> None:
+        """Kill what commands with a mark left behind, if the server can."""
+        if self.capabilities.process_end_marked:
+            await self.call_again(PROCESS_END_MARKED, EndMarkedParams(mark=mark), cleanup=True)
+
     async def call(self, method: Method[P, R], params: P) -> R:
         """Ask once; a connection that breaks meanwhile is an error."""
         return await (await self.connected()).call(method, params)
@@ -382,6 +390,11 @@ class ExecServerClient:
     def is_connected(self) -> bool:
         """Whether there is a connection at this moment; a call need not wait for one."""
         return self._link is not None
+
+    @property
+    def recovers(self) -> bool:
+        """Whether a lost connection can be made anew, with the same session."""
+        return self.target.can_reconnect and not (self._server_stopping or self.session_id is None)
 
     @property
     def lost_for_good(self) -> bool:
@@ -441,9 +454,13 @@ class ExecServerClient:
     def missing_changed(self, watch_id: int) -> None:
         self.files.missing_changed(watch_id)
 
+    def server_stopping(self) -> None:
+        self._server_stopping = True
+
     def link_lost(self, link: Link, reason: str) -> None:
         if self._link is not link or self._closing:
             return  # one that never got that far; whoever made it knows
+        reason = "the server was stopped" if self._server_stopping else reason
         self._link = None
         self.connection_changed()
         self._end_streams()
@@ -491,7 +508,7 @@ class ExecServerClient:
         recovering = self._recovering
         text = f"exec-server transport disconnected: {reason}"
         try:
-            if not self.target.can_reconnect or self.session_id is None:
+            if not self.recovers or self.session_id is None:
                 raise ConnectionLost(text)
             try:
                 link = await recover(self, self.session_id)

@@ -46,8 +46,13 @@ class ServingCommand:
         try:
             return cls(await KeptCommand.start(argv, env=env, cwd=cwd))
         except (SpawnFailed, OSError) as error:
+            folder = error.path if isinstance(error, SpawnFailed) else None
+            what = f"`{argv[0]}`" if folder is None else f"`{argv[0]}` in `{folder}`"
             raise ConnectFailed(
-                f"failed to spawn exec-server: {error}", errno=error.errno, program=argv[0]
+                f"failed to spawn exec-server {what}: {error}",
+                errno=error.errno,
+                path=folder,
+                program=argv[0],
             ) from error
 
     @property

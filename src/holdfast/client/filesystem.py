@@ -12,11 +12,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import UNSET
+
 from holdfast.client.encoding import decoded, encoded
 from holdfast.client.link import Link
 from holdfast.client.refusal import refusals
-from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest
+from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, Unsupported
 from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
+from holdfast.protocol import codes
 from holdfast.protocol.base import Base64, Method, Wire
 from holdfast.protocol.fs import (
     CanonicalizeParams,
@@ -32,6 +35,7 @@ from holdfast.protocol.fs import (
     ReadDirectoryParams,
     ReadFileParams,
     RemoveParams,
+    RenameParams,
     WalkOptions,
     WalkParams,
     WalkResponse,
@@ -50,6 +54,7 @@ from holdfast.protocol.methods import (
     FS_READ_DIRECTORY,
     FS_READ_FILE,
     FS_REMOVE,
+    FS_RENAME,
     FS_WALK,
     FS_WATCH_MISSING,
     FS_WRITE_BLOCK,
@@ -107,9 +112,17 @@ class RemoteFileHandle:
         self._closed = False
         self._path: PathUri | None = None
 
-    async def open(self, path: PathUri, sandbox: SandboxContext | None) -> None:
+    async def open(
+        self, path: PathUri, sandbox: SandboxContext | None, permissions: int | None = None
+    ) -> None:
         """Have the server open it; once, before anything else."""
-        params = OpenParams(handle_id=self._handle_id, path=path, mode=self._mode, sandbox=sandbox)
+        params = OpenParams(
+            handle_id=self._handle_id,
+            path=path,
+            mode=self._mode,
+            sandbox=sandbox,
+            permissions=UNSET if permissions is None else permissions,
+        )
         self._path = path
         with refusals(path=path):
             await self._link.call(FS_OPEN, params)
@@ -239,7 +252,12 @@ class RemoteFileSystem:
     # -- the seam: what changes something
 
     async def open(
-        self, path: PathUri, mode: OpenMode = "read", *, sandbox: SandboxContext | None = None
+        self,
+        path: PathUri,
+        mode: OpenMode = "read",
+        *,
+        permissions: int | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> RemoteFileHandle:
         """
         As the seam says.
@@ -251,7 +269,8 @@ class RemoteFileSystem:
             raise InvalidRequest("the server cannot write a file in blocks")
         handle = RemoteFileHandle(self._client, await self._client.connected(), mode)
         try:
-            await handle.open(path, sandbox)
+            can = self._client.capabilities.file_permissions
+            await handle.open(path, sandbox, permissions if can else None)
         except asyncio.CancelledError:
             handle.discard()  # it may be open by then
             raise
@@ -335,6 +354,12 @@ class RemoteFileSystem:
             sandbox=sandbox,
         )
         await self._change(FS_COPY, params)
+
+    async def rename(self, source: PathUri, destination: PathUri) -> None:
+        if not self._client.capabilities.file_rename:
+            raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot rename files")
+        params = RenameParams(source_path=source, destination_path=destination)
+        await self._change(FS_RENAME, params)
 
     async def watch_missing(
         self, missing: Sequence[PathUri], present: PathUri | None = None

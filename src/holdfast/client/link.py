@@ -26,6 +26,7 @@ from holdfast.protocol.methods import (
     PROCESS_EXITED,
     PROCESS_OUTPUT,
     PROCESS_STREAM_ENDED,
+    SERVER_STOPPING,
 )
 from holdfast.protocol.process import (
     ClosedEvent,
@@ -79,6 +80,9 @@ class LinkOwner(Protocol):
 
     def missing_changed(self, watch_id: int) -> None:
         """A watch for missing files has fired."""
+
+    def server_stopping(self) -> None:
+        """The server ends: there is nothing to come back to."""
 
     def link_lost(self, link: "Link", reason: str) -> None:
         """The connection has ended."""
@@ -272,6 +276,8 @@ class Link:
             self._owner.deliver_body(params)
         elif method == FS_MISSING_CHANGED.name:
             self._owner.missing_changed(msgspec.convert(params, MissingChangedEvent).watch_id)
+        elif method == SERVER_STOPPING.name:
+            self._owner.server_stopping()
 
     def request(self, request: Request) -> None:
         if request.method == "network/policyRequest":

@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from shlex import join
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConnectFailed, InvalidConfig
@@ -14,13 +15,23 @@ from holdfast.transports.token_urls import check_token, may_carry_token
 if TYPE_CHECKING:
     from holdfast.client.command import ServingCommand
 
-__all__ = ["CommandTarget", "MemoryTarget", "Target", "UnixTarget", "WebSocketTarget"]
+__all__ = [
+    "CommandTarget",
+    "MemoryTarget",
+    "Target",
+    "UnixTarget",
+    "WebSocketTarget",
+    "meant_url",
+]
 
 
 class Target(ABC):
     """A server that can be connected to, more than once if `can_reconnect`."""
 
     can_reconnect = True
+
+    label = "a server"
+    """Where it is, for people: a URL, or the command that leads there."""
 
     retry_interval = 0.0
     """Seconds between two attempts to reconnect, where that has to be more than usual."""
@@ -68,7 +79,7 @@ class Target(ABC):
         if where.startswith("unix:///"):
             return UnixTarget(where.removeprefix("unix://"), timeout=timeout)
         raise ConnectFailed(
-            f"`{where}` is no URL of an exec-server;"
+            f"`{where}` is no URL of an exec-server{meant_url(where)};"
             " expected `ws://HOST:PORT`, `wss://HOST` or `unix:///PATH`"
         )
 
@@ -78,6 +89,24 @@ def _check_token(url: str, token: str) -> None:
         check_token(url, token)
     except InvalidConfig as error:
         raise ConnectFailed(f"{error}: {error.advice}" if error.advice else str(error)) from error
+
+
+def meant_url(where: str) -> str:
+    """Return what somebody may have meant by a text that is no URL, as a part of a sentence."""
+    scheme, separator, rest = where.partition("://")
+    if not separator:
+        if where.startswith("/"):
+            return f" (did you mean `unix://{where}`?)"
+        return f" (did you mean `ws://{where}`?)" if ":" in where else ""
+    if scheme == "ssh":
+        return " (a host behind ssh is given to `--on`, or to `holdfast.connect`)"
+    if scheme == "unix":
+        return f" (did you mean `unix:///{rest}`?)"
+    from difflib import get_close_matches  # only after a mistake
+
+    known = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
+    found = get_close_matches(scheme.lower(), known, n=1, cutoff=0.5)
+    return f" (did you mean `{known[found[0]]}://{rest}`?)" if found else ""
 
 
 class WebSocketTarget(Target):
@@ -104,6 +133,8 @@ class WebSocketTarget(Target):
             timeout: Seconds to connect.
             ping_interval: Seconds between two pings; a server silent for two is lost.
         """
+        scheme, separator, rest = url.partition("://")
+        self.label = f"{scheme}{separator}{rest.rpartition('@')[2]}"  # without a password
         self._ping_interval = ping_interval
         self._url = url
         self._headers = headers
@@ -135,6 +166,7 @@ class UnixTarget(Target):
     """A server on a socket file: an extension of Holdfast."""
 
     def __init__(self, path: str, *, timeout: float) -> None:
+        self.label = f"unix://{path}"
         self._path = path
         self._timeout = timeout
 
@@ -146,6 +178,8 @@ class UnixTarget(Target):
 
 class MemoryTarget(Target):
     """A server in this process: `MemoryTarget(server.accept)`."""
+
+    label = "this process"
 
     def __init__(self, serve: Callable[[Transport], Receiver]) -> None:
         self._serve = serve
@@ -176,6 +210,7 @@ class CommandTarget(Target):
             env: Variables added to those of this process.
             cwd: Its folder; a relative one begins in the folder of this process.
         """
+        self.label = join(argv)
         self._argv = argv
         self._env = {} if env is None else env
         self._cwd = cwd

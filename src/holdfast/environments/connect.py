@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from shlex import join
 from typing import TYPE_CHECKING
 
+from holdfast.environments.config.home import holdfast_home, is_configured
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, LOCAL
 from holdfast.environments.environment import Environment
 from holdfast.environments.folder import AnyPath
 from holdfast.environments.sandbox import AnySandbox, as_profile
 from holdfast.errors import InvalidConfig, InvalidParams
+from holdfast.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from holdfast.environments.ssh.deploy import Consent
@@ -36,9 +38,11 @@ def connect(
     everything that was started there is ended.
 
     Args:
-        where: Nothing or `local` for this machine; the URL of a server (`ws://`,
-            `wss://`, `unix:///`); `ssh://[user@]host[:port]`; a command, as a list,
-            that serves on its standard streams; or a name in `environments.toml`.
+        where: Nothing for the default environment, which is this machine unless
+            `environments.toml` or `HOLDFAST_EXEC_SERVER_URL` names another; `local` for this
+            machine; the URL of a server (`ws://`, `wss://`, `unix:///`);
+            `ssh://[user@]host[:port]`; a command, as a list, that serves on its standard
+            streams; or a name in `environments.toml`.
         bearer_token: For a server with a `ws` URL that wants one. That of a server of the same
             user on this machine is found by the URL.
         cwd: What relative paths begin in; the folder of the server, or of this process,
@@ -81,6 +85,8 @@ def _place(
         from holdfast.environments.config.urls import check_token
 
         check_token(str(where), bearer_token)
+    if where is None and is_configured(os.environ):
+        return _default()
     if where is None or where == LOCAL:
         from holdfast.environments.local import LocalEnvironment
 
@@ -130,13 +136,37 @@ def _host(
     )
 
 
+def _default() -> Environment:
+    """
+    Return the environment that the file or a variable makes the default.
+
+    Raises:
+        InvalidConfig: They say that there is none, or cannot be used.
+    """
+    from holdfast.environments.config.providers import provider_from_env
+    from holdfast.environments.local import LocalEnvironment
+    from holdfast.environments.remote import RemoteEnvironment
+
+    snapshot = provider_from_env(os.environ, holdfast_home(os.environ)).snapshot()
+    if snapshot.default is None:
+        known = ", ".join(f"`{name}`" for name in snapshot.ids) or "nothing"
+        raise InvalidConfig(
+            "there is no default environment",
+            f"name the place to run in; `local` is this machine, and configured is: {known}",
+        )
+    entry = snapshot.entry(snapshot.default)
+    return LocalEnvironment() if entry is None else RemoteEnvironment.of(entry)
+
+
 def _by_name(name: str) -> Environment:
     if not name.strip() or "://" in name:
+        from holdfast.client.target import meant_url
+
         raise InvalidParams(
-            f"`{name}` is no place to run: expected `local`, ws://HOST:PORT, wss://HOST,"
+            f"`{name}` is no place to run{meant_url(name)}: expected `local`, ws://HOST:PORT, wss://HOST,"
             " unix:///PATH, ssh://HOST, the name of an environment, or a command as a list"
         )
-    from holdfast.environments.config.providers import holdfast_home, provider_from_env
+    from holdfast.environments.config.providers import provider_from_env
     from holdfast.environments.remote import RemoteEnvironment
 
     home = holdfast_home(os.environ)
@@ -145,7 +175,7 @@ def _by_name(name: str) -> Environment:
     if entry is None:
         known = ", ".join(f"`{known}`" for known in snapshot.ids) or "nothing"
         raise InvalidConfig(
-            f"unknown environment id `{name}`",
+            f"unknown environment id `{name}`" + did_you_mean(name, [LOCAL, *snapshot.ids]),
             f"configured in `{home}` or by a variable: {known}",
         )
     return RemoteEnvironment.of(entry)

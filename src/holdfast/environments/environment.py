@@ -24,6 +24,7 @@ from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import AnySandbox, Ground, home_here, place_sandbox
 from holdfast.environments.shell import find_shell, shell_kind
 from holdfast.errors import EnvironmentClosed, InvalidParams, NotFound
+from holdfast.process.marked import FirstCommand
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.sandbox import SandboxContext
@@ -72,6 +73,20 @@ class Environment(ABC):
     """Whether `aclose` was called: nothing can be done here any more."""
     _told: EnvironmentInfo | None = None
 
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else self._connection_state()
+        name = "" if self.id == self.where else f" {self.id!r}"
+        folder = "" if self.cwd is None else f", in {self.cwd}"
+        return f"<{type(self).__name__}{name} at {self.where}{folder}, {state}>"
+
+    @property
+    def where(self) -> str:
+        """Where it is, for people: `this machine`, a URL, or the command that leads there."""
+        return self.id
+
+    def _connection_state(self) -> str:
+        return "ready"
+
     async def __aenter__(self) -> Self:
         try:
             await self.wait_ready()
@@ -111,8 +126,12 @@ class Environment(ABC):
 
         Whatever it writes, no more than the cap is kept of each stream: its beginning
         and its end. When it takes too long, or the calling task is cancelled, it is
-        killed with all that it started, but for daemons, which are nobody's children.
-        A Codex server kills the process group, and so misses what left that.
+        killed with all that it started, daemons too. What a command that ended by itself
+        left in the background goes on until the end of the environment.
+
+        A daemon is found by the variable `HOLDFAST_INVOCATION_ID`, which every command gets.
+        So one that cleared its variables, or changed its user, stays. A Codex server kills
+        the process group, and so misses what left that.
 
         Args:
             command: A text for `/bin/sh`, or a program and its arguments.
@@ -349,11 +368,20 @@ class Environment(ABC):
 
     @cached_property
     def _commands(self) -> Commands:
-        return Commands(self)
+        return Commands(self, self._end_marked)
 
     @cached_property
     def _files(self) -> Files:
         return Files(self)
+
+    async def _end_marked(self, mark: str, first: FirstCommand | None) -> None:  # noqa: B027 - a fake has none
+        """
+        Kill what commands of this environment left behind; for `Commands`.
+
+        Args:
+            mark: That of one command, or of all of them; see `process.marked`.
+            first: The first command with the mark, if it is on this machine.
+        """
 
     # -- what each kind of place does in its own way
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from holdfast.backends import FileSystem
 from holdfast.environments.commands.arguments import as_bytes
 from holdfast.environments.folder import AnyPath
+from holdfast.environments.named_errors import naming
 from holdfast.environments.tree_transfer import (
     OnProgress,
     TransferCount,
@@ -22,9 +23,9 @@ from holdfast.environments.tree_transfer import (
     download_tree,
     upload_tree,
 )
-from holdfast.errors import InvalidParams, NotFound, Refused
+from holdfast.errors import InvalidParams, InvalidRequest, NotFound, Refused
 from holdfast.filesystem.transfer import read_blocks
-from holdfast.filesystem.trees import FILES_AT_ONCE, send_file
+from holdfast.filesystem.trees import FILES_AT_ONCE, masked, move, permissions_of, send_file
 from holdfast.protocol.fs import DirectoryEntry, FileMetadata, WalkOptions, WalkResponse
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.sandbox import SandboxContext
@@ -45,9 +46,12 @@ class Files:
     sandbox, what that does not allow is refused, or not there.
 
     Raises (all methods):
-        NotFound: There is no such file.
-        InvalidRequest: The operation cannot be done on it, or is not permitted.
-        OperationFailed: Any other error of the system.
+        NotFound: There is no such file; also a `FileNotFoundError`.
+        InvalidRequest: The operation cannot be done on it, or is not permitted, which is also
+            a `PermissionError`.
+        OperationFailed: Any other error of the system; also an `OSError`.
+
+    Each of them names the operation and the path in its text, and has `path` and `errno`.
     """
 
     def __init__(self, environment: "Environment") -> None:
@@ -66,9 +70,10 @@ class Files:
 
     async def read_bytes(self, path: AnyPath) -> bytes:
         """All of a file, up to 512 MiB."""
-        return await self._filesystem.read_file(
-            await self._uri(path), sandbox=await self._sandbox()
-        )
+        with naming("read", path):
+            return await self._filesystem.read_file(
+                await self._uri(path), sandbox=await self._sandbox()
+            )
 
     async def write(self, path: AnyPath, data: str | bytes, *, parents: bool = False) -> None:
         """
@@ -82,15 +87,17 @@ class Files:
         raw = as_bytes(data, "data")
         uri = await self._uri(path)
         sandbox = await self._sandbox()
-        if parents:
-            await self._filesystem.create_directory(_parent(uri), sandbox=sandbox)
-        await self._filesystem.write_file(uri, raw, sandbox=sandbox)
+        with naming("write", path):
+            if parents:
+                await self._filesystem.create_directory(_parent(uri), sandbox=sandbox)
+            await self._filesystem.write_file(uri, raw, sandbox=sandbox)
 
     async def list(self, path: AnyPath = ".") -> list[DirectoryEntry]:
         """What is in a folder, by name."""
-        found = await self._filesystem.read_directory(
-            await self._uri(path), sandbox=await self._sandbox()
-        )
+        with naming("list", path):
+            found = await self._filesystem.read_directory(
+                await self._uri(path), sandbox=await self._sandbox()
+            )
         return sorted(found, key=lambda entry: entry.file_name)
 
     async def walk(
@@ -117,9 +124,10 @@ class Files:
             follow_directory_symlinks=False,
             prune_hidden_directories=not hidden,
         )
-        return await self._filesystem.walk(
-            await self._uri(path), options, sandbox=await self._sandbox()
-        )
+        with naming("walk", path):
+            return await self._filesystem.walk(
+                await self._uri(path), options, sandbox=await self._sandbox()
+            )
 
     async def exists(self, path: AnyPath) -> bool:
         """Whether there is something, links followed."""
@@ -131,35 +139,56 @@ class Files:
 
     async def stat(self, path: AnyPath) -> FileMetadata:
         """What kind of file it is, its size and its times."""
-        return await self._filesystem.get_metadata(
-            await self._uri(path), sandbox=await self._sandbox()
-        )
+        with naming("look at", path):
+            return await self._filesystem.get_metadata(
+                await self._uri(path), sandbox=await self._sandbox()
+            )
 
     async def mkdir(self, path: AnyPath) -> None:
         """Make a folder and those above it; one that is there is fine."""
-        await self._filesystem.create_directory(
-            await self._uri(path), sandbox=await self._sandbox()
-        )
+        with naming("make", path):
+            await self._filesystem.create_directory(
+                await self._uri(path), sandbox=await self._sandbox()
+            )
 
     async def remove(
         self, path: AnyPath, *, recursive: bool = False, missing_ok: bool = False
     ) -> None:
         """Remove a file or an empty folder; with `recursive` also a folder that is not empty."""
-        await self._filesystem.remove(
-            await self._uri(path),
-            recursive=recursive,
-            force=missing_ok,
-            sandbox=await self._sandbox(),
-        )
+        with naming("remove", path):
+            await self._filesystem.remove(
+                await self._uri(path),
+                recursive=recursive,
+                force=missing_ok,
+                sandbox=await self._sandbox(),
+            )
 
     async def copy(self, source: AnyPath, destination: AnyPath, *, recursive: bool = False) -> None:
         """Copy within the environment; a folder with `recursive`."""
-        await self._filesystem.copy(
-            await self._uri(source),
-            await self._uri(destination),
-            recursive=recursive,
-            sandbox=await self._sandbox(),
-        )
+        origin, sandbox = await self._uri(source), await self._sandbox()
+        with naming("copy", source, destination):
+            try:
+                await self._filesystem.copy(
+                    origin, await self._uri(destination), recursive=recursive, sandbox=sandbox
+                )
+            except InvalidRequest as refused:
+                if recursive or not await self._is_folder(origin, sandbox, refused):
+                    raise
+                raise InvalidRequest(
+                    "it is a folder: say recursive=True", path=refused.path
+                ) from refused
+
+    async def move(self, source: AnyPath, destination: AnyPath) -> None:
+        """
+        Give a file or a folder another name within the environment; a file there is replaced.
+
+        It is one step where the server can rename, nothing confines `files`, and both are on
+        the same file system. Otherwise it is copied, and then removed.
+        """
+        origin, target = await self._uri(source), await self._uri(destination)
+        sandbox = await self._sandbox()
+        with naming("move", source, destination):
+            await move(self._filesystem, origin, target, sandbox=sandbox)
 
     async def upload(
         self, source: LocalPath, path: AnyPath, *, on_progress: OnProgress | None = None
@@ -171,7 +200,8 @@ class Files:
         left with half of one that failed. Of a folder, four files are sent at once. If one
         fails, the others are ended: those that were complete are there, all others are as
         they were. A link is sent as the file it leads to, if that is in the folder;
-        `skipped` of the result names what was left out. Modes are not sent.
+        `skipped` of the result names what was left out. Permission bits go with a file, but
+        not to a Codex server.
 
         Args:
             source: The file or the folder.
@@ -198,7 +228,7 @@ class Files:
                 sandbox=sandbox,
                 on_progress=on_progress,
             )
-        with await asyncio.to_thread(open, local, "rb") as file:
+        with await asyncio.to_thread(open, local, "rb") as file, naming("upload", local, path):
             name = os.path.basename(local)
             progress = TransferCount(on_progress, 1, os.fstat(file.fileno()).st_size)
             await send_file(
@@ -206,6 +236,7 @@ class Files:
                 file,
                 uri,
                 in_blocks=in_blocks,
+                permissions=permissions_of(file),
                 sandbox=sandbox,
                 sent=lambda size: progress.advance(name, size),
             )
@@ -219,7 +250,8 @@ class Files:
         Fetch a file to this machine, or a folder with all that is below it.
 
         A file is there as a whole or not at all; of a folder that holds as for `upload`.
-        Links below the folder are not fetched: a server does not list them.
+        Links below the folder are not fetched: a server does not list them. Permission bits
+        come with a file, less the umask, but not from a Codex server.
 
         Args:
             path: The file or the folder.
@@ -243,8 +275,9 @@ class Files:
                 uri, target, in_blocks, sandbox, lambda size: progress.advance(name, size)
             )
         except Refused as refused:
-            if progress.size or not await self._is_folder(uri, sandbox, refused):
-                raise
+            with naming("download", path, target):
+                if progress.size or not await self._is_folder(uri, sandbox, refused):
+                    raise
             return await download_tree(
                 self._filesystem,
                 uri,
@@ -279,6 +312,10 @@ class Files:
             await asyncio.to_thread(_arrive, target, data)
             took(len(data))
             return
+        permissions: int | None = None
+        if (await self._environment.capabilities()).file_permissions:
+            found = await self._filesystem.get_metadata(uri, sandbox=sandbox)
+            permissions = found.permissions or None
         handle = await self._filesystem.open(uri, sandbox=sandbox)
         try:
             arriving = await _begin_arriving(target)
@@ -289,7 +326,7 @@ class Files:
 
             try:
                 await read_blocks(handle, take)
-                await asyncio.to_thread(arriving.complete)
+                await asyncio.to_thread(arriving.complete, permissions)
             except BaseException:
                 arriving.give_up()
                 raise
@@ -325,14 +362,18 @@ class _Arriving:
             text = "it is a folder: give the name of a file"
             raise IsADirectoryError(errno.EISDIR, text, os.fspath(target))
         folder, name = os.path.split(self._target)
-        fd, self._part = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        try:
+            fd, self._part = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        except OSError as error:
+            # Not the hidden name, which nobody has given.
+            raise OSError(error.errno, error.strerror, os.fspath(target)) from error
         self._file: BinaryIO = open(fd, "wb")  # noqa: SIM115 - closed at its end, whichever
 
     def write(self, chunk: bytes) -> None:
         self._file.write(chunk)
 
-    def complete(self) -> None:
-        os.fchmod(self._file.fileno(), 0o666 & ~_umask())
+    def complete(self, permissions: int | None = None) -> None:
+        os.fchmod(self._file.fileno(), masked(0o666 if permissions is None else permissions))
         self._file.close()
         os.replace(self._part, self._target)
 
@@ -365,15 +406,6 @@ def _arrive(target: LocalPath, data: bytes) -> None:
     except BaseException:
         arriving.give_up()
         raise
-
-
-def _umask() -> int:
-    """The mask for new files, read without changing it: other threads make files too."""
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
-    return 0o022
 
 
 def _parent(uri: PathUri) -> PathUri:

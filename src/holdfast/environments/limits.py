@@ -1,9 +1,12 @@
 """What a command may use, in the units of people."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
 
 from holdfast.errors import InvalidParams
 from holdfast.protocol.process import ProcessLimits
+from holdfast.units import parse_seconds, parse_size
 
 __all__ = ["Limits"]
 
@@ -13,12 +16,15 @@ class Limits:
     """
     What a command may use at most; what is not given is not limited.
 
+    Sizes are bytes, or a text with a unit such as `"10K"` or `"2G"`; times are seconds, or a
+    text such as `"500ms"` or `"1m"`.
+
     At the last four it is ended and the verdict's reason is `LIMIT`. The first three
     make single calls of it fail; if it then fails itself and says why, as most programs
     do ("Too many open files"), the reason is `LIMIT` too.
     """
 
-    memory: int | None = None
+    memory: int | str | None = None
     """Bytes of address space of each of its processes: an allocation beyond it fails."""
     processes: int | None = None
     """
@@ -29,18 +35,18 @@ class Limits:
     """
     open_files: int | None = None
     """Of each of its processes, at least 16."""
-    total_memory: int | None = None
+    total_memory: int | str | None = None
     """
     Bytes of memory of all its processes together, which are killed at it; at least 4 MiB.
 
     Needs a cgroup of its own for the command. Where it cannot have one, the start is
     refused with what to change (`InvalidParams`, from a server `RemoteError`).
     """
-    cpu_time: int | None = None
+    cpu_time: int | str | None = None
     """Seconds of processor time of each of its processes, which is killed at it."""
-    output: int | None = None
+    output: int | str | None = None
     """Bytes that it may write, to both streams together."""
-    wall_time: float | None = None
+    wall_time: float | str | None = None
     """Seconds, kept where the command runs: also if nobody waits for it any more."""
 
     def on_wire(self) -> ProcessLimits | None:
@@ -53,33 +59,51 @@ class Limits:
         """
         if self == _NONE:
             return None
-        self._check()
-        wall = self.wall_time
+        wall = self._amount("wall_time", parse_seconds)
+        cpu = self._amount("cpu_time", parse_seconds)
         try:
             return ProcessLimits(
-                memory_bytes=self.total_memory,
-                address_space_bytes=self.memory,
-                cpu_seconds=self.cpu_time,
-                processes=self.processes,
-                open_files=self.open_files,
-                output_bytes=self.output,
-                wall_time_ms=None if wall is None else int(-(-wall * 1000 // 1)),
+                memory_bytes=_whole(self._amount("total_memory", parse_size)),
+                address_space_bytes=_whole(self._amount("memory", parse_size)),
+                cpu_seconds=_whole(cpu),
+                processes=_whole(self._amount("processes")),
+                open_files=_whole(self._amount("open_files")),
+                output_bytes=_whole(self._amount("output", parse_size)),
+                wall_time_ms=_whole(None if wall is None else wall * 1000),
             )
         except (ValueError, OverflowError) as error:
-            raise InvalidParams(str(error)) from None
+            text = str(error)
+            for wire, name in _BY_WIRE_NAME.items():
+                text = text.replace(wire, f"limit {name}")
+            raise InvalidParams(text) from None
 
-    def _check(self) -> None:
-        """Look at each limit by the name it has here; the protocol has other names."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None:
-                continue
-            kind = int | float if field.name == "wall_time" else int
+    def _amount(self, name: str, parse: Callable[[str], float] | None = None) -> float | None:
+        """Return one limit as a number; errors call it by the name it has here."""
+        value = getattr(self, name)
+        if value is None:
+            return None
+        if isinstance(value, str) and parse is not None:
+            try:
+                amount = parse(value)
+            except ValueError as error:
+                raise InvalidParams(f"limit {name}: {error}") from None
+        else:
+            kind = int | float if name == "wall_time" else int
             if not isinstance(value, kind) or isinstance(value, bool):
-                what = "a number" if field.name == "wall_time" else "a whole number"
-                raise TypeError(f"limit {field.name} is {what}, not {value!r}")
-            if not value > 0:
-                raise InvalidParams(f"limit {field.name} must be more than 0, not {value}")
+                what = "a number" if name == "wall_time" else "a whole number"
+                raise TypeError(f"limit {name} is {what}, not {value!r}")
+            amount = value
+        if not amount > 0:
+            raise InvalidParams(f"limit {name} must be more than 0, not {value}")
+        return amount
+
+
+def _whole(amount: float | None) -> int | None:
+    """Return the next whole number."""
+    return None if amount is None else ceil(amount)
 
 
 _NONE = Limits()
+
+_BY_WIRE_NAME = {"openFiles": "open_files", "memoryBytes": "total_memory"}
+"""The limits that the protocol has a least value for."""

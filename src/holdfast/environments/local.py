@@ -1,12 +1,15 @@
 """This machine as a place to run: the seams are in this process, and nothing is connected."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.environment import Environment, Status
 from holdfast.errors import EnvironmentClosed
+from holdfast.process.marked import FirstCommand, kill_marked
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.info import environment_info, login_shell
 
@@ -31,6 +34,11 @@ class LocalEnvironment(Environment):
     def __init__(self, id: str = LOCAL) -> None:  # noqa: A002 - what the attribute is called
         self.id = id
         self._stack = AsyncExitStack()
+
+    @property
+    def where(self) -> str:
+        """As for every environment."""
+        return "this machine"
 
     @property
     def backend(self) -> "LocalBackend":  # type: ignore[override]
@@ -96,7 +104,18 @@ class LocalEnvironment(Environment):
             return Status("disconnected", str(EnvironmentClosed(self.id)))
         return Status("ready")
 
+    async def _end_marked(self, mark: str, first: FirstCommand | None) -> None:
+        try:
+            async with asyncio.timeout(END_LIMIT):  # a process can hold up who looks at it
+                await asyncio.to_thread(kill_marked, mark, first)
+        except TimeoutError:
+            pass
+        except RuntimeError:  # the interpreter ends, and starts no more threads
+            kill_marked(mark, first)
+
     async def aclose(self) -> None:
         """Kill what was started here, and let the threads and connections end."""
         self.closed = True
         await self._stack.aclose()
+        if "_commands" in vars(self):  # otherwise nothing was started
+            await self._commands.end_left()

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 from holdfast.environments.config.providers import codex_home, holdfast_home, provider_from_env
 from holdfast.environments.config.snapshot import (
@@ -22,8 +22,6 @@ from holdfast.errors import InvalidConfig, InvalidRequest
 from holdfast.tasks import OwnedTasks
 
 __all__ = ["EnvironmentManager"]
-
-_PREFIX: Final = "exec-server protocol error: "
 
 
 class EnvironmentManager:
@@ -43,9 +41,7 @@ class EnvironmentManager:
         """
         snapshot = provider.snapshot()
         if snapshot.default is not None and snapshot.default not in snapshot.ids:
-            raise InvalidConfig(
-                f"{_PREFIX}default environment `{snapshot.default}` is not configured"
-            )
+            raise InvalidConfig(f"default environment `{snapshot.default}` is not configured")
         self.default_id = snapshot.default
         """The id of the default environment; the same for good, whatever is added."""
         self._environments: dict[str, Environment] = {}
@@ -163,18 +159,18 @@ class EnvironmentManager:
             InvalidConfig: The id, the URL or the token cannot be used.
         """
         if not environment_id:
-            raise InvalidConfig(f"{_PREFIX}environment id cannot be empty")
+            raise InvalidConfig("environment id cannot be empty")
         if environment_id == LOCAL:
             raise InvalidConfig(
-                f"{_PREFIX}environment id `{LOCAL}` is reserved for EnvironmentManager",
+                f"environment id `{LOCAL}` is reserved for EnvironmentManager",
                 "it is this machine; choose another id",
             )
         url = url.strip()
         if not url:
-            raise InvalidConfig(f"{_PREFIX}remote environment requires an exec-server url")
+            raise InvalidConfig("remote environment requires an exec-server url")
         if url.lower() == "none":
             raise InvalidConfig(
-                f"{_PREFIX}remote environment cannot use disabled exec-server url",
+                "remote environment cannot use disabled exec-server url",
                 "`none` says that there is no environment; give the URL of a server",
             )
         if bearer_token is not None:

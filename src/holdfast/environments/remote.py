@@ -1,10 +1,13 @@
 """A place that a server gives: its three seams share one connection (environments spec 5)."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 
 from holdfast.backends import FileSystem
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target, WebSocketTarget
+from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.environments.environment import Environment, Status
 from holdfast.environments.seams import (
@@ -15,6 +18,8 @@ from holdfast.environments.seams import (
 )
 from holdfast.environments.shared import SharedClient
 from holdfast.environments.ssh.target import program_target
+from holdfast.errors import HoldfastError
+from holdfast.process.marked import FirstCommand
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.telemetry import ClientTelemetry
 
@@ -59,6 +64,7 @@ class RemoteEnvironment(Environment):
         self.id = id
         if not isinstance(target, Target):
             target = _target(target, bearer_token, connect_timeout)
+        self._target = target
         self._shared = SharedClient(
             id,
             target,
@@ -85,6 +91,14 @@ class RemoteEnvironment(Environment):
             entry.id, target, initialize_timeout=entry.initialize_timeout, telemetry=telemetry
         )
 
+    @property
+    def where(self) -> str:
+        """As for every environment."""
+        return self._target.label
+
+    def _connection_state(self) -> str:
+        return "connected" if self._shared.is_connected else "not connected"
+
     async def client(self) -> ExecServerClient:
         """
         The client behind the seams, for what they do not offer; connects if need be.
@@ -96,6 +110,12 @@ class RemoteEnvironment(Environment):
             EnvironmentClosed: It was closed.
         """
         return await self._shared.get()
+
+    async def _end_marked(self, mark: str, first: FirstCommand | None) -> None:
+        # If it fails, the server does it at the end of the session.
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(END_LIMIT):
+                await self._shared.get_connected().end_marked(mark)
 
     def start_connecting(self) -> None:
         self._shared.start()

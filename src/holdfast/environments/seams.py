@@ -64,9 +64,16 @@ class SharedFileSystem:
         )
 
     async def open(
-        self, path: PathUri, mode: OpenMode = "read", *, sandbox: SandboxContext | None = None
+        self,
+        path: PathUri,
+        mode: OpenMode = "read",
+        *,
+        permissions: int | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> FileHandle:
-        return await self._do(lambda files: files.open(path, mode, sandbox=sandbox))
+        return await self._do(
+            lambda files: files.open(path, mode, permissions=permissions, sandbox=sandbox)
+        )
 
     async def write_file(
         self,
@@ -148,6 +155,9 @@ class SharedFileSystem:
         await self._do(
             lambda files: files.copy(source, destination, recursive=recursive, sandbox=sandbox)
         )
+
+    async def rename(self, source: PathUri, destination: PathUri) -> None:
+        await self._do(lambda files: files.rename(source, destination))
 
     async def watch_missing(
         self, missing: Sequence[PathUri], present: PathUri | None = None

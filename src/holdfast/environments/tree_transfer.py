@@ -19,6 +19,7 @@ from holdfast.errors import ConnectionLost, OperationFailed, Refused, RemoteErro
 from holdfast.filesystem.trees import (
     FILES_AT_ONCE,
     local_folders,
+    permissions_of,
     run_together,
     send_file,
     walk_tree,
@@ -161,6 +162,7 @@ async def upload_tree(
                 opened,
                 folders[file.parts[:-1]].child(file.parts[-1]),
                 in_blocks=in_blocks,
+                permissions=permissions_of(opened),
                 sandbox=sandbox,
                 sent=lambda size: progress.advance(name, size),
             )

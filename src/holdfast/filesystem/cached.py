@@ -52,6 +52,7 @@ def _wire(facts: Facts, is_symlink: bool) -> FileMetadata:
         size=facts.size,
         created_at_ms=_milliseconds(facts.born, facts.born_ns) if facts.mask & BIRTH else 0,
         modified_at_ms=_milliseconds(facts.modified, facts.modified_ns),
+        permissions=facts.mode & 0o777,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.errors import InvalidRequest
+from holdfast.filesystem.failure import about
 from holdfast.filesystem.folders import create_directory
 from holdfast.filesystem.replace import Target, find_target, start_writing
 
@@ -37,16 +38,16 @@ def copy(source: str, destination: str, *, recursive: bool) -> None:
     mode = os.lstat(source).st_mode
     if stat.S_ISDIR(mode):
         if not recursive:
-            raise InvalidRequest(NEEDS_RECURSIVE)
+            raise InvalidRequest(NEEDS_RECURSIVE, path=source)
         if _is_within(destination, source):
-            raise InvalidRequest(INTO_ITSELF)
+            raise InvalidRequest(INTO_ITSELF, path=destination)
         _copy_tree(source, destination)
     elif stat.S_ISLNK(mode):
-        os.symlink(os.readlink(source), destination)
+        _copy_link(source, destination)
     elif stat.S_ISREG(mode):
         _copy_file(source, destination)
     else:
-        raise InvalidRequest(OTHER_KIND)
+        raise InvalidRequest(OTHER_KIND, path=source)
 
 
 def _is_within(path: str, folder: str) -> bool:
@@ -59,12 +60,13 @@ def _copy_tree(source: str, destination: str) -> None:
     pending = [(source, destination)]
     while pending:
         source, destination = pending.pop()
-        create_directory(destination, recursive=True)
+        with about(destination):
+            create_directory(destination, recursive=True)
         with os.scandir(source) as entries:
             for entry in entries:
                 target = f"{destination.rstrip('/')}/{entry.name}"
                 if entry.is_symlink():
-                    os.symlink(os.readlink(entry.path), target)
+                    _copy_link(entry.path, target)
                 elif entry.is_dir():
                     pending.append((entry.path, target))
                 elif entry.is_file():
@@ -73,7 +75,14 @@ def _copy_tree(source: str, destination: str) -> None:
 
 def _copy_file(source: str, destination: str) -> None:
     descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    copy_content(descriptor, lambda: find_target(destination))
+    with about(destination):  # the source is open: what fails now is as good as always this
+        copy_content(descriptor, lambda: find_target(destination))
+
+
+def _copy_link(source: str, destination: str) -> None:
+    text = os.readlink(source)
+    with about(destination):  # the error of the call would name the text of the link
+        os.symlink(text, destination)
 
 
 def copy_content(descriptor: int, find: Callable[[], Target]) -> None:

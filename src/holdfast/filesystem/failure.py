@@ -71,7 +71,8 @@ class about:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, OSError):
+        if isinstance(error, Refused):  # which may be an `OSError`, too
+            if error.path is None:
+                error.path = self._path
+        elif isinstance(error, OSError):
             raise refusal(error, self._path) from error
-        if isinstance(error, Refused) and error.path is None:
-            error.path = self._path

@@ -88,9 +88,14 @@ class OpenFile(Protocol):
         """Let go of it; what was written is forgotten, where that can still be."""
 
 
-def open_file(path: str, mode: OpenMode) -> OpenFile:
+def open_file(path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
     """
     Open a regular file, links followed.
+
+    Args:
+        path: Where it is.
+        mode: To read it, or to replace its content.
+        permissions: The permission bits of one that is replaced; as they are unless given.
 
     Raises:
         InvalidRequest: It is not a regular file.
@@ -102,7 +107,7 @@ def open_file(path: str, mode: OpenMode) -> OpenFile:
     if target.old >= 0 and not stat.S_ISREG(os.fstat(target.old).st_mode):
         target.close()
         raise not_a_file(path)
-    return replacing(target)
+    return replacing(target, permissions)
 
 
 def reading(descriptor: int) -> OpenFile:
@@ -110,14 +115,18 @@ def reading(descriptor: int) -> OpenFile:
     return _ReadFile(descriptor)
 
 
-def replacing(target: Target) -> OpenFile:
+def replacing(target: Target, permissions: int | None = None) -> OpenFile:
     """
     New content for a regular file; the descriptors of the target go with it.
+
+    Args:
+        target: The file.
+        permissions: Its permission bits at the end; as they are unless given.
 
     Raises:
         OSError: As for `start_writing`.
     """
-    return _ReplacedFile(start_writing(target))
+    return _ReplacedFile(start_writing(target), permissions)
 
 
 def read_file(path: str, *, follow_symlinks: bool) -> bytes:
@@ -200,8 +209,9 @@ class _ReadFile:
 
 
 class _ReplacedFile:
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, permissions: int | None) -> None:
         self._writer = writer
+        self._permissions = permissions
         # Blocks that could not be written, and were not written again since.
         self._failed: dict[int, OSError] = {}
 
@@ -221,7 +231,7 @@ class _ReplacedFile:
             # Part of it is missing: the old file is worth more.
             self._writer.discard()
             raise next(iter(self._failed.values()))
-        self._writer.commit()
+        self._writer.commit(self._permissions)
 
     def discard(self) -> None:
         self._writer.discard()

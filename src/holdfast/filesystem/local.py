@@ -7,6 +7,7 @@ has in memory (see `cached`).
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
@@ -110,10 +111,15 @@ class LocalFileSystem:
         )
 
     async def open(
-        self, path: PathUri, mode: OpenMode = "read", *, sandbox: SandboxContext | None = None
+        self,
+        path: PathUri,
+        mode: OpenMode = "read",
+        *,
+        permissions: int | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> LocalFileHandle:
         """Open a regular file to read it, or to replace its content."""
-        handle = self.start_opening(path, mode, sandbox=sandbox)
+        handle = self.start_opening(path, mode, permissions=permissions, sandbox=sandbox)
         try:
             await handle.opened
         except asyncio.CancelledError:
@@ -122,7 +128,12 @@ class LocalFileSystem:
         return handle
 
     def start_opening(
-        self, path: PathUri, mode: OpenMode, *, sandbox: SandboxContext | None = None
+        self,
+        path: PathUri,
+        mode: OpenMode,
+        *,
+        permissions: int | None = None,
+        sandbox: SandboxContext | None = None,
     ) -> LocalFileHandle:
         """As `open`, but returns a handle that is yet to open; see its `opened`."""
         native = native_path(path)
@@ -131,7 +142,7 @@ class LocalFileSystem:
         def opener() -> OpenFile:
             files = find(sandbox)
             with about(native):
-                return files.open_file(native, mode)
+                return files.open_file(native, mode, permissions)
 
         return LocalFileHandle(self._threads, opener, native)
 
@@ -291,6 +302,18 @@ class LocalFileSystem:
             None,
             lambda files: files.copy(origin, target, recursive=recursive),
         )
+
+    async def rename(self, source: PathUri, destination: PathUri) -> None:
+        """Give a file, a link or a folder another name."""
+        origin, target = native_path(source), native_path(destination)
+
+        def rename() -> None:
+            with about(origin):
+                os.lstat(origin)  # after this it is the other name that is at fault
+            with about(target):
+                os.rename(origin, target)
+
+        await self.run(rename)
 
     async def watch_missing(
         self, missing: Sequence[PathUri], present: PathUri | None = None

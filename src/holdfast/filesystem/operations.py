@@ -32,7 +32,7 @@ class Operations(Protocol):
     def read_file(self, path: str, *, follow_symlinks: bool) -> bytes:
         """All of a regular file."""
 
-    def open_file(self, path: str, mode: OpenMode) -> OpenFile:
+    def open_file(self, path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
         """Open a regular file."""
 
     def write_file(self, path: str, pieces: Iterable[bytes], *, follow_symlinks: bool) -> None:
@@ -66,8 +66,8 @@ class _Direct:
     def read_file(self, path: str, *, follow_symlinks: bool) -> bytes:
         return read_file(path, follow_symlinks=follow_symlinks)
 
-    def open_file(self, path: str, mode: OpenMode) -> OpenFile:
-        return open_file(path, mode)
+    def open_file(self, path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
+        return open_file(path, mode, permissions)
 
     def write_file(self, path: str, pieces: Iterable[bytes], *, follow_symlinks: bool) -> None:
         find = find_target if follow_symlinks else find_target_nofollow

@@ -59,7 +59,7 @@ class Confined:
         finally:
             os.close(descriptor)
 
-    def open_file(self, path: str, mode: OpenMode) -> OpenFile:
+    def open_file(self, path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
         """As `handle.open_file`."""
         if mode == "read":
             return reading(self._open_to_read(path, follow_symlinks=True))
@@ -67,7 +67,7 @@ class Confined:
         if target.old >= 0 and not stat.S_ISREG(os.fstat(target.old).st_mode):
             target.close()
             raise not_a_file(path)
-        return replacing(target)
+        return replacing(target, permissions)
 
     def _open_to_read(self, path: str, follow_symlinks: bool) -> int:
         descriptor = self._resolver.open_at_once(path, _READ)
@@ -118,6 +118,7 @@ class Confined:
                 size=found.size,
                 created_at_ms=found.created_at_ms,
                 modified_at_ms=found.modified_at_ms,
+                permissions=found.permissions,
             )
 
     def canonicalize(self, path: str) -> str:

@@ -13,6 +13,7 @@ from functools import partial
 
 from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.filesystem.copy import INTO_ITSELF, NEEDS_RECURSIVE, OTHER_KIND, copy_content
+from holdfast.filesystem.failure import about
 from holdfast.filesystem.folders import remove_tree
 from holdfast.filesystem.resolve import Place, failure, reopen
 from holdfast.filesystem.sandboxed import Confined
@@ -58,16 +59,18 @@ class SandboxedFiles(Confined):
 
     def copy(self, source: str, destination: str, *, recursive: bool) -> None:
         """As `copy.copy`, where both ends are in the sandbox."""
-        with self.resolver.find(source, follow=False) as place:
-            place.present()
-            if not place.is_folder:
-                _copy_entry(self, place, destination)
-                return
-            if not recursive:
-                raise InvalidRequest(NEEDS_RECURSIVE)
-            if _is_within(_real(self, destination), place.path):
-                raise InvalidRequest(INTO_ITSELF)
-        _copy_tree(self, source, destination)
+        # Errors of the destination are given its path further in, and keep it.
+        with about(source):
+            with self.resolver.find(source, follow=False) as place:
+                place.present()
+                if not place.is_folder:
+                    _copy_entry(self, place, destination)
+                    return
+                if not recursive:
+                    raise InvalidRequest(NEEDS_RECURSIVE)
+                if _is_within(_real(self, destination), place.path):
+                    raise InvalidRequest(INTO_ITSELF, path=destination)
+            _copy_tree(self, source, destination)
 
 
 class _Tree:
@@ -150,13 +153,15 @@ def _copy_entry(files: Confined, place: Place, destination: str) -> None:
         raise failure(errno.EACCES)
     if place.is_symlink:
         text = os.readlink("", dir_fd=place.descriptor)
-        with files.find_to_write(destination, follow=False) as target:
+        with about(destination), files.find_to_write(destination, follow=False) as target:
             if target.exists:
                 raise failure(errno.EEXIST)
             files.check_may_appear(target)
             os.symlink(text, target.name, dir_fd=target.folder)
     elif stat.S_ISREG(place.mode):
-        copy_content(reopen(place.descriptor, _READ), lambda: files.target(destination))
+        descriptor = reopen(place.descriptor, _READ)
+        with about(destination):
+            copy_content(descriptor, lambda: files.target(destination))
     else:
         raise InvalidRequest(OTHER_KIND)
 
@@ -167,7 +172,8 @@ def _copy_tree(files: Confined, source: str, destination: str) -> None:
         source, destination = pending.pop()
         with files.resolver.find(source, follow=False) as folder:
             entries = list(files.list_folder(folder))
-        files.create_directory(destination, recursive=True, follow_symlinks=True)
+        with about(destination):
+            files.create_directory(destination, recursive=True, follow_symlinks=True)
         for name, kind, is_link in entries:
             inner, target = f"{source.rstrip('/')}/{name}", f"{destination.rstrip('/')}/{name}"
             if kind == "directory" and not is_link:

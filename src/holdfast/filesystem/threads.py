@@ -21,6 +21,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
+from holdfast.errors import Refused
 from holdfast.filesystem.failure import refusal
 
 __all__ = ["FileThreads", "Lane", "ThreadShare", "Threads"]
@@ -322,6 +323,8 @@ class FileThreads:
         job.started = time.monotonic()
         try:
             job.result = job.work()
+        except Refused as error:  # it may be an `OSError`, too
+            job.error = error
         except OSError as error:
             job.error = refusal(error)
         except BaseException as error:  # noqa: BLE001 - raised again where it is awaited

@@ -6,13 +6,14 @@ this machine's own folders they are listed apart, for the caller to decide.
 """
 
 import asyncio
+import errno
 import os
 import stat
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from holdfast.backends import FileSystem
-from holdfast.errors import OperationFailed
+from holdfast.errors import OperationFailed, Unsupported
 from holdfast.filesystem.transfer import BLOCK, write_blocks
 from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
@@ -24,6 +25,9 @@ __all__ = [
     "ListedTree",
     "LocalFolder",
     "local_folders",
+    "masked",
+    "move",
+    "permissions_of",
     "run_together",
     "send_file",
     "walk_tree",
@@ -123,6 +127,7 @@ async def send_file(
     target: PathUri,
     *,
     in_blocks: bool,
+    permissions: int | None = None,
     sandbox: SandboxContext | None = None,
     sent: Callable[[int], None] | None = None,
 ) -> None:
@@ -134,6 +139,7 @@ async def send_file(
         file: From where it stands to its end.
         target: Where it goes.
         in_blocks: False if the place takes files only as a whole.
+        permissions: As for `FileSystem.open`; not set where files are taken as a whole only.
         sandbox: As for `FileSystem.open`.
         sent: Told the size of each piece that has been written.
     """
@@ -143,13 +149,55 @@ async def send_file(
         if sent is not None:
             sent(len(data))
         return
-    handle = await filesystem.open(target, "replace", sandbox=sandbox)
+    handle = await filesystem.open(target, "replace", permissions=permissions, sandbox=sandbox)
     try:
         await write_blocks(handle, lambda: file.read(BLOCK), gave=sent)
     except BaseException:
         handle.discard()
         raise
     await handle.aclose()
+
+
+async def move(
+    filesystem: FileSystem,
+    source: PathUri,
+    destination: PathUri,
+    *,
+    sandbox: SandboxContext | None = None,
+) -> None:
+    """
+    Give a file or a folder another name: in one step, or by a copy where that cannot be done.
+
+    A sandbox, a server that cannot rename and another file system need the copy.
+    """
+    if sandbox is None:
+        try:
+            await filesystem.rename(source, destination)
+        except Unsupported:
+            pass
+        except OperationFailed as error:
+            if error.errno != errno.EXDEV:
+                raise
+        else:
+            return
+    await filesystem.copy(source, destination, recursive=True, sandbox=sandbox)
+    await filesystem.remove(source, recursive=True, force=False, sandbox=sandbox)
+
+
+def permissions_of(file: BinaryIO) -> int | None:
+    """Return the permission bits of an open file, if it is a regular one."""
+    mode = os.fstat(file.fileno()).st_mode
+    return mode & 0o777 if stat.S_ISREG(mode) else None
+
+
+def masked(permissions: int) -> int:
+    """Return the permission bits without those that new files of this process do not get."""
+    # Read without changing it: other threads make files, too.
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("Umask:"):
+                return permissions & ~int(line.split()[1], 8)
+    return permissions & ~0o022
 
 
 async def run_together(

@@ -86,7 +86,10 @@ def check_limits(limits: ProcessLimits) -> None:
     if limits.memory_bytes is not None:
         problem = place.why_not("memory")
         if problem is not None:
-            raise InvalidParams(f"memoryBytes needs a cgroup of its own for a command: {problem}")
+            raise InvalidParams(
+                "a limit on the memory of all processes together (memoryBytes,"
+                f" --limit-total-memory) needs a cgroup of its own for a command: {problem}"
+            )
 
 
 def make_bounds(

@@ -271,6 +271,17 @@ class LocalProcess:
         if self.running:
             self._send(lambda: self._child.signal(number))
 
+    def ask_to_end(self, reason: Reason) -> None:
+        """
+        Send `SIGTERM` to its group; whatever it does then, its end has this reason.
+
+        Raises:
+            OperationFailed: The system refused.
+        """
+        if self.running and self._killed is None:
+            self._killed = reason
+        self.signal(signal.SIGTERM)
+
     def _send(self, send: Callable[[], bool | None]) -> bool:
         try:
             return bool(send())

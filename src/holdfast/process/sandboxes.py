@@ -26,7 +26,8 @@ from holdfast.process.start_threads import StartThreads, call_in_daemon
 from holdfast.protocol.process import Enforcement, ProcessLimits
 from holdfast.protocol.sandbox import Access, SandboxContext
 from holdfast.sandbox.bwrap import plan
-from holdfast.sandbox.ladder import Ladder, Rung, climb, open_server_gap
+from holdfast.sandbox.gaps import open_server_gap, policy_gaps
+from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import ruleset
 from holdfast.sandbox.policy import PATH_MAX, Policy
 from holdfast.sandbox.resolve import Facts, resolve
@@ -66,7 +67,7 @@ class Sandbox:
             open_urls: Holdfast servers of this user that ask for no token.
         """
         made = plan(policy, proc=ladder.rung is Rung.FULL, settings=ladder.settings)
-        gaps = ladder.gaps
+        gaps = (*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps)
         if policy.network != "restricted":
             gaps += tuple(map(open_server_gap, open_urls))
         self.enforcement = Enforcement(rung=ladder.rung, gaps=gaps)

@@ -514,6 +514,8 @@ class LocalProcesses:
             from holdfast.process.bounds import start_bounded  # most commands have none
 
             return start_bounded(start, launch, params.limits or ProcessLimits())
+        except SpawnFailed:
+            raise  # it may be an `OSError`, too
         except OSError as error:
             # No descriptor, no terminal or no memory left.
             raise SpawnFailed(

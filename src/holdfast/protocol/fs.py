@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.protocol.base import U64, U64_MAX, Base64, Wire
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
@@ -26,6 +28,7 @@ __all__ = [
     "ReadFileParams",
     "ReadFileResponse",
     "RemoveParams",
+    "RenameParams",
     "WalkEntry",
     "WalkError",
     "WalkOptions",
@@ -38,6 +41,9 @@ __all__ = [
 ]
 
 OpenMode = Literal["read", "replace"]
+
+_ALL_PERMISSIONS = 0o777
+"""Without setuid, setgid and sticky: those are nothing to be taken over with a file."""
 
 
 class ReadFileParams(Wire, frozen=True, kw_only=True):
@@ -56,6 +62,16 @@ class OpenParams(Wire, frozen=True, kw_only=True):
     path: PathUri
     mode: OpenMode = "read"
     sandbox: SandboxContext | None = None
+    permissions: U64 | UnsetType = UNSET
+    """
+    With `replace`, the permission bits that the file gets, such as 0o755.
+
+    Unless given, those that it had, or those of a new file. An extension of Holdfast.
+    """
+
+    def __post_init__(self) -> None:
+        if self.permissions is not UNSET and self.permissions > _ALL_PERMISSIONS:
+            raise ValueError("permissions must be between 0 and 511")
 
 
 class OpenResponse(Wire, frozen=True, kw_only=True):
@@ -123,6 +139,8 @@ class FileMetadata(Wire, frozen=True, kw_only=True):
     size: int
     created_at_ms: int
     modified_at_ms: int
+    permissions: int | UnsetType = UNSET
+    """The permission bits, such as 0o755. An extension of Holdfast, for its own clients."""
 
 
 class CanonicalizeParams(Wire, frozen=True, kw_only=True):
@@ -194,6 +212,13 @@ class CopyParams(Wire, frozen=True, kw_only=True):
     destination_path: PathUri
     recursive: bool
     sandbox: SandboxContext | None = None
+
+
+class RenameParams(Wire, frozen=True, kw_only=True):
+    """Gives a file or a folder another name, in one step. An extension of Holdfast."""
+
+    source_path: PathUri
+    destination_path: PathUri
 
 
 class WatchMissingParams(Wire, frozen=True, kw_only=True):

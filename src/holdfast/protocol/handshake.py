@@ -60,6 +60,10 @@ class Capabilities(Wire, frozen=True, kw_only=True):
     linux_root_write_preserves_devices: bool = False
     linux_approved_root_write_preserves_restrictions: bool = False
 
+    file_permissions: bool = False
+    """`permissions` of `fs/open`, and in what `fs/getMetadata` tells."""
+    file_rename: bool = False
+    """`fs/rename`."""
     process_resize: bool = False
     """`process/resize`, and `terminalSize` at the start."""
     process_close_stdin: bool = False
@@ -80,6 +84,8 @@ class Capabilities(Wire, frozen=True, kw_only=True):
     """`left` and `streams` of `process/terminate`."""
     process_unset: bool = False
     """`unset` at the start of a process."""
+    process_end_marked: bool = False
+    """`process/endMarked`: daemons that commands left behind can be ended."""
     process_waiting_for: bool = False
     """`process/waitingFor`: whether a process on a terminal waits for input."""
 
@@ -89,6 +95,9 @@ class EnvironmentInfo(Wire, frozen=True, kw_only=True):
 
     shell: ShellInfo
     executor_version: str | None = None
+    """The version of Codex whose protocol the server speaks."""
+    holdfast_version: str | UnsetType = UNSET
+    """The version of the server itself, if that is Holdfast. An extension."""
     provider_id: str | None = None
     cwd: str | None = None
     user_home_dir: str | None = None

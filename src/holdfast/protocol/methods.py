@@ -33,6 +33,7 @@ from holdfast.protocol.fs import (
     ReadFileParams,
     ReadFileResponse,
     RemoveParams,
+    RenameParams,
     WalkParams,
     WalkResponse,
     WatchMissingParams,
@@ -51,6 +52,8 @@ from holdfast.protocol.process import (
     AckParams,
     ClosedEvent,
     CloseStdinParams,
+    EndMarkedParams,
+    EndMarkedResponse,
     ExitedEvent,
     HoldParams,
     ListResponse,
@@ -88,6 +91,7 @@ __all__ = [
     "FS_READ_DIRECTORY",
     "FS_READ_FILE",
     "FS_REMOVE",
+    "FS_RENAME",
     "FS_WALK",
     "FS_WATCH_MISSING",
     "FS_WRITE_BLOCK",
@@ -100,6 +104,7 @@ __all__ = [
     "PROCESS_ACK",
     "PROCESS_CLOSED",
     "PROCESS_CLOSE_STDIN",
+    "PROCESS_END_MARKED",
     "PROCESS_EXITED",
     "PROCESS_HOLD",
     "PROCESS_LIST",
@@ -112,6 +117,7 @@ __all__ = [
     "PROCESS_TERMINATE",
     "PROCESS_WAITING_FOR",
     "PROCESS_WRITE",
+    "SERVER_STOPPING",
 ]
 
 INITIALIZE = Method("initialize", InitializeParams, InitializeResponse)
@@ -132,12 +138,16 @@ PROCESS_CLOSE_STDIN = Method("process/closeStdin", CloseStdinParams, Empty)
 PROCESS_LIST = Method("process/list", Empty, ListResponse)
 PROCESS_HOLD = Method("process/hold", HoldParams, Empty)
 PROCESS_WAITING_FOR = Method("process/waitingFor", WaitingForParams, WaitingForResponse)
+PROCESS_END_MARKED = Method("process/endMarked", EndMarkedParams, EndMarkedResponse)
 PROCESS_ACK = NotificationMethod("process/ack", AckParams)
 
 PROCESS_OUTPUT = NotificationMethod("process/output", OutputEvent)
 PROCESS_EXITED = NotificationMethod("process/exited", ExitedEvent)
 PROCESS_CLOSED = NotificationMethod("process/closed", ClosedEvent)
 PROCESS_STREAM_ENDED = NotificationMethod("process/streamEnded", StreamEndedEvent)
+
+# An extension too, sent to Holdfast clients only: the last message of a server that ends.
+SERVER_STOPPING = NotificationMethod("server/stopping", Empty)
 
 FS_READ_FILE = Method("fs/readFile", ReadFileParams, ReadFileResponse)
 FS_OPEN = Method("fs/open", OpenParams, OpenResponse)
@@ -152,6 +162,8 @@ FS_READ_DIRECTORY = Method("fs/readDirectory", ReadDirectoryParams, ReadDirector
 FS_WALK = Method("fs/walk", WalkParams, WalkResponse)
 FS_REMOVE = Method("fs/remove", RemoveParams, Empty)
 FS_COPY = Method("fs/copy", CopyParams, Empty)
+# An extension of Holdfast.
+FS_RENAME = Method("fs/rename", RenameParams, Empty)
 FS_WATCH_MISSING = Method("fs/watchMissing", WatchMissingParams, WatchMissingResponse)
 
 FS_MISSING_CHANGED = NotificationMethod("fs/missingChanged", MissingChangedEvent)
@@ -182,6 +194,7 @@ METHODS: tuple[Method[Any, Any], ...] = (
     PROCESS_LIST,
     PROCESS_HOLD,
     PROCESS_WAITING_FOR,
+    PROCESS_END_MARKED,
     FS_READ_FILE,
     FS_OPEN,
     FS_READ_BLOCK,
@@ -195,6 +208,7 @@ METHODS: tuple[Method[Any, Any], ...] = (
     FS_WALK,
     FS_REMOVE,
     FS_COPY,
+    FS_RENAME,
     FS_WATCH_MISSING,
     HTTP_REQUEST,
     CAPABILITY_ROOTS_DISCOVER,

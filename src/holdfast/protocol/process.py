@@ -13,6 +13,8 @@ __all__ = [
     "AckParams",
     "CloseStdinParams",
     "ClosedEvent",
+    "EndMarkedParams",
+    "EndMarkedResponse",
     "Enforcement",
     "EnvInherit",
     "EnvPolicy",
@@ -333,6 +335,23 @@ class StreamEndedEvent(Wire, frozen=True, kw_only=True):
     stream: OutputStream
     seq: int
     """The number of the last event before it; it has none of its own."""
+
+
+class EndMarkedParams(Wire, frozen=True, kw_only=True):
+    """
+    Kills what commands left behind. An extension of Holdfast.
+
+    Found are the processes whose variable `HOLDFAST_INVOCATION_ID` has the mark, which the
+    client has set at the start.
+    """
+
+    mark: str
+    """16 hex digits; with `-N` that of one command, without it of all that begin with them."""
+
+
+class EndMarkedResponse(Wire, frozen=True, kw_only=True):
+    killed: int
+    """How many processes."""
 
 
 class HoldParams(Wire, frozen=True, kw_only=True):

@@ -21,7 +21,8 @@ import msgspec
 
 from holdfast.sandbox.audit import LOGGING_ABI, can_read_log
 from holdfast.sandbox.exhausted import raise_exhausted
-from holdfast.sandbox.landlock import OLDEST_ABI, SCOPING_ABI, landlock_abi, ruleset
+from holdfast.sandbox.gaps import machine_gaps
+from holdfast.sandbox.landlock import landlock_abi, ruleset
 from holdfast.sandbox.launcher import Launcher, find_launcher
 from holdfast.sandbox.machines import MACHINES
 from holdfast.sandbox.policy import Policy
@@ -29,7 +30,7 @@ from holdfast.sandbox.seccomp import filter_program
 from holdfast.sandbox.settings import writable_settings
 from holdfast.sandbox.stage import END_SIZE, STAGE_PATH, ended, make_stage
 
-__all__ = ["Ladder", "Rung", "climb", "open_server_gap"]
+__all__ = ["Ladder", "Rung", "climb"]
 
 _PROBE_LIMIT = 10.0
 """Seconds that a trial may take."""
@@ -77,7 +78,7 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
     """Why it is not the highest rung, and what to change."""
     gaps: tuple[str, ...] = ()
-    """What a sandbox on this rung does not stop."""
+    """What no sandbox on this rung stops; `policy_gaps` has what depends on the profile."""
 
 
 class _Trial(NamedTuple):
@@ -130,7 +131,7 @@ def _improved(trial: _Trial, best: _Trial) -> _Trial:
 
 
 def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> Ladder:
-    gaps = _gaps(trial.landlock_abi)
+    gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
     if rung is Rung.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
     return Ladder(
@@ -200,30 +201,6 @@ def _ended_well(report: socket.socket) -> bool:
         while said := report.recv(END_SIZE):
             last = said
     return len(last) == END_SIZE and ended(last) == (os.CLD_EXITED, 0)
-
-
-def _gaps(abi: int) -> tuple[str, ...]:
-    fifos = "existing FIFOs that can be seen can be written to (Landlock is not applied)"
-    if abi >= OLDEST_ABI:
-        fifos = "FIFOs in a read-only folder below a writable one can be written to"
-    kinds = "sockets" if abi < SCOPING_ABI else "socket files"
-    gaps = [
-        fifos,
-        f"with the network enabled, {kinds} of other programs that can be seen can be used",
-        "files that come to match a denied pattern after the start can be read",
-        "hard links inside a writable folder reach the protected file behind them",
-    ]
-    if os.geteuid() == 0:
-        gaps.append("the server runs as root: run it as an ordinary user")
-    return tuple(gaps)
-
-
-def open_server_gap(url: str) -> str:
-    """Return what a command with a network can do where a server asks for no token."""
-    return (
-        f"with the network enabled, the server at {url} can be used to run anything outside of"
-        " the sandbox: it asks for no token"
-    )
 
 
 def _advice(complaint: str, proc: Path) -> str:

@@ -23,6 +23,7 @@ from holdfast.protocol.sandbox import (
     SpecialPath,
     SpecialValue,
 )
+from holdfast.suggestions import did_you_mean
 
 __all__ = [
     "SKIPPED_NAMES",
@@ -89,7 +90,8 @@ def named_profile(name: str, *, network: Network = "restricted") -> PermissionPr
             )
         case _:
             known = ", ".join(f"`{known}`" for known in get_args(ProfileName))
-            raise InvalidParams(f"unknown sandbox profile `{name}`, expected one of {known}")
+            meant = did_you_mean(name, get_args(ProfileName))
+            raise InvalidParams(f"unknown sandbox profile `{name}`{meant}, expected one of {known}")
     return ManagedProfile(file_system=RestrictedFiles(entries=entries), network=network)
 
 

@@ -6,7 +6,6 @@ process of its own.
 """
 
 import asyncio
-import signal
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from http import HTTPStatus
@@ -46,6 +45,9 @@ __all__ = ["Server"]
 
 _END_GRACE = 2.0
 """Seconds to wait for killed processes to be gone; the kernel rarely needs a hundredth."""
+
+_GOODBYE_LIMIT = 0.5
+"""Seconds that clients may take to read the last of what was sent."""
 
 
 class Server:
@@ -135,13 +137,34 @@ class Server:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        told = [one for one in self.state.connections if one.acknowledges and not one.paused]
         for connection in list(self.state.connections):
-            connection.connection.transport.abort()
+            if connection in told:
+                connection.stop_serving()
+            else:
+                connection.connection.transport.abort()
         await asyncio.sleep(0)  # they hear of it in the next turn, and let go of their files
         await self.state.sessions.end_all(Reason.SERVER_STOPPING, grace=_END_GRACE)
+        await self._say_goodbye(told)
         await self._stack.aclose()
         if self._record is not None:
             self._record.finish()
+
+    async def _say_goodbye(self, told: Iterable[ServerConnection]) -> None:
+        """Tell Holdfast clients that there is nothing to come back to; waits a bounded time."""
+        left = [one for one in told if one in self.state.connections]
+        for connection in left:
+            connection.say_goodbye()
+        if left:
+            closing = [
+                asyncio.ensure_future(one.connection.transport.wait_closed()) for one in left
+            ]
+            _, late = await asyncio.wait(closing, timeout=_GOODBYE_LIMIT)
+            for task in late:
+                task.cancel()
+        for connection in list(self.state.connections):  # also those that came meanwhile
+            connection.connection.transport.abort()
+        await asyncio.sleep(0)
 
     def accept(self, transport: Transport) -> Receiver:
         """Serve a connection; hand this to a listener."""
@@ -229,7 +252,7 @@ class Server:
         processes = self.state.sessions.processes()
         for process in processes:
             with suppress(OperationFailed):
-                process.signal(signal.SIGTERM)
+                process.ask_to_end(Reason.SERVER_STOPPING)
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 for process in processes:

@@ -9,9 +9,10 @@ from holdfast.connection import Connection
 from holdfast.errors import InvalidParams, InvalidRequest, MalformedMessage, Overloaded
 from holdfast.log_event import LogEvent, clip
 from holdfast.protocol import codes
+from holdfast.protocol.base import Empty
 from holdfast.protocol.envelope import Notification, Request
 from holdfast.protocol.handshake import InitializeParams, InitializeResponse
-from holdfast.protocol.methods import INITIALIZED, PROCESS_ACK
+from holdfast.protocol.methods import INITIALIZED, PROCESS_ACK, SERVER_STOPPING
 from holdfast.protocol.process import AckParams
 from holdfast.rpc.params import decode_params
 from holdfast.rpc.router import Route, Router
@@ -58,6 +59,7 @@ class ServerConnection:
         self._opened_at = monotonic()
         self._session: Session | None = None
         self._initialized = False
+        self._stopping = False
         self._dispatcher = Dispatcher(
             self.connection,
             router,
@@ -135,6 +137,18 @@ class ServerConnection:
     def _peer(self) -> str:
         return self.connection.transport.label.removeprefix("exec-server ")
 
+    def stop_serving(self) -> None:
+        """Answer no more requests: the server ends. Events of processes are still sent."""
+        self._stopping = True
+        self._dispatcher.drop()
+        self.bodies.end()
+        self.files.end()
+
+    def say_goodbye(self) -> None:
+        """Tell a Holdfast client that the server ends for good, and close the connection."""
+        self.connection.notify(SERVER_STOPPING, Empty())
+        self.connection.close()
+
     def _admit(self, route: Route["ServerConnection"]) -> None:
         if self._initialized or route.family is None:
             return
@@ -145,7 +159,8 @@ class ServerConnection:
     # -- ConnectionHandler
 
     def request(self, request: Request) -> None:
-        self._dispatcher.request(request)
+        if not self._stopping:
+            self._dispatcher.request(request)
 
     def notification(self, notification: Notification) -> None:
         if notification.method == INITIALIZED.name and self._session is not None:

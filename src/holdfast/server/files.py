@@ -7,6 +7,9 @@ Requests run side by side; those on one handle run in the order in which they ca
 from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 
+import msgspec
+from msgspec import UNSET
+
 from holdfast.errors import InvalidRequest, NotFound
 from holdfast.filesystem.failure import native_path
 from holdfast.filesystem.handle import LocalFileHandle, check_read_length, check_write_range
@@ -27,6 +30,7 @@ from holdfast.protocol.fs import (
     ReadDirectoryResponse,
     ReadFileParams,
     RemoveParams,
+    RenameParams,
     WalkParams,
     WatchMissingParams,
     WatchMissingResponse,
@@ -44,6 +48,7 @@ from holdfast.protocol.methods import (
     FS_READ_DIRECTORY,
     FS_READ_FILE,
     FS_REMOVE,
+    FS_RENAME,
     FS_WALK,
     FS_WATCH_MISSING,
     FS_WRITE_BLOCK,
@@ -82,6 +87,7 @@ def add_file_methods(router: Router[ServerConnection]) -> None:
     router.add(FS_WALK, _walk)
     router.add(FS_REMOVE, audited_change("remove", _remove))
     router.add(FS_COPY, audited_change("copy", _copy))
+    router.add(FS_RENAME, audited_change("rename", _rename))
     router.add(FS_WATCH_MISSING, _watch_missing)
 
 
@@ -229,9 +235,21 @@ def _get_metadata(
     filesystem = client.filesystem
     follow = _follows(params.follow_symlinks)
     known = filesystem.recall_metadata(params.path, follow_symlinks=follow, sandbox=params.sandbox)
-    if known is not None:
-        return known
-    return filesystem.get_metadata(params.path, follow_symlinks=follow, sandbox=params.sandbox)
+    if known is None:
+        return _look(client, params, follow)
+    return known if client.acknowledges else _as_codex(known)
+
+
+async def _look(client: ServerConnection, params: GetMetadataParams, follow: bool) -> FileMetadata:
+    found = await client.state.filesystem.get_metadata(
+        params.path, follow_symlinks=follow, sandbox=params.sandbox
+    )
+    return found if client.acknowledges else _as_codex(found)
+
+
+def _as_codex(found: FileMetadata) -> FileMetadata:
+    """Return metadata without what only Holdfast clients get."""
+    return msgspec.structs.replace(found, permissions=UNSET)
 
 
 async def _canonicalize(
@@ -294,6 +312,11 @@ async def _copy(client: ServerConnection, params: CopyParams) -> Empty:
         recursive=params.recursive,
         sandbox=params.sandbox,
     )
+    return _EMPTY
+
+
+async def _rename(client: ServerConnection, params: RenameParams) -> Empty:
+    await client.state.filesystem.rename(params.source_path, params.destination_path)
     return _EMPTY
 
 

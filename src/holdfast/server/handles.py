@@ -2,6 +2,8 @@
 
 import asyncio
 
+from msgspec import UNSET
+
 from holdfast.connection import Connection
 from holdfast.errors import InvalidRequest, NotFound
 from holdfast.filesystem.handle import LocalFileHandle
@@ -64,7 +66,12 @@ class ConnectionFiles:
         if len(self._handles) >= MAX_HANDLES:
             raise InvalidRequest(f"at most {MAX_HANDLES} file handles may be open per connection")
         self._usage.check("file_handles")
-        handle = self._filesystem.start_opening(params.path, params.mode, sandbox=params.sandbox)
+        handle = self._filesystem.start_opening(
+            params.path,
+            params.mode,
+            permissions=None if params.permissions is UNSET else params.permissions,
+            sandbox=params.sandbox,
+        )
         self._handles[handle_id] = handle
         self._usage.file_handles += 1
         return handle

@@ -6,6 +6,7 @@ import pwd
 import sys
 from collections.abc import Mapping
 
+from holdfast._version import __version__
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.protocol.paths import PathUri
 
@@ -23,6 +24,8 @@ CAPABILITIES = Capabilities(
     file_write_streaming=True,
     sandboxed_file_streaming=True,
     shell_snapshot_v2=True,
+    file_permissions=True,
+    file_rename=True,
     process_resize=True,
     process_close_stdin=True,
     process_list=True,
@@ -32,6 +35,7 @@ CAPABILITIES = Capabilities(
     process_ack=True,
     process_terminate_left=True,
     process_unset=True,
+    process_end_marked=True,
     process_waiting_for=True,
 )
 """Only what is really there: a client avoids what a server does not claim."""
@@ -57,6 +61,7 @@ def environment_info(environ: Mapping[str, str] | None = None) -> EnvironmentInf
     return EnvironmentInfo(
         shell=_shell(),
         executor_version=PROTOCOL_VERSION,
+        holdfast_version=__version__,
         provider_id=_provider_id(),
         cwd=_uri(cwd),
         user_home_dir=_uri(environ.get("HOME") or os.path.expanduser("~")),

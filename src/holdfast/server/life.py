@@ -68,11 +68,18 @@ class StartFailed(HoldfastError):
 class ListenFailed(StartFailed):
     """The place to listen on cannot be had; the text does not name it, as Codex's does not."""
 
+    def __init__(self, error: OSError, address: str) -> None:
+        super().__init__(system_text(error), errno=error.errno or None)
+        self.address = address
+        """That place, as it was given."""
+
 
 class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command line."""
 
     listen: str = "ws://127.0.0.1:0"
+    also_listen: tuple[str, ...] = ()
+    """More places to listen at, none of them `stdio`."""
     scheme: str = "ws"
     """The scheme of a URL to listen on: `ws`, or `http`."""
     concurrent_requests: int | None = None
@@ -185,9 +192,12 @@ def _places(options: LifeOptions) -> list[ListenUrl]:
     Raises:
         BadListenUrl: There is no such place.
     """
-    where = parse_listen_url(options.listen, scheme=options.scheme)
+    urls = (options.listen, *options.also_listen)
+    given = [parse_listen_url(url, scheme=options.scheme) for url in urls]
+    if len(given) > 1 and any(place.kind == "stdio" for place in given):
+        raise BadListenUrl("--listen stdio goes with no other --listen")
     # Not for HTTP, whose server listens by itself.
-    return (handed_sockets() if where.kind in ("ws", "unix") else []) or [where]
+    return (handed_sockets() if given[0].kind in ("ws", "unix") else []) or given
 
 
 def _auth_options(options: LifeOptions) -> AuthOptions:
@@ -312,7 +322,7 @@ async def _serve(
                 for url in urls:
                     announce(url)
         except OSError as error:
-            raise ListenFailed(system_text(error), errno=error.errno or None) from error
+            raise ListenFailed(error, options.listen) from error
         # What was made until here lives as long as the server: no need to look at it again.
         gc.collect()
         gc.freeze()
@@ -341,13 +351,17 @@ async def _listen(
     Accept connections at one place, let clients find it, and return its URL.
 
     Raises:
+        ListenFailed: It cannot be had.
         StartFailed: Nobody could connect, since the token cannot be written down.
     """
-    if place.kind == "unix":
-        # The mode of the file says who may connect.
-        url = await server.listen(place, None)
-    else:
-        url = await server.listen(place, entrance.check, tls=entrance.tls)
+    try:
+        if place.kind == "unix":
+            # The mode of the file says who may connect.
+            url = await server.listen(place, None)
+        else:
+            url = await server.listen(place, entrance.check, tls=entrance.tls)
+    except OSError as error:
+        raise ListenFailed(error, place.url) from error
     if place.kind in ("ws", "unix"):
         try:
             listed = entrance.write_down(place, url, os.environ)

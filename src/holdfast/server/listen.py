@@ -53,6 +53,14 @@ class ListenUrl(msgspec.Struct, frozen=True):
         """Whether only this machine can reach it."""
         return self.kind not in _NETWORK or ipaddress.ip_address(self.host).is_loopback
 
+    @property
+    def url(self) -> str:
+        """The place as it is given to `--listen`."""
+        if self.kind not in _NETWORK:
+            return f"{self.kind}://{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.kind}://{host}:{self.port}"
+
 
 _NETWORK = ("ws", "http")
 

@@ -11,9 +11,11 @@ from holdfast.errors import InvalidParams
 from holdfast.events import WaitingFor
 from holdfast.process.backend import signal_number
 from holdfast.process.local import LocalProcess
+from holdfast.process.marked import is_mark
 from holdfast.protocol.base import Empty
 from holdfast.protocol.methods import (
     PROCESS_CLOSE_STDIN,
+    PROCESS_END_MARKED,
     PROCESS_HOLD,
     PROCESS_LIST,
     PROCESS_READ,
@@ -26,6 +28,8 @@ from holdfast.protocol.methods import (
 )
 from holdfast.protocol.process import (
     CloseStdinParams,
+    EndMarkedParams,
+    EndMarkedResponse,
     HoldParams,
     ListResponse,
     ReadParams,
@@ -65,6 +69,7 @@ def add_process_methods(router: Router[ServerConnection]) -> None:
     router.add(PROCESS_LIST, _list)
     router.add(PROCESS_HOLD, _after_start(_hold))
     router.add(PROCESS_WAITING_FOR, _after_start(_waiting_for))
+    router.add(PROCESS_END_MARKED, _end_marked)
 
 
 class _OfProcess(Protocol):
@@ -237,3 +242,9 @@ async def _waiting_for_later(looking: Awaitable[WaitingFor]) -> WaitingForRespon
 
 def _list(client: ServerConnection, params: Empty) -> ListResponse:
     return ListResponse(processes=[process.summary() for process in client.session.processes])
+
+
+async def _end_marked(client: ServerConnection, params: EndMarkedParams) -> EndMarkedResponse:
+    if not is_mark(params.mark):
+        raise InvalidParams("mark must be 16 hex digits, and -N for one command")
+    return EndMarkedResponse(killed=await client.session.end_marked(params.mark))

@@ -10,16 +10,19 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
 from holdfast.log_event import LogEvent
 from holdfast.process.local import LocalProcess
+from holdfast.process.marked import MARK_VARIABLE, FirstCommand, is_mark, kill_marked
 from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol import codes
 from holdfast.server.delivery import Delivery, Owner
 from holdfast.server.principals import Usage
+from holdfast.tasks import OwnedTasks
 
 __all__ = ["ANONYMOUS", "EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short_session"]
 
@@ -39,6 +42,10 @@ The client may only be stopped, in a debugger or by Ctrl-Z, and comes back when 
 """
 
 
+_MOST_MARKS = 64
+"""Owners of commands in one session; an environment of a client is one."""
+
+
 class Session(ProcessObserver):
     """One client's processes, with or without a connection to it."""
 
@@ -52,6 +59,14 @@ class Session(ProcessObserver):
         """Who opened or resumed it last, by the name that goes with the token."""
         # By process id, of the processes that are not forgotten.
         self._deliveries: dict[str, Delivery] = {}
+        # Marks of the client's commands, to find what they leave behind; see `process.marked`.
+        self._marks: set[str] = set()
+        self._first: FirstCommand | None = None
+
+    @property
+    def has_marks(self) -> bool:
+        """True if commands were started that can have left something to be found."""
+        return bool(self._marks)
 
     def attach(self, owner: Owner) -> None:
         """Send new events to this connection from now on."""
@@ -75,6 +90,12 @@ class Session(ProcessObserver):
 
     def started(self, start: ProcessStart, process: LocalProcess) -> None:
         """Notify the client of everything that happens to a process."""
+        mark = start.params.env.get(MARK_VARIABLE)
+        if mark is not None and len(self._marks) < _MOST_MARKS:
+            owner = mark.rpartition("/")[2].partition("-")[0]
+            if is_mark(owner):
+                self._marks.add(owner)
+                self._first = self._first or FirstCommand.now(process.pid)
         self._deliveries[process.process_id] = Delivery(process, self.owner)
 
     def forgotten(self, process: LocalProcess) -> None:
@@ -104,6 +125,21 @@ class Session(ProcessObserver):
         self.processes.get(process_id)
         self._deliveries[process_id].hold(held)
 
+    async def end_marked(self, mark: str) -> int:
+        """Kill what commands of a mark left behind, and return how many processes that were."""
+        owner, one_only, _ = mark.partition("-")
+        if owner not in self._marks:
+            return 0  # nothing was started with it here
+        if not one_only:
+            self._marks.discard(owner)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, kill_marked, mark, self._first)
+
+    async def end_all_marked(self) -> None:
+        """Kill what all commands of the client left behind."""
+        for mark in list(self._marks):
+            await self.end_marked(mark)
+
 
 class Sessions:
     """All sessions of a server."""
@@ -120,6 +156,7 @@ class Sessions:
         self._expiry = expiry
         self._sessions: dict[str, Session] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tasks = OwnedTasks()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -187,6 +224,8 @@ class Sessions:
             )
         )
         session.processes.end(reason)
+        if session.has_marks:
+            self._tasks.start(session.end_all_marked())
 
     async def end_all(self, reason: Reason, *, grace: float) -> None:
         """Destroy all sessions, and wait a bounded time until nothing of them runs."""
@@ -195,6 +234,9 @@ class Sessions:
             self.end(session, reason)
         for session in sessions:
             await session.processes.wait_all_closed(grace)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._tasks.join()
 
     def processes(self) -> list[LocalProcess]:
         """Every process of every session."""

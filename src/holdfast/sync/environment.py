@@ -40,6 +40,7 @@ class Files(Twin[AsyncFiles]):
     mkdir = twin(AsyncFiles.mkdir)
     remove = twin(AsyncFiles.remove)
     copy = twin(AsyncFiles.copy)
+    move = twin(AsyncFiles.move)
     upload = twin(AsyncFiles.upload)
     download = twin(AsyncFiles.download)
 

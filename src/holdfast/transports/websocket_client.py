@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 
 from picows import WSError, WSHandshakeError, WSTransport
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
@@ -67,7 +68,7 @@ async def connect_websocket(
             f"timed out connecting to exec-server websocket `{url}` after {codes.duration(timeout)}"
         ) from None
     except (OSError, ValueError, WSError) as error:
-        reason, number = _reason(error)
+        reason, number = _reason(error, has_token="Authorization" in (headers or {}))
         raise _failed(url, reason, errno=number) from error
     if not listener.was_opened:
         # picows does not tell when the other side hangs up instead of answering.
@@ -107,10 +108,10 @@ def _failed(url: str, reason: str, *, errno: int | None = None) -> ConnectFailed
     )
 
 
-def _reason(error: Exception) -> tuple[str, int | None]:
+def _reason(error: Exception, *, has_token: bool) -> tuple[str, int | None]:
     """Return why no connection came about, and the number of the system if it has one."""
     if isinstance(error, WSHandshakeError):
-        return _refusal(error), None
+        return _refusal(error, has_token=has_token), None
     if not isinstance(error, OSError) or not error.errno:
         return str(error), None
     from ssl import SSLCertVerificationError, SSLError  # most connections do without it
@@ -125,9 +126,14 @@ def _reason(error: Exception) -> tuple[str, int | None]:
     return reason, error.errno if known else None
 
 
-def _refusal(error: WSHandshakeError) -> str:
+def _refusal(error: WSHandshakeError, *, has_token: bool) -> str:
+    """Return what a server answered instead of becoming a WebSocket."""
     if error.response is None:
         return str(error)
     body = (error.raw_body or b"").decode("utf-8", "replace").strip()
     status = error.response.status
-    return f"HTTP error: {int(status)}" + (f": {body}" if body else "")
+    text = f"HTTP error: {int(status)}" + (f": {body}" if body else "")
+    if status == HTTPStatus.UNAUTHORIZED:
+        fault = "the server takes another token" if has_token else "the server wants a token"
+        text += f" ({fault}: give it with --token-file FILE, HOLDFAST_TOKEN or bearer_token=)"
+    return text

@@ -74,15 +74,15 @@ async def start(*argv: str) -> tuple[ServingCommand, Heard]:
 @pytest.mark.parametrize(
     ("argv", "why"),
     [
-        ([], "the command is empty"),
-        (["/no/such/program"], "No such file or directory (os error 2)"),
-        (["/"], "Permission denied (os error 13)"),
+        ([], ": the command is empty"),
+        (["/no/such/program"], " `/no/such/program`: No such file or directory (os error 2)"),
+        (["/"], " `/`: Permission denied (os error 13)"),
     ],
 )
 async def test_a_command_that_cannot_be_started_is_an_error(argv: list[str], why: str) -> None:
     with pytest.raises(ConnectFailed) as caught:
         await ExecServerClient.connect(argv)
-    assert str(caught.value) == f"failed to spawn exec-server: {why}"
+    assert str(caught.value) == f"failed to spawn exec-server{why}"
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ async def test_a_refusal_becomes_what_a_local_one_would_be(
     async with meanwhile(client.files.canonicalize(PATH)) as asking:
         peer.fail(await peer.take("fs/canonicalize"), code, "the text")
     error = asking.exception()
-    assert type(error) is kind
+    assert isinstance(error, kind)
     assert (error.message if isinstance(error, RemoteError) else str(error)) == "the text"
 
 

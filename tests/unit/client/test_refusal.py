@@ -80,15 +80,16 @@ def test_data_counts_and_not_the_text() -> None:
 
 def test_a_start_that_was_cancelled_is_no_duplicate() -> None:
     data = {"kind": "invalidRequest"}
-    assert type(at_start(RemoteError(-32600, "cancelled", data))) is InvalidRequest
+    assert isinstance(at_start(RemoteError(-32600, "cancelled", data)), InvalidRequest)
 
 
 def test_a_kind_of_a_newer_server_is_known_by_its_code() -> None:
     data = {"kind": "somethingElse", "errno": 2, "program": "x"}
     error = at_start(RemoteError(-32603, "no", data))
-    assert (type(error), error.errno, error.program) == (SpawnFailed, 2, "x")
-    assert type(at_start(RemoteError(-32600, "no", data))) is InvalidRequest
-    assert type(raised(RemoteError(-32004, "no", data))) is NotFound
+    assert isinstance(error, SpawnFailed)
+    assert (error.errno, error.program) == (2, "x")
+    assert isinstance(at_start(RemoteError(-32600, "no", data)), InvalidRequest)
+    assert isinstance(raised(RemoteError(-32004, "no", data)), NotFound)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +102,13 @@ def test_a_kind_of_a_newer_server_is_known_by_its_code() -> None:
 )
 def test_members_of_a_wrong_type_tell_nothing(data: dict[str, object]) -> None:
     error = raised(RemoteError(-32603, "no", data))
-    assert type(error) is OperationFailed
+    assert isinstance(error, OperationFailed)
     assert (error.errno, error.path, error.program) == (None, None, None)
 
 
 def test_without_an_id_there_is_no_process_to_name() -> None:
     error = raised(RemoteError(-32600, "no", {"kind": "unknownProcess"}))
-    assert type(error) is InvalidRequest
+    assert isinstance(error, InvalidRequest)
 
 
 def test_a_path_of_another_machine_stays_as_it_is() -> None:
@@ -130,7 +131,7 @@ def test_a_path_of_another_machine_stays_as_it_is() -> None:
 def test_a_code_means_a_kind(code: int, kind: type[Refused]) -> None:
     answer = RemoteError(code, "no")
     error = raised(answer, path=PATH)
-    assert type(error) is kind
+    assert isinstance(error, kind)
     assert (str(error), error.errno, error.path, error.program) == ("no", None, "/asked", None)
     assert error.__cause__ is answer
 
@@ -165,7 +166,7 @@ def test_only_the_end_of_a_text_tells_a_number(text: str, number: int | None) ->
 
 def test_an_internal_error_of_a_start_is_a_failed_spawn() -> None:
     error = at_start(RemoteError(-32603, "No such file or directory (os error 2)"))
-    assert type(error) is SpawnFailed
+    assert isinstance(error, SpawnFailed)
     assert (error.errno, error.path, error.program) == (errno.ENOENT, None, "tool")
 
 

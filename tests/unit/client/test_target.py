@@ -31,12 +31,22 @@ def test_a_target_is_known_by_its_looks(where: str | list[str], kind: type[Targe
     assert type(Target.of(where)) is kind
 
 
-@pytest.mark.parametrize("where", ["http://x", "unix://relative", "127.0.0.1:80", ""])
-def test_anything_else_is_no_target(where: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "meant"),
+    [
+        ("http://x", " (did you mean `ws://x`?)"),
+        ("wsss://x", " (did you mean `wss://x`?)"),
+        ("unix://relative", " (did you mean `unix:///relative`?)"),
+        ("127.0.0.1:80", " (did you mean `ws://127.0.0.1:80`?)"),
+        ("ftp-data://x", ""),
+        ("", ""),
+    ],
+)
+def test_anything_else_is_no_target(where: str, meant: str) -> None:
     with pytest.raises(ConnectFailed) as caught:
         Target.of(where)
     assert str(caught.value) == (
-        f"`{where}` is no URL of an exec-server;"
+        f"`{where}` is no URL of an exec-server{meant};"
         " expected `ws://HOST:PORT`, `wss://HOST` or `unix:///PATH`"
     )
 
@@ -105,8 +115,11 @@ async def test_the_words_of_a_refusal_are_passed_on() -> None:
             await ExecServerClient.connect(url)
         assert str(caught.value) == (
             f"failed to connect to exec-server websocket `{url}`:"
-            " HTTP error: 401: missing websocket bearer token"
+            " HTTP error: 401: missing websocket bearer token (the server wants a token: give it"
+            " with --token-file FILE, HOLDFAST_TOKEN or bearer_token=)"
         )
+        with pytest.raises(ConnectFailed, match=r"the server takes another token: .*--token-file"):
+            await ExecServerClient.connect(url, bearer_token="other")
         async with await ExecServerClient.connect(url, bearer_token="sesame") as client:
             assert (await client.status()).status == "ready"
 

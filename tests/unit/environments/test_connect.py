@@ -42,12 +42,53 @@ async def test_nothing_and_local_mean_this_machine(where: str | None, home: Path
         assert (await env.run("echo $PPID")).stdout == f"{os.getpid()}\n"
 
 
-def test_a_variable_that_names_a_server_does_not_change_what_nothing_means(
+def test_nothing_means_the_server_that_a_variable_names(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_EXEC_SERVER_URL", "ws://127.0.0.1:1")
-    assert isinstance(connect(), LocalEnvironment)
+    monkeypatch.setenv("HOLDFAST_TOKEN", "secret")
+    target = target_of(connect())
+    assert isinstance(target, WebSocketTarget)
+    assert target._headers == {"Authorization": "Bearer secret"}
     assert isinstance(target_of(connect("remote")), WebSocketTarget)
+    assert isinstance(connect("local"), LocalEnvironment)
+
+
+def test_nothing_means_the_default_of_the_file(home: Path) -> None:
+    file = home / "environments.toml"
+    file.write_text(
+        'default = "build"\n[[environments]]\nid = "build"\nurl = "unix:///run/build.sock"\n'
+    )
+    assert isinstance(target_of(connect()), UnixTarget)
+    assert repr(connect()) == (
+        "<RemoteEnvironment 'build' at unix:///run/build.sock, not connected>"
+    )
+    file.write_text('default = "none"\n')
+    with pytest.raises(InvalidConfig, match="there is no default environment"):
+        connect()
+    assert repr(connect("local", cwd="/srv")) == (
+        "<LocalEnvironment 'local' at this machine, in /srv, ready>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "meant"),
+    [
+        ("biuld", "build"),
+        ("http://example.com", "ws://example.com"),
+        ("https://example.com", "wss://example.com"),
+        ("unix://run/socket", "unix:///run/socket"),
+        ("locla", "local"),
+    ],
+)
+def test_a_typo_is_answered_with_what_may_be_meant(home: Path, where: str, meant: str) -> None:
+    (home / "environments.toml").write_text(
+        '[[environments]]\nid = "build"\nurl = "ws://127.0.0.1:1"\n'
+    )
+    with pytest.raises((InvalidConfig, InvalidParams)) as caught:
+        connect(where)
+    assert f"did you mean `{meant}`?" in str(caught.value)
+    assert "protocol error" not in str(caught.value)
 
 
 def test_each_kind_of_place_is_known_by_its_look() -> None:
@@ -74,7 +115,7 @@ def test_a_name_is_looked_up_in_the_file(home: Path) -> None:
 
 @pytest.mark.parametrize("where", ["", "  ", "http://example.com", "unix://relative"])
 def test_what_is_no_place_is_refused_with_what_could_be_one(where: str, home: Path) -> None:
-    with pytest.raises(InvalidParams, match="is no place to run: expected `local`, ws://"):
+    with pytest.raises(InvalidParams, match=r"is no place to run.*: expected `local`, ws://"):
         connect(where)
 
 

@@ -32,11 +32,24 @@ def test_every_limit_has_its_field_on_the_wire() -> None:
     )
 
 
+def test_limits_take_units() -> None:
+    limits = Limits(memory="2G", output="10K", wall_time="1m", cpu_time="1500ms")
+    assert limits.on_wire() == ProcessLimits(
+        address_space_bytes=2 << 30, output_bytes=10_240, wall_time_ms=60_000, cpu_seconds=2
+    )
+
+
 def test_a_limit_that_is_refused_is_named() -> None:
     with pytest.raises(InvalidParams, match="limit cpu_time must be more than 0, not -1"):
         Limits(cpu_time=-1).on_wire()
-    with pytest.raises(TypeError, match="limit wall_time is a number, not 'x'"):
-        Limits(wall_time="x").on_wire()  # type: ignore[arg-type]
+    with pytest.raises(InvalidParams, match=r"limit wall_time: expected seconds, or a time .* 'x'"):
+        Limits(wall_time="x").on_wire()
+    with pytest.raises(TypeError, match="limit wall_time is a number, not b'1'"):
+        Limits(wall_time=b"1").on_wire()  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="limit processes is a whole number, not '1K'"):
+        Limits(processes="1K").on_wire()  # type: ignore[arg-type]
+    with pytest.raises(InvalidParams, match="limit open_files must be at least 16"):
+        Limits(open_files=1).on_wire()
     with pytest.raises(TypeError, match=r"limit output is a whole number, not 1\.5"):
         Limits(output=1.5).on_wire()  # type: ignore[arg-type]
 

@@ -621,7 +621,8 @@ async def test_a_command_that_cannot_be_started_is_remembered() -> None:
         with pytest.raises(ConnectFailed) as caught:
             await environment.wait_ready()
         assert str(caught.value) == (
-            f"{FAILED}failed to spawn exec-server: No such file or directory (os error 2)"
+            f"{FAILED}failed to spawn exec-server `/nowhere/at/all`:"
+            " No such file or directory (os error 2)"
         )
     await environment.aclose()
 

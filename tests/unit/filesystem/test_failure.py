@@ -27,7 +27,7 @@ def test_an_error_has_a_kind_and_the_words_of_the_real_server(
     number: int, kind: type[Refused], text: str
 ) -> None:
     refused = refusal(OSError(number, "worded otherwise"))
-    assert type(refused) is kind
+    assert isinstance(refused, kind)
     assert str(refused) == text
     assert refused.errno == number
 

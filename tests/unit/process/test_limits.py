@@ -284,7 +284,8 @@ async def test_memory_is_refused_where_no_cgroup_can_be_had(processes: LocalProc
         await started(processes, params)
 
     assert str(error.value) == (
-        "memoryBytes needs a cgroup of its own for a command: there are no cgroups; get some"
+        "a limit on the memory of all processes together (memoryBytes, --limit-total-memory) needs"
+        " a cgroup of its own for a command: there are no cgroups; get some"
     )
     assert not list(processes)
 

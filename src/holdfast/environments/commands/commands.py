@@ -1,9 +1,10 @@
 """What `Environment.run`, `start` and `attach` do, on any place."""
 
 import asyncio
+import os
 import resource
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from errno import E2BIG, EACCES, ENOENT, ENOTDIR
@@ -24,8 +25,8 @@ from holdfast.environments.commands.arguments import (
     seconds,
 )
 from holdfast.environments.commands.completed import Completed
-from holdfast.environments.commands.run import OnOutput, run_to_end
-from holdfast.environments.commands.running import Running
+from holdfast.environments.commands.run import OnOutput, run_on, run_to_end
+from holdfast.environments.commands.running import EndLeft, Running
 from holdfast.environments.folder import AnyPath
 from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import AnySandbox
@@ -38,6 +39,8 @@ from holdfast.errors import (
     UnknownProcess,
     Unsupported,
 )
+from holdfast.events import Reason
+from holdfast.process.marked import MARK_VARIABLE, FirstCommand, with_mark
 from holdfast.protocol import codes
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.process import EnvPolicy, StartParams, TerminalSize
@@ -79,11 +82,26 @@ class Confined:
 class Commands:
     """The commands of one environment."""
 
-    def __init__(self, environment: "Environment") -> None:
+    def __init__(
+        self,
+        environment: "Environment",
+        end_marked: Callable[[str, FirstCommand | None], Awaitable[None]],
+    ) -> None:
+        """
+        Args:
+            environment: Whose commands they are.
+            end_marked: Kills what commands with a mark left there: that of one command, or that
+                of all of them.
+        """
         self._environment = environment
+        self._end_marked = end_marked
         self._tasks = OwnedTasks()
         # Its own, so that two users of one session do not meet.
         self._prefix = secrets.token_hex(4)
+        # By which everything that commands start here is found; see `process.marked`.
+        self._mark = secrets.token_hex(8)
+        self._marked = False
+        self._first: FirstCommand | None = None
         self._count = 0
         self._detached: dict[str, Running] = {}
         # Names whose processes are being started.
@@ -128,16 +146,24 @@ class Commands:
                 run, folder, variables, names, confined, pipe_stdin=bool(data)
             )
             process = await self._launch(params, argv)
-            return await run_to_end(
-                process,
-                command if isinstance(command, str) else tuple(argv),
-                given=data,
-                timeout=limit,
-                cap=cap,
-                drain=quiet,
-                on_output=on_output,
-                tasks=self._tasks,
-            )
+            end_left = self._end_left_by(process, params)
+            try:
+                done = await run_to_end(
+                    process,
+                    command if isinstance(command, str) else tuple(argv),
+                    given=data,
+                    timeout=limit,
+                    cap=cap,
+                    drain=quiet,
+                    on_output=on_output,
+                    tasks=self._tasks,
+                )
+            except BaseException:
+                await run_on(end_left(), self._tasks)
+                raise
+            if done.reason in (Reason.TIMED_OUT, Reason.LIMIT):
+                await end_left()
+            return done
 
     async def start(
         self,
@@ -177,7 +203,7 @@ class Commands:
             process = await self._launch(params, argv)
             self._forget_ended()
             self._processes[process.process_id] = process
-            running = self._running(process, detach)
+            running = self._running(process, detach, self._end_left_by(process, params))
             if detach is not None:
                 self._detached[detach] = running
             return running
@@ -186,12 +212,12 @@ class Commands:
         """As `Environment.processes`."""
         self._forget_ended()
         return [
-            self._started.get(process_id) or self._running(process, None)
+            self._started.get(process_id) or self._running(process, None, _nothing_left)
             for process_id, process in self._processes.items()
         ]
 
-    def _running(self, process: ExecProcess, detached: str | None) -> Running:
-        running = Running(process, detached=detached, tasks=self._tasks)
+    def _running(self, process: ExecProcess, detached: str | None, end_left: EndLeft) -> Running:
+        running = Running(process, detached=detached, tasks=self._tasks, end_left=end_left)
         self._started[process.process_id] = running
         return running
 
@@ -219,6 +245,28 @@ class Commands:
         running = self.processes()
         await asyncio.gather(*(one.aclose() for one in running), return_exceptions=True)
         await self._tasks.aclose()
+        await self.end_left()
+
+    async def end_left(self) -> None:
+        """End what all commands left behind, daemons too; as long as nothing more is started."""
+        if self._marked:
+            self._marked = False
+            await self._end_marked(self._mark, self._first)
+
+    def _end_left_by(self, process: ExecProcess, params: StartParams) -> EndLeft:
+        """Return what ends all that one command has left behind."""
+        if MARK_VARIABLE not in params.env:
+            return _nothing_left
+        mark = params.env[MARK_VARIABLE].rpartition("/")[2]
+        first: FirstCommand | None = None
+        if not self._environment.is_remote and process.pid is not None:
+            first = FirstCommand.now(process.pid)
+            self._first = self._first or first
+
+        async def end_left() -> None:
+            await self._end_marked(mark, first)
+
+        return end_left
 
     @contextmanager
     def _claimed(self, name: str) -> Iterator[None]:
@@ -265,6 +313,12 @@ class Commands:
         if confined.limits is not None and not isinstance(confined.limits, Limits):
             raise TypeError(f"limits is a `Limits`, not {type(confined.limits).__name__}")
         self._count += 1
+        sandbox = await self._environment.sandbox_context(confined.sandbox)
+        # Nothing outlives a command in a sandbox, so nothing has to be found.
+        if sandbox is None and (await self._environment.capabilities()).process_end_marked:
+            outer = None if self._environment.is_remote else os.environ.get(MARK_VARIABLE)
+            env = {**env, MARK_VARIABLE: with_mark(outer, f"{self._mark}-{self._count}")}
+            self._marked = True
         return StartParams(
             process_id=f"{name or self._prefix}-{self._count}",
             argv=argv,
@@ -274,7 +328,7 @@ class Commands:
             tty=tty,
             pipe_stdin=pipe_stdin,
             terminal_size=size,
-            sandbox=await self._environment.sandbox_context(confined.sandbox),
+            sandbox=sandbox,
             limits=None if confined.limits is None else confined.limits.on_wire(),
             unset=unset or UNSET,
         )
@@ -311,6 +365,10 @@ class Commands:
         except HoldfastError:
             return None  # nobody knows
         return None if metadata.is_directory else ENOTDIR
+
+
+async def _nothing_left() -> None:
+    """End nothing: the server cannot find what a command left, or there cannot be anything."""
 
 
 def _cannot_run_in(folder: PathUri, errno: int, program: str) -> SpawnFailed:

@@ -7,7 +7,7 @@ waited for only as `holdfast.collect.drain` says, and told.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 
 import msgspec
@@ -22,7 +22,16 @@ from holdfast.events import Exited, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, WriteStatus
 from holdfast.tasks import OwnedTasks
 
-__all__ = ["DRAIN", "END_LIMIT", "PIECE", "OnOutput", "drain_limit", "end_process", "run_to_end"]
+__all__ = [
+    "DRAIN",
+    "END_LIMIT",
+    "PIECE",
+    "OnOutput",
+    "drain_limit",
+    "end_process",
+    "run_on",
+    "run_to_end",
+]
 
 OnOutput = Callable[[Chunk], Awaitable[object] | object]
 """Called with each chunk of output; if it returns an awaitable, that is awaited."""
@@ -100,18 +109,27 @@ async def end_process(
     It takes no longer than `END_LIMIT`. Its close is not waited for: a daemon that it left
     may hold its output for ever.
     """
-    ended = asyncio.Event()
 
     async def end() -> None:
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(END_LIMIT):
+                await process.terminate(tree=True)
+                await see_the_exit()
+
+    await run_on(end(), tasks)
+
+
+async def run_on(work: Coroutine[object, object, None], tasks: OwnedTasks) -> None:
+    """Wait for some work, which goes on if this is cancelled."""
+    ended = asyncio.Event()
+
+    async def run() -> None:
         try:
-            with suppress(HoldfastError, TimeoutError):
-                async with asyncio.timeout(END_LIMIT):
-                    await process.terminate(tree=True)
-                    await see_the_exit()
+            await work
         finally:
             ended.set()
 
-    tasks.start(end())
+    tasks.start(run())
     await ended.wait()
 
 

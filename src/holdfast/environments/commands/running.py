@@ -3,7 +3,7 @@
 import asyncio
 import codecs
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import replace
 from typing import Self
 
@@ -12,7 +12,7 @@ from holdfast.collect.drain import Drain
 from holdfast.environments.commands.arguments import as_bytes, as_signal_name, seconds
 from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
 from holdfast.environments.commands.expect import AnyPattern, ExpectMatch, PatternSearch
-from holdfast.environments.commands.run import DRAIN, PIECE, drain_limit, end_process
+from holdfast.environments.commands.run import DRAIN, PIECE, drain_limit, end_process, run_on
 from holdfast.errors import OutputLost, PatternNotFound, PatternTimedOut, StdinClosed
 from holdfast.events import Closed, Gap, ProcessEvent, Verdict, WaitingFor
 from holdfast.protocol.process import (
@@ -24,7 +24,10 @@ from holdfast.protocol.process import (
 )
 from holdfast.tasks import OwnedTasks
 
-__all__ = ["EXPECT_TIMEOUT", "ExpectMatch", "Output", "Running", "Starting"]
+__all__ = ["EXPECT_TIMEOUT", "EndLeft", "ExpectMatch", "Output", "Running", "Starting"]
+
+EndLeft = Callable[[], Coroutine[object, object, None]]
+"""Ends what a process has left behind."""
 
 EXPECT_TIMEOUT = 30.0
 """Seconds that `expect` waits unless told otherwise."""
@@ -41,7 +44,14 @@ class Running:
     all that is below it, unless it was detached by a name.
     """
 
-    def __init__(self, process: ExecProcess, *, detached: str | None, tasks: OwnedTasks) -> None:
+    def __init__(
+        self,
+        process: ExecProcess,
+        *,
+        detached: str | None,
+        tasks: OwnedTasks,
+        end_left: EndLeft,
+    ) -> None:
         self.process = process
         """The process behind the seam."""
         self.detached = detached
@@ -55,6 +65,7 @@ class Running:
         they are missing.
         """
         self._tasks = tasks
+        self._end_left = end_left
         self._drain: Drain | None = None
         # Held while waiting for the next event.
         self._turn = asyncio.Lock()
@@ -78,10 +89,15 @@ class Running:
             self._pause()  # it must not wait for a reader that has gone
 
     async def aclose(self) -> None:
-        """Kill it and all that is below it, if it runs, and wait for its end; at most 5 s."""
+        """
+        Kill it and all that is below it, if it runs, and wait for its end; at most 5 s.
+
+        What it left behind, daemons too, is killed as well: see `Environment.run`.
+        """
         if self.verdict is None:
             self._ending = True
             await end_process(self.process, self.wait, self._tasks)
+        await run_on(self._end_left(), self._tasks)
         self._pause()
 
     @property

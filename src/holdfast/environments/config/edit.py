@@ -20,6 +20,7 @@ from holdfast.environments.config.keys import FileKeys, Unfit, read_keys
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.errors import InvalidConfig
 from holdfast.server.toml_text import Table, spell_value
+from holdfast.suggestions import did_you_mean
 from holdfast.system_text import system_text
 
 __all__ = ["add", "remove"]
@@ -47,6 +48,11 @@ def add(path: str | os.PathLike[str], entry: Entry, *, default: bool = False) ->
     path = Path(path)
     old = config.read(path) if path.exists() else ""
     _tables(old, path)
+    if any(known.id == entry.id for known in config.parse(old, path).entries):
+        raise InvalidConfig(
+            f"there is an environment `{entry.id}` in `{path}` already",
+            "choose another name, or remove it first",
+        )
     gap = "" if not old or old.endswith("\n\n") else "\n" if old.endswith("\n") else "\n\n"
     lines = [f"{key} = {spell_value(value)}" for key, value in _keys(entry).items()]
     new = "\n".join([f"{old}{gap}[[environments]]", *lines, ""])
@@ -72,7 +78,11 @@ def remove(path: str | os.PathLike[str], environment_id: str) -> None:
     ids = [entry["id"] for entry in keys.get("environments", [])]
     if environment_id not in ids:
         there = ", ".join(f"`{name}`" for name in ids) or "nothing"
-        raise InvalidConfig(f"environment `{environment_id}` is not in `{path}`", f"there: {there}")
+        raise InvalidConfig(
+            f"environment `{environment_id}` is not in `{path}`"
+            + did_you_mean(environment_id, ids),
+            f"there: {there}",
+        )
     number = ids.index(environment_id)
     wanted = FileKeys(**keys)
     wanted["environments"] = [entry for entry in keys["environments"] if entry["id"] != ids[number]]

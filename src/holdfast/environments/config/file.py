@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from holdfast.environments.config.home import FILE_NAME
 from holdfast.environments.config.keys import EntryKeys, Unfit, read_keys
 from holdfast.environments.config.snapshot import (
     DEFAULT_TIMEOUT,
@@ -24,11 +25,6 @@ from holdfast.errors import InvalidConfig
 from holdfast.system_text import system_text
 
 __all__ = ["FILE_NAME", "check_id", "load", "parse", "read"]
-
-FILE_NAME: Final = "environments.toml"
-"""In a home of Codex or of ours."""
-
-_PREFIX: Final = "exec-server protocol error: "
 
 _ID_LIMIT: Final = 64
 """Bytes."""
@@ -64,7 +60,7 @@ def read(path: Path) -> str:
         detail = "stream did not contain valid UTF-8"
         cause = error
     raise InvalidConfig(
-        f"{_PREFIX}failed to read environment config `{path}`: {detail}",
+        f"failed to read environment config `{path}`: {detail}",
         errno=number,
         path=str(path),
     ) from cause
@@ -85,14 +81,14 @@ def parse(text: str, path: Path) -> Snapshot:
         keys = read_keys(text)
     except Unfit as error:
         raise InvalidConfig(
-            f"{_PREFIX}failed to parse environment config `{path}`: {error}", path=str(path)
+            f"failed to parse environment config `{path}`: {error}", path=str(path)
         ) from error
     entries: dict[str, Entry] = {}
     for written in keys.get("environments", []):
         entry = _entry(written, path.absolute().parent)
         if entry.id in entries:
             raise InvalidConfig(
-                f"{_PREFIX}environment id `{entry.id}` is duplicated",
+                f"environment id `{entry.id}` is duplicated",
                 "give each environment an id of its own",
             )
         entries[entry.id] = entry
@@ -113,8 +109,8 @@ def check_id(environment_id: str) -> None:
         InvalidConfig: With the reason.
     """
     if not environment_id:
-        raise InvalidConfig(f"{_PREFIX}environment id cannot be empty")
-    name = f"{_PREFIX}environment id `{environment_id}`"
+        raise InvalidConfig("environment id cannot be empty")
+    name = f"environment id `{environment_id}`"
     if environment_id != environment_id.strip():
         raise InvalidConfig(f"{name} must not contain surrounding whitespace")
     if environment_id == LOCAL or environment_id.lower() == "none":
@@ -130,7 +126,7 @@ def check_id(environment_id: str) -> None:
 
 def _entry(keys: EntryKeys, home: Path) -> Entry:
     check_id(keys["id"])
-    name = f"{_PREFIX}environment `{keys['id']}`"
+    name = f"environment `{keys['id']}`"
     if "program" not in keys and not keys.keys().isdisjoint(("args", "env", "cwd")):
         raise InvalidConfig(
             f"{name} args, env, and cwd require program",
@@ -181,7 +177,7 @@ def _default(written: str | None, ids: list[str]) -> str | None:
     default = written.strip()
     if not default:
         raise InvalidConfig(
-            f"{_PREFIX}default environment id cannot be empty",
+            "default environment id cannot be empty",
             'leave `default` out, or say `default = "none"` for no default',
         )
     if default.lower() == "none":
@@ -189,7 +185,7 @@ def _default(written: str | None, ids: list[str]) -> str | None:
     if default not in ids:
         configured = ", ".join(f"`{name}`" for name in ids) or "nothing"
         raise InvalidConfig(
-            f"{_PREFIX}default environment `{default}` is not configured",
+            f"default environment `{default}` is not configured",
             f"configured: {configured}",
         )
     return default

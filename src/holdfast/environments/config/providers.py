@@ -7,9 +7,16 @@ The first source that applies is the only one; nothing is merged.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from holdfast.environments.config import file as config
+from holdfast.environments.config.home import (
+    FILE_NAME,
+    NOISE_VARIABLES,
+    TOKEN_VARIABLE,
+    URL_VARIABLES,
+    codex_home,
+    holdfast_home,
+)
 from holdfast.environments.config.snapshot import (
     REMOTE,
     Entry,
@@ -17,6 +24,7 @@ from holdfast.environments.config.snapshot import (
     ServerUrl,
     Snapshot,
 )
+from holdfast.environments.config.urls import check_token
 from holdfast.errors import InvalidConfig
 
 __all__ = [
@@ -29,15 +37,6 @@ __all__ = [
     "holdfast_home",
     "provider_from_env",
 ]
-
-URL_VARIABLES: Final = ("HOLDFAST_EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL")
-"""The first one that is set, and not blank, counts."""
-
-NOISE_VARIABLES: Final = (
-    "CODEX_EXEC_SERVER_NOISE_REGISTRY_URL",
-    "CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID",
-    "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
-)
 
 
 class GivenProvider:
@@ -53,19 +52,23 @@ class GivenProvider:
 class UrlProvider:
     """One server by the value of a variable, which is not looked at more closely than needed."""
 
-    def __init__(self, value: str | None) -> None:
+    def __init__(self, value: str | None, token: str | None = None) -> None:
         """
         Args:
             value: A URL; nothing or blanks for this machine, `none` for no environment.
+            token: For a server with a `ws` URL that wants one.
         """
         self._url = (value or "").strip()
+        self._token = token if self._url.startswith(("ws://", "wss://")) else None
 
     def snapshot(self) -> Snapshot:
         if not self._url:
             return Snapshot()
         if self._url.lower() == "none":
             return Snapshot(include_local=False, default=None)
-        entry = Entry(id=REMOTE, transport=ServerUrl(url=self._url))
+        if self._token is not None:
+            check_token(self._url, self._token)
+        entry = Entry(id=REMOTE, transport=ServerUrl(url=self._url, bearer_token=self._token))
         return Snapshot(entries=(entry,), include_local=False, default=REMOTE)
 
 
@@ -87,32 +90,12 @@ def provider_from_env(environ: Mapping[str, str], home: Path) -> EnvironmentProv
         InvalidConfig: The Noise variables are set, all or some of them.
     """
     _refuse_noise(environ)
-    path = home / config.FILE_NAME
+    path = home / FILE_NAME
     if os.path.lexists(path):  # a link to nowhere is a mistake to be told, not a missing file
         return FileProvider(path)
     values = (environ.get(name, "") for name in URL_VARIABLES)
-    return UrlProvider(next((value for value in values if value.strip()), None))
-
-
-def holdfast_home(environ: Mapping[str, str]) -> Path:
-    """Our own home: `$HOLDFAST_HOME`, else `holdfast` in the user's folder for configuration."""
-    home = environ.get("HOLDFAST_HOME")
-    if home:
-        return Path(home)
-    folder = environ.get("XDG_CONFIG_HOME", "")
-    # A relative one is to be ignored, says the XDG specification.
-    base = Path(folder) if os.path.isabs(folder) else _user_home(environ) / ".config"
-    return base / "holdfast"
-
-
-def codex_home(environ: Mapping[str, str]) -> Path:
-    """Codex's home: `$CODEX_HOME`, else `~/.codex`."""
-    home = environ.get("CODEX_HOME")
-    return Path(home) if home else _user_home(environ) / ".codex"
-
-
-def _user_home(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("HOME") or os.path.expanduser("~"))
+    url = next((value for value in values if value.strip()), None)
+    return UrlProvider(url, environ.get(TOKEN_VARIABLE) or None)
 
 
 def _refuse_noise(environ: Mapping[str, str]) -> None:
@@ -129,6 +112,5 @@ def _refuse_noise(environ: Mapping[str, str]) -> None:
     raise InvalidConfig(
         "environment registry configuration error:"
         " Holdfast does not support environments behind a Noise relay",
-        f"unset {', '.join(named)}, and name a server with {URL_VARIABLES[0]} or in"
-        f" `{config.FILE_NAME}`",
+        f"unset {', '.join(named)}, and name a server with {URL_VARIABLES[0]} or in `{FILE_NAME}`",
     )

@@ -3,12 +3,11 @@
 import re
 from typing import Final
 
+from holdfast.client.target import meant_url
 from holdfast.errors import InvalidConfig
 from holdfast.transports.token_urls import authority_of, check_token, host_of
 
 __all__ = ["check_token", "check_url"]
-
-_PREFIX: Final = "exec-server protocol error: "
 
 _NOT_IN_AUTHORITY: Final = re.compile(r'[^!-~]|["<>\\^`{|}]')
 _NOT_IN_PATH: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`]')
@@ -22,17 +21,26 @@ def check_url(url: str) -> None:
         InvalidConfig: With the reason.
     """
     if not url:
-        raise InvalidConfig(f"{_PREFIX}environment url cannot be empty")
+        raise InvalidConfig("environment url cannot be empty")
     scheme, separator, rest = url.partition("://")
+    if separator and scheme == "unix":
+        _check_socket(url, rest)
+        return
     if not separator or scheme not in ("ws", "wss"):
-        raise InvalidConfig(
-            f"{_PREFIX}environment url `{url}` must use ws:// or wss://", _other_scheme(url)
-        )
+        raise InvalidConfig(f"environment url `{url}` must use ws:// or wss://", _other_scheme(url))
     fault = _fault(rest)
     if fault is not None:
         raise InvalidConfig(
-            f"{_PREFIX}environment url `{url}` is invalid: HTTP format error: {fault}",
+            f"environment url `{url}` is invalid: HTTP format error: {fault}",
             "expected `ws://HOST:PORT` or `wss://HOST`, with a path if the server wants one",
+        )
+
+
+def _check_socket(url: str, path: str) -> None:
+    if not path.startswith("/") or path.endswith("/") or "\0" in path:
+        raise InvalidConfig(
+            f"environment url `{url}` names no socket file",
+            "expected `unix:///PATH`, with three slashes and an absolute path",
         )
 
 
@@ -41,6 +49,9 @@ def _other_scheme(url: str) -> str:
         return f"try `ws{url.removeprefix('http')}`"
     if url.startswith("ssh://"):
         return 'use `program = "ssh"` with `args` for a host behind ssh'
+    meant = meant_url(url).strip(" ()")
+    if meant:
+        return meant
     return "a server that does not listen is reached with `program` instead of `url`"
 
 

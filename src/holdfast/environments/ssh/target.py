@@ -131,6 +131,7 @@ class SshTarget(Target):
         cwd: str | None = None,
     ) -> None:
         self.address = command.address
+        self.label = f"ssh://{command.address.destination}"
         self.program: str | None = None
         """The one that serves on the host, once there is a connection."""
         self.installed = False

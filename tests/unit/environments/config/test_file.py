@@ -11,7 +11,6 @@ from holdfast.errors import InvalidConfig
 from tests.unit.environments.cases import EVERYTHING, NO_IDS, NO_SENSE, PROGRAM, UNFIT, URL, A
 
 PATH = Path("/home/me/.codex/environments.toml")
-PREFIX = "exec-server protocol error: "
 
 
 def refusal(text: str) -> InvalidConfig:
@@ -98,7 +97,7 @@ def test_these_are_ids(environment_id: str) -> None:
 )
 def test_these_are_no_ids(environment_id: str, text: str) -> None:
     error = refusal(f'[[environments]]\nid = "{environment_id}"\nurl = "ws://x"')
-    assert str(error) == PREFIX + text
+    assert str(error) == text
 
 
 @pytest.mark.requirement("environments.file.texts")
@@ -107,7 +106,7 @@ def test_these_are_no_ids(environment_id: str, text: str) -> None:
     NO_SENSE,
 )
 def test_what_makes_no_sense_is_told_in_the_words_of_codex(written: str, text: str) -> None:
-    assert str(refusal(written)) == PREFIX + text
+    assert str(refusal(written)) == text
 
 
 @pytest.mark.requirement("environments.file.parse")
@@ -117,14 +116,14 @@ def test_what_makes_no_sense_is_told_in_the_words_of_codex(written: str, text: s
 )
 def test_what_does_not_fit_is_named_with_its_place(written: str, detail: str) -> None:
     text = f"failed to parse environment config `{PATH}`: {detail}"
-    assert str(refusal(written)) == PREFIX + text
+    assert str(refusal(written)) == text
 
 
 @pytest.mark.requirement("environments.file.parse")
 @pytest.mark.parametrize("written", ["default = ", "[[environments]", 'x = "1\n"', A + 'id = "b"'])
 def test_what_is_no_toml_is_told_with_its_place(written: str) -> None:
     text = str(refusal(written))
-    assert text.startswith(f"{PREFIX}failed to parse environment config `{PATH}`: ")
+    assert text.startswith(f"failed to parse environment config `{PATH}`: ")
     assert " (at " in text
 
 
@@ -158,8 +157,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig) as caught:
         config.load(path)
     assert str(caught.value) == (
-        f"{PREFIX}failed to read environment config `{path}`:"
-        " No such file or directory (os error 2)"
+        f"failed to read environment config `{path}`: No such file or directory (os error 2)"
     )
     path.write_bytes(b"default = \xff")
     with pytest.raises(InvalidConfig, match="stream did not contain valid UTF-8"):
