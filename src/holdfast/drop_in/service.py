@@ -41,6 +41,7 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
+from holdfast.sandbox.memory_files import data_file
 from holdfast.sandbox.stage import CallersSession
 
 __all__ = ["IDLE", "ShellServer", "serve"]
@@ -315,13 +316,9 @@ class ShellServer:
             fds: What it needs for that.
             fillers: How many of `/dev/null` it gets before those.
         """
-        made = os.memfd_create("holdfast-sh", os.MFD_CLOEXEC)
+        made = data_file(table)
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
-            view = memoryview(table)
-            while view:
-                view = view[os.write(made, view) :]
-            os.lseek(made, 0, os.SEEK_SET)
             every = [made, *[nothing] * fillers, *fds]
             if len(every) > _MOST_FDS:
                 raise _Refused("the profile hides more places than one sandbox can")

@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
 from holdfast.process.group import kill_left, left_since
+from holdfast.process.marks import kill_marked
 from holdfast.process.program import Launch
 from holdfast.process.pty import open_terminal
 from holdfast.process.spawn import spawn
@@ -37,7 +38,17 @@ class Child:
     itself: that and its number are given back by `reap`.
     """
 
-    __slots__ = ("_left_since", "_reaped", "cgroup", "outputs", "pid", "pidfd", "stdin", "terminal")
+    __slots__ = (
+        "_left_since",
+        "_reaped",
+        "cgroup",
+        "mark",
+        "outputs",
+        "pid",
+        "pidfd",
+        "stdin",
+        "terminal",
+    )
 
     def __init__(
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
@@ -54,6 +65,8 @@ class Child:
         """The master of its terminal, if it has one."""
         self.cgroup: CommandCgroup | None = None
         """What limits it and all that it starts, if anything does."""
+        self.mark: int | None = None
+        """What all that it starts can be found by, if it has limits (`process.marks`)."""
         self._reaped = False
         # When it was reaped, if its group was not empty then; see `process.group`.
         self._left_since: float | None = None
@@ -83,12 +96,16 @@ class Child:
 
     def kill_tree(self) -> None:
         """
-        Kill its group and what is below it in others.
+        Kill its group and what is below it in others; with a mark, daemons too.
 
         Raises:
             OSError: The system refused.
         """
-        kill_tree(self.pid)
+        try:
+            kill_tree(self.pid)
+        finally:
+            if self.mark is not None:
+                kill_marked(self.mark)
 
     def kill_group(self) -> None:
         """Kill it, or what it left in its group if it has ended."""
@@ -112,6 +129,17 @@ class Child:
         except ChildProcessError:
             return False  # somebody else has reaped it: the number may be anybody's
         return kill_left(self.pid)
+
+    def kill_all_left(self) -> None:
+        """
+        Kill what it left in its group after its exit; with a mark, wherever that went.
+
+        Raises:
+            OSError: The system refused.
+        """
+        if self.mark is not None:
+            kill_marked(self.mark)
+        self.kill_left()
 
     @property
     def left_something(self) -> bool:

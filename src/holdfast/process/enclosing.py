@@ -26,6 +26,7 @@ from holdfast.process.report import Ready, StageReport
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.audit import LandlockLog
 from holdfast.sandbox.landlock import Ruleset
+from holdfast.sandbox.memory_files import data_file
 from holdfast.sandbox.stage import STAGE_PATH, make_stage
 from holdfast.sandbox.verify import MountTable, Planned, fault, read_table
 
@@ -129,7 +130,8 @@ async def start_enclosed(
             undo.callback(log.close)
         theirs.callback(report.theirs.close)
         plain, moved = split_environment(env, launch.cwd)
-        options = [*enclosure.options, *_WITH_STAGE, *moved]
+        # Where the folder cannot be had inside, the launcher would take the user's home.
+        options = [*enclosure.options, *_WITH_STAGE, *moved, "--chdir", launch.cwd]
         fds = [report.theirs.fileno(), *[_EMPTY] * enclosure.empty_fds]
         told = None
         if enclosure.tells_end:
@@ -157,6 +159,7 @@ async def start_enclosed(
             terminal=terminal is not None,
             limits=bounds.each,
             wait=bool(to_verify) or bounds.cgroup is not None,
+            empty_streams=_empty_streams(terminal is not None, pipe_stdin, pipe_stderr),
         )
         fds = [readable(arguments, theirs), readable(stage, theirs), *fds]
         outer = Launch(
@@ -193,6 +196,13 @@ async def start_enclosed(
             _, child.first = first_process(told)
         undo.pop_all()
     return child
+
+
+def _empty_streams(terminal: bool, pipe_stdin: bool, pipe_stderr: bool) -> list[int]:
+    """The standard descriptors that lead nowhere."""
+    if terminal:
+        return []
+    return [fd for fd, piped in ((0, pipe_stdin), (2, pipe_stderr)) if not piped]
 
 
 async def complete(
@@ -266,11 +276,9 @@ def _open_log() -> LandlockLog | None:
 
 
 def readable(data: bytes, stack: ExitStack) -> int:
-    """A descriptor that reads as this; unlike a pipe it takes any amount at once."""
-    fd = os.memfd_create("holdfast", os.MFD_CLOEXEC)
+    """A descriptor that reads as this, until the end of a stack."""
+    fd = data_file(data)
     stack.callback(os.close, fd)
-    os.write(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
 

@@ -98,6 +98,7 @@ class HandedStart:
                 *(() if stand_in is None else ("--ro-bind", *stand_in)),
                 *("--as-pid-1", "--perms", "0500", "--file", str(stage_fd), STAGE_PATH),
                 *moved,
+                *("--chdir", launch.cwd),
                 *("--info-fd", str(info_fd)),
             ]
             arguments = b"".join([os.fsencode(option) + b"\0" for option in options])

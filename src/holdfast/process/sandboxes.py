@@ -6,6 +6,7 @@ starts that logs it.
 """
 
 import asyncio
+import atexit
 import errno
 import logging
 import os
@@ -30,6 +31,7 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
 )
 from holdfast.sandbox.bwrap import plan
+from holdfast.sandbox.devices import make_devices, may_make_devices, need_devices, remove_devices
 from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import ruleset
 from holdfast.sandbox.policy import PATH_MAX, Policy
@@ -52,8 +54,19 @@ class Sandbox:
     and until the last of its commands has ended.
     """
 
-    def __init__(self, policy: Policy, ladder: Ladder, targets: MountTargets) -> None:
-        made = plan(policy, proc=ladder.rung is Rung.FULL, settings=ladder.settings)
+    def __init__(
+        self,
+        policy: Policy,
+        ladder: Ladder,
+        targets: MountTargets,
+        devices: str | None = None,
+    ) -> None:
+        made = plan(
+            policy,
+            proc=ladder.rung is Rung.FULL,
+            settings=ladder.settings,
+            devices=devices,
+        )
         self.enforcement = Enforcement(rung=ladder.rung, gaps=ladder.gaps)
         """What holds for all that is started in it."""
         self._policy = policy
@@ -208,7 +221,8 @@ class Sandbox:
         With the program and the folder as they are inside, where links may be missing.
 
         Raises:
-            SpawnFailed: The folder is longer than a path can be, or a path has a NUL.
+            SpawnFailed: The folder is longer than a path can be, or denied, or a path has
+                a NUL.
         """
         if "\0" in launch.cwd or "\0" in launch.program:
             raise SpawnFailed("nul byte found in provided data", program=launch.program)
@@ -219,7 +233,11 @@ class Sandbox:
             fault = errno.ENAMETOOLONG
             raise SpawnFailed(system_text(fault), errno=fault, path=launch.cwd)
         program = self._find(launch.program, launch.cwd, path)
-        return Launch(program, launch.argv, os.path.realpath(launch.cwd))
+        cwd = os.path.realpath(launch.cwd)
+        if self._policy.denies_folder(cwd):
+            fault = errno.EACCES
+            raise SpawnFailed(system_text(fault), errno=fault, path=launch.cwd)
+        return Launch(program, launch.argv, cwd)
 
     def _find(self, program: str, cwd: str, path: str | None) -> str:
         """The file that a name stands for inside, as `execvp` finds it; nothing if none does."""
@@ -246,6 +264,7 @@ class Sandboxes:
         self._environ = dict(os.environ if environ is None else environ)
         self._home = os.path.expanduser("~")
         self._ladder: Ladder | None = None
+        self._devices: str | None = None
         self._climbing = threading.Lock()
         self.targets = MountTargets()
 
@@ -259,8 +278,11 @@ class Sandboxes:
         """The same, waiting for it in this thread."""
         with self._climbing:  # a hundred first starts at once are one trial
             if self._ladder is None:
-                self._ladder = climb(self._environ)
-                _log(self._ladder)
+                ladder = climb(self._environ)
+                if ladder.rung is not Rung.NONE and need_devices() and may_make_devices():
+                    self._devices = own_devices()
+                self._ladder = ladder
+                _log(ladder)
             return self._ladder
 
     async def get(
@@ -301,7 +323,7 @@ class Sandboxes:
                 ladder = self._ladder or await self.ladder()
                 if ladder.rung is Rung.NONE:
                     raise InvalidParams(f"this host cannot enforce a sandbox: {ladder.problem}")
-                return Sandbox(policy, ladder, self.targets)
+                return Sandbox(policy, ladder, self.targets, self._devices)
             except CannotEnforce as error:
                 return error
 
@@ -323,6 +345,28 @@ def _has_patterns(context: SandboxContext) -> bool:
         and isinstance(profile.file_system, RestrictedFiles)
         and any(isinstance(entry.path, GlobPath) for entry in profile.file_system.entries)
     )
+
+
+@cache
+def own_devices() -> str:
+    """
+    The folder of the devices of this process, for all its sandboxes; removed at its end.
+
+    Raises:
+        InvalidParams: They cannot be made: a sandbox would be weaker than it has to be.
+    """
+    try:
+        folder = make_devices()
+    except OSError as error:
+        raise InvalidParams(f"devices for sandboxes cannot be made: {error}") from error
+    # A guardian does the same, where this process is killed.
+    atexit.register(_remove_devices, os.getpid())
+    return folder
+
+
+def _remove_devices(maker: int) -> None:
+    if os.getpid() == maker:  # and not what it has forked
+        remove_devices(maker)
 
 
 @cache

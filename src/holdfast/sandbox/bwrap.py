@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.errors import CannotEnforce
+from holdfast.sandbox.devices import DEVICES
 from holdfast.sandbox.mounts import Blank, Target, mounts
 from holdfast.sandbox.policy import NO_LANDLOCK, Policy
 from holdfast.sandbox.verify import Planned
@@ -74,12 +75,19 @@ class Plan:
 
 
 @lru_cache(maxsize=128)
-def plan(policy: Policy, *, proc: bool = True, settings: tuple[str, ...] = ()) -> Plan:
+def plan(
+    policy: Policy,
+    *,
+    proc: bool = True,
+    settings: tuple[str, ...] = (),
+    devices: str | None = None,
+) -> Plan:
     """
     Say how to start bubblewrap for a policy that isolates.
 
     Args:
         settings: More of `/proc` that has to be read-only, beside what always is.
+        devices: A folder with those to be used in place of the machine's.
         proc: Whether a new `/proc` can be mounted here. If not, there is none: the
             host's would show every process (13, rule 14).
 
@@ -98,6 +106,9 @@ def plan(policy: Policy, *, proc: bool = True, settings: tuple[str, ...] = ()) -
     else:
         made += ("--tmpfs", "/") if root is None else ("--ro-bind", "/", "/")
         made += _DEVICES
+    if devices is not None:
+        for name in DEVICES:
+            made += ("--dev-bind", f"{devices}/{name}", f"/dev/{name}")
     made += _PROCESSES if proc else _NO_PROCESSES
     if proc:
         for path in settings:

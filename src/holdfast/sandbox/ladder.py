@@ -20,9 +20,11 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.sandbox.audit import LOGGING_ABI, can_read_log
+from holdfast.sandbox.devices import may_make_devices, need_devices
 from holdfast.sandbox.landlock import OLDEST_ABI, SCOPING_ABI, landlock_abi, ruleset
 from holdfast.sandbox.launcher import Launcher, find_launcher
 from holdfast.sandbox.machines import MACHINES
+from holdfast.sandbox.memory_files import data_file
 from holdfast.sandbox.policy import Policy
 from holdfast.sandbox.seccomp import filter_program
 from holdfast.sandbox.settings import writable_settings
@@ -157,10 +159,8 @@ def _try(trial: _Trial) -> str | None:
             listen=trial.listens,
             landlock=ruleset(Policy(full_write=False), trial.landlock_abi),
         )
-        file = os.memfd_create("stage", os.MFD_CLOEXEC)
+        file = data_file(stage)
         stack.callback(os.close, file)
-        os.write(file, stage)
-        os.lseek(file, 0, os.SEEK_SET)
         arguments = ["--die-with-parent", "--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
         arguments += ["--ro-bind", "/", "/", "--dev", "/dev", *trial.proc]
         arguments += ["--perms", "0500", "--file", str(file), STAGE_PATH]
@@ -206,6 +206,8 @@ def _gaps(abi: int) -> tuple[str, ...]:
         "files that come to match a denied pattern after the start can be read",
         "hard links inside a writable folder reach the protected file behind them",
     ]
+    if need_devices() and not may_make_devices():
+        gaps.append("the mode and times of the machine's /dev/null and alike can be changed")
     if os.geteuid() == 0:
         gaps.append("the server runs as root: run it as an ordinary user")
     return tuple(gaps)

@@ -1,6 +1,7 @@
 """From a profile to a child: real sandboxes on a real disk."""
 
 import asyncio
+import errno
 import fcntl
 import os
 import platform
@@ -550,3 +551,40 @@ async def test_a_name_is_looked_for_where_it_can_be_seen(
     verdict = await closed(process)
     assert verdict.exit_code == 126
     assert output(process) == f"holdfast: {ws}/plain/tool: Permission denied\n".encode()
+
+
+@pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
+async def test_a_folder_that_is_denied_is_not_replaced_by_another(
+    processes: LocalProcesses, ws: Path, tty: bool
+) -> None:
+    (ws / "closed").mkdir()
+    path = PlainPath(path=PathUri.from_path(f"{ws}/closed"))
+    sandbox = managed(FileEntry(path=path, access="deny"))
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(ws)}
+
+    for cwd in (ws / "closed", ws / "closed/inner"):
+        cwd.mkdir(exist_ok=True)
+        with pytest.raises(SpawnFailed, match="Permission denied") as caught:
+            await start(processes, shell("pwd", cwd=str(cwd), env=env, sandbox=sandbox, tty=tty))
+        assert (caught.value.errno, caught.value.path) == (errno.EACCES, str(cwd))
+
+
+async def test_a_folder_that_is_not_there_inside_is_not_replaced_by_another(
+    processes: LocalProcesses, ws: Path
+) -> None:
+    files = RestrictedFiles(
+        entries=(FileEntry(path=SpecialPath(value=SpecialValue(kind="minimal")), access="read"),)
+    )
+    sandbox = context(ManagedProfile(file_system=files, network="restricted"))
+    with pytest.raises(SpawnFailed, match=f"Can't chdir to {ws}: No such file or directory"):
+        await start(processes, shell("pwd", cwd=str(ws), sandbox=sandbox))
+
+
+async def test_nobody_inside_gets_at_the_first_process(processes: LocalProcesses) -> None:
+    script = (
+        "for name in mem environ maps; do (exec 3</proc/1/$name) && echo open; done;"
+        "(exec 3<>/proc/1/mem) && echo open; ls /proc/1/fd && echo open; ls /proc/1/root/ && echo open"
+    )
+    process = await start(processes, shell(script, sandbox=managed()))
+    await closed(process)
+    assert b"open" not in output(process)
