@@ -31,7 +31,7 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
 )
 from holdfast.sandbox.bwrap import plan
-from holdfast.sandbox.devices import make_devices, may_make_devices, need_devices, remove_devices
+from holdfast.sandbox.devices import OwnDevices, may_make_devices, need_devices
 from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import ruleset
 from holdfast.sandbox.policy import PATH_MAX, Policy
@@ -65,6 +65,7 @@ class Sandbox:
             policy,
             proc=ladder.rung is Rung.FULL,
             settings=ladder.settings,
+            read_only_proc=ladder.read_only_proc,
             devices=devices,
         )
         self.enforcement = Enforcement(rung=ladder.rung, gaps=ladder.gaps)
@@ -356,17 +357,13 @@ def own_devices() -> str:
         InvalidParams: They cannot be made: a sandbox would be weaker than it has to be.
     """
     try:
-        folder = make_devices()
+        devices = OwnDevices()
     except OSError as error:
         raise InvalidParams(f"devices for sandboxes cannot be made: {error}") from error
     # A guardian does the same, where this process is killed.
-    atexit.register(_remove_devices, os.getpid())
-    return folder
-
-
-def _remove_devices(maker: int) -> None:
-    if os.getpid() == maker:  # and not what it has forked
-        remove_devices(maker)
+    maker = os.getpid()
+    atexit.register(lambda: devices.close() if os.getpid() == maker else None)
+    return devices.folder
 
 
 @cache

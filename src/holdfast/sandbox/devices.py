@@ -8,17 +8,26 @@ have no privileges but still its name. So root's sandboxes get devices that belo
 inside, made once in a folder that only root can enter.
 """
 
+import fcntl
 import os
 import stat
 from contextlib import suppress
 
-__all__ = ["DEVICES", "make_devices", "may_make_devices", "need_devices", "remove_devices"]
+__all__ = [
+    "DEVICES",
+    "OwnDevices",
+    "may_make_devices",
+    "need_devices",
+    "remove_unused_devices",
+]
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 """What bubblewrap takes from the machine."""
 
 _FOLDER = ".holdfast-"
-"""How the name of the folder begins; the pid of its maker follows."""
+"""How the name of the folder begins."""
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _NOBODY = 65534
 
@@ -47,47 +56,56 @@ def may_make_devices(dev: str = "/dev", status: str = "/proc/self/status") -> bo
     return False
 
 
-def make_devices(dev: str = "/dev") -> str:
+class OwnDevices:
     """
-    Make them, and return their folder; what was left by others who were killed is removed.
+    A folder with one of each, until it is closed or this process ends.
 
-    Raises:
-        OSError: The kernel refused.
+    A lock on it tells that it is in use. One without was left by a process that was killed.
     """
-    _remove_stale(dev)
-    folder = _folder(dev, os.getpid())
-    remove_devices(os.getpid(), dev)  # of another process, which had the same number
-    os.mkdir(folder, 0o700)
-    try:
-        for name in DEVICES:
-            path = f"{folder}/{name}"
-            known = os.stat(f"{dev}/{name}")
-            os.mknod(path, stat.S_IFCHR | 0o600, known.st_rdev)
-            os.chown(path, _NOBODY, _NOBODY)
-            os.chmod(path, 0o666)
-    except BaseException:
-        remove_devices(os.getpid(), dev)
-        raise
-    return folder
 
+    def __init__(self, dev: str = "/dev") -> None:
+        """
+        Make them; what others left is removed.
 
-def remove_devices(pid: int, dev: str = "/dev") -> None:
-    """Remove those that a process has made, if it has."""
-    folder = _folder(dev, pid)
-    with suppress(OSError):
-        if stat.S_ISDIR(os.lstat(folder).st_mode):
+        Raises:
+            OSError: The kernel refused.
+        """
+        remove_unused_devices(dev)
+        self.folder = f"{dev}/{_FOLDER}{os.urandom(8).hex()}"
+        os.mkdir(self.folder, 0o700)
+        self._lock = os.open(self.folder, _OPEN)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
             for name in DEVICES:
-                with suppress(FileNotFoundError):
-                    os.unlink(f"{folder}/{name}")
-            os.rmdir(folder)
+                path = f"{self.folder}/{name}"
+                os.mknod(path, stat.S_IFCHR | 0o600, os.stat(f"{dev}/{name}").st_rdev)
+                os.chown(path, _NOBODY, _NOBODY)
+                os.chmod(path, 0o666)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Remove them."""
+        _remove(self.folder)
+        os.close(self._lock)
 
 
-def _remove_stale(dev: str) -> None:
+def remove_unused_devices(dev: str = "/dev") -> None:
+    """Remove those of processes that have ended without doing so."""
     for name in os.listdir(dev):
-        pid = name.removeprefix(_FOLDER)
-        if name != pid and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            remove_devices(int(pid), dev)
+        if name.startswith(_FOLDER):
+            with suppress(OSError):  # somebody uses them, or others were faster
+                lock = os.open(f"{dev}/{name}", _OPEN)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove(f"{dev}/{name}")
+                finally:
+                    os.close(lock)
 
 
-def _folder(dev: str, pid: int) -> str:
-    return f"{dev}/{_FOLDER}{pid}"
+def _remove(folder: str) -> None:
+    for name in DEVICES:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{folder}/{name}")
+    os.rmdir(folder)

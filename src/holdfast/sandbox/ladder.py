@@ -27,7 +27,7 @@ from holdfast.sandbox.machines import MACHINES
 from holdfast.sandbox.memory_files import data_file
 from holdfast.sandbox.policy import Policy
 from holdfast.sandbox.seccomp import filter_program
-from holdfast.sandbox.settings import writable_settings
+from holdfast.sandbox.settings import owns_settings, writable_settings
 from holdfast.sandbox.stage import END_SIZE, STAGE_PATH, ended, make_stage
 
 __all__ = ["Ladder", "Rung", "climb"]
@@ -75,6 +75,8 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it tells us what Landlock refused, by its log; only a privileged server has it."""
     settings: tuple[str, ...] = ()
     """Parts of `/proc` that this user could change the machine by, beside `/proc/sys`."""
+    read_only_proc: bool = False
+    """Whether all of `/proc` has to be read-only, since its files belong to this user."""
     problem: str | None = None
     """Why it is not the highest rung, and what to change."""
     gaps: tuple[str, ...] = ()
@@ -135,7 +137,8 @@ def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> Ladder:
         landlock_abi=trial.landlock_abi,
         listens=trial.listens,
         logs=trial.landlock_abi >= LOGGING_ABI and can_read_log(),
-        settings=writable_settings(),
+        settings=() if owns_settings() else writable_settings(),
+        read_only_proc=owns_settings(),
         problem=problem,
         gaps=gaps,
     )

@@ -57,7 +57,7 @@ def change_the_mode_of_a_file_of_the_kernel(at: Ground) -> None:
     os.chmod("/proc/version", os.stat("/proc/version").st_mode & 0o7777)
 
 
-@attempt("read-only", "offline", blocked_by="EROFS EPERM|nothing there", needs="root")
+@attempt("read-only", "offline", blocked_by="EROFS|EPERM|nothing there", needs="root")
 def change_the_mode_of_a_file_of_the_system(at: Ground) -> None:
     del at
     for path in ("/sys/kernel/profiling", "/sys/kernel/mm", "/sys/kernel"):

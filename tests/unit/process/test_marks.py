@@ -11,7 +11,7 @@ from holdfast.events import LimitKind, Reason
 from holdfast.process.marks import is_left, kill_marked, mark_limit, new_mark
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol.process import ProcessLimits
-from tests.unit.process.starting import LIMIT, closed, launch, output, shell
+from tests.unit.process.starting import LIMIT, closed, launch, output, program, shell
 
 both = pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
 
@@ -88,7 +88,7 @@ async def test_a_command_that_takes_too_long_ends_with_its_daemons(
 
 
 async def test_a_command_without_limits_has_no_mark(processes: LocalProcesses) -> None:
-    process = launch(processes, shell("ulimit -x"))
+    process = launch(processes, program("/bin/bash", "-c", "ulimit -x"))
     await closed(process)
 
     assert process._child.mark is None
