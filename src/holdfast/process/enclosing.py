@@ -11,8 +11,10 @@ import asyncio
 import errno
 import os
 import platform
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import msgspec
 
@@ -22,13 +24,15 @@ from holdfast.process.bounds import Bounds, make_bounds
 from holdfast.process.cgroups import CommandCgroup
 from holdfast.process.enclosed import EnclosedChild, first_child
 from holdfast.process.program import Launch
+from holdfast.process.reachable import call_in_daemon
 from holdfast.process.report import Ready, StageReport
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.audit import LandlockLog
 from holdfast.sandbox.landlock import Ruleset
 from holdfast.sandbox.memory_files import data_file
 from holdfast.sandbox.stage import STAGE_PATH, make_stage
-from holdfast.sandbox.verify import MountTable, Planned, fault, read_table
+from holdfast.sandbox.strays import remove_strays
+from holdfast.sandbox.verify import MountTable, Planned, fault, led_elsewhere, read_table
 
 __all__ = [
     "EMPTY_FD",
@@ -162,6 +166,7 @@ async def start_enclosed(
             empty_streams=_empty_streams(terminal is not None, pipe_stdin, pipe_stderr),
         )
         fds = [readable(arguments, theirs), readable(stage, theirs), *fds]
+        since = time.time()
         outer = Launch(
             enclosure.launcher, ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH], launch.cwd
         )
@@ -179,7 +184,7 @@ async def start_enclosed(
         theirs.close()
         try:
             async with asyncio.timeout(_BUILD_LIMIT):
-                ready = await complete(report, to_verify, bounds.cgroup)
+                ready = await complete(report, to_verify, bounds.cgroup, since=since)
         except TimeoutError:
             raise SpawnFailed(
                 f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
@@ -206,10 +211,20 @@ def _empty_streams(terminal: bool, pipe_stdin: bool, pipe_stderr: bool) -> list[
 
 
 async def complete(
-    report: StageReport, to_verify: Sequence[Planned], cgroup: CommandCgroup | None
+    report: StageReport,
+    to_verify: Sequence[Planned],
+    cgroup: CommandCgroup | None,
+    *,
+    since: float,
 ) -> Ready | None:
     """
     Wait until the sandbox is built, and see to it that it may be used.
+
+    Args:
+        report: Our end of the line to it.
+        to_verify: All mounts, if others may interfere with them.
+        cgroup: What it has to be put into.
+        since: When the launcher was started, or a moment before.
 
     Returns:
         `None` if the launcher has failed.
@@ -218,6 +233,24 @@ async def complete(
         SpawnFailed: It is not as it has to be.
         OSError: The kernel does not let it into its cgroup.
     """
+    # Directories that turned out to be others, and where those are.
+    led: list[tuple[str, str]] = []
+    try:
+        return await _complete(report, to_verify, cgroup, led)
+    finally:
+        if to_verify:
+            # Also where all is well in the end: the link was there for a moment. And nobody
+            # waits for a disk that does not answer.
+            with suppress(TimeoutError):
+                await call_in_daemon(partial(remove_strays, to_verify, since, led))
+
+
+async def _complete(
+    report: StageReport,
+    to_verify: Sequence[Planned],
+    cgroup: CommandCgroup | None,
+    led: list[tuple[str, str]],
+) -> Ready | None:
     if to_verify or cgroup is not None:
         # While it is being built.
         host = read_table(_mounts("self")) if to_verify else {}
@@ -227,7 +260,7 @@ async def complete(
         if cgroup is not None:
             cgroup.admit(first)
         if to_verify:
-            _verify(first, to_verify, host)
+            _verify(first, to_verify, host, led)
         report.go()
     return await report.ready()
 
@@ -282,9 +315,11 @@ def readable(data: bytes, stack: ExitStack) -> int:
     return fd
 
 
-def _verify(pid: int, planned: Sequence[Planned], host: MountTable) -> None:
+def _verify(
+    pid: int, planned: Sequence[Planned], host: MountTable, led: list[tuple[str, str]]
+) -> None:
     """
-    See that all is mounted as planned, for a process inside.
+    See that all is mounted as planned, for a process inside; what is not is added to `led`.
 
     Raises:
         SpawnFailed: Something was changed meanwhile.
@@ -292,6 +327,7 @@ def _verify(pid: int, planned: Sequence[Planned], host: MountTable) -> None:
     inside = read_table(_mounts(pid))
     path = fault(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
     if path is not None and inside:  # or it has ended, and that will be seen
+        led += led_elsewhere(planned, inside, host)
         raise SpawnFailed(f"{path} was changed while the sandbox was built: try again", path=path)
 
 

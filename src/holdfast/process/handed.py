@@ -11,6 +11,7 @@ import asyncio
 import os
 import platform
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
@@ -72,6 +73,7 @@ class HandedStart:
         self._theirs = ExitStack()
         self._to_verify = to_verify
         self._ended = ended
+        self._since = time.time()
         self._attempts: NetworkAttempts | None = None
         self._first: int | None = None
         self._first_fd: int | None = None
@@ -145,7 +147,9 @@ class HandedStart:
         """
         try:
             async with asyncio.timeout(_BUILD_LIMIT):
-                ready = await complete(self._report, self._to_verify, self._cgroup)
+                ready = await complete(
+                    self._report, self._to_verify, self._cgroup, since=self._since
+                )
         except TimeoutError:
             raise SpawnFailed(
                 f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
