@@ -59,6 +59,7 @@ class Sandbox:
         policy: Policy,
         ladder: Ladder,
         targets: MountTargets,
+        *,
         devices: str | None = None,
     ) -> None:
         made = plan(
@@ -324,7 +325,7 @@ class Sandboxes:
                 ladder = self._ladder or await self.ladder()
                 if ladder.rung is Rung.NONE:
                     raise InvalidParams(f"this host cannot enforce a sandbox: {ladder.problem}")
-                return Sandbox(policy, ladder, self.targets, self._devices)
+                return Sandbox(policy, ladder, self.targets, devices=self._devices)
             except CannotEnforce as error:
                 return error
 

@@ -28,7 +28,7 @@ def just_now() -> float:
     return time.time() - 5
 
 
-@pytest.mark.parametrize("says", ["../outside", "/oldroot{}", "../../../../oldroot{}", "chain"])
+@pytest.mark.parametrize("says", ["../outside", "/oldroot{}", "../../../../../../../../../../oldroot{}", "chain"])
 def test_it_is_found_by_the_link_that_led_there(work: Path, says: str) -> None:
     outside = work.parent / "outside"
     (work.parent / "chain").symlink_to("outside")
