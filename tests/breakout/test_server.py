@@ -72,7 +72,8 @@ def ask(token):
             return speak(line, lambda text: text.encode() + b"\\n")
         sent = f"Authorization: Bearer {token}\\r\\n" if token else ""
         line.sendall(
-            f"GET / HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n"
+            f"GET / HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\n"
+            f"Upgrade: websocket\\r\\nConnection: Upgrade\\r\\n"
             f"Sec-WebSocket-Version: 13\\r\\n{sent}"
             f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}\\r\\n\\r\\n".encode()
         )

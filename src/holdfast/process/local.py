@@ -104,8 +104,7 @@ class LocalProcess:
             self._stdin = StdinQueue(loop, child.stdin, shared=params.tty)
         sink = log if self._limits is None else self._limits.before(log)
         self._pumps = [
-            OutputPump(loop, fd, stream, sink, self._stream_ended)
-            for stream, fd in child.outputs
+            OutputPump(loop, fd, stream, sink, self._stream_ended) for stream, fd in child.outputs
         ]
         loop.add_reader(child.pidfd, self._child_exited)
 

@@ -148,4 +148,4 @@ def _takes(wanted: Characters | str | None, char: str) -> bool:
     """Whether a step is taken by a character; by any, if it names none."""
     if isinstance(wanted, str):
         return char == wanted
-    return wanted is None or char in wanted
+    return wanted is None or wanted.has(char)

@@ -80,7 +80,7 @@ class OwnDevices:
                 path = f"{self.folder}/{name}"
                 os.mknod(path, stat.S_IFCHR | 0o600, os.stat(f"{dev}/{name}").st_rdev)
                 os.chown(path, _NOBODY, _NOBODY)
-                os.chmod(path, 0o666)
+                os.chmod(path, 0o666)  # noqa: S103 (as those of the machine)
         except BaseException:
             self.close()
             raise

@@ -25,7 +25,16 @@ from holdfast.protocol.sandbox import (
 )
 from holdfast.sandbox.globs import Glob, compile_glob
 
-__all__ = ["MAX_PLACES", "MAX_WILDCARDS", "Allowed", "Wanted", "Wish", "check_places", "read_entries", "reads_everything"]
+__all__ = [
+    "MAX_PLACES",
+    "MAX_WILDCARDS",
+    "Allowed",
+    "Wanted",
+    "Wish",
+    "check_places",
+    "read_entries",
+    "reads_everything",
+]
 
 MAX_PLACES: Final = 1024
 """

@@ -43,8 +43,8 @@ class Characters(NamedTuple):
     negated: bool = False
     """Any but these."""
 
-    def __contains__(self, char: object) -> bool:
-        assert isinstance(char, str)
+    def has(self, char: str) -> bool:
+        """Whether a character is one of them."""
         inside = any(first <= char <= last for first, last in self.ranges)
         return char != "/" and inside is not self.negated
 

@@ -82,4 +82,3 @@ def _on_disk(image: bytes) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.unlink(path)
-

@@ -9,6 +9,7 @@ import os
 from tests.breakout.inside import Ground, open_for_writing, read, syscall
 from tests.breakout.table import attempt
 
+
 @attempt("read-only", "workspace", "networked", "offline", blocked_by="EACCES EROFS")
 def write_to_its_memory(at: Ground) -> None:
     del at

@@ -48,9 +48,7 @@ def change_the_mode_of_any_device(at: Ground) -> None:
     raise PermissionError(1, "all of them")
 
 
-@attempt(
-    "read-only", "workspace", "networked", "offline", blocked_by="EROFS EPERM", needs="root"
-)
+@attempt("read-only", "workspace", "networked", "offline", blocked_by="EROFS EPERM", needs="root")
 def change_the_mode_of_a_file_of_the_kernel(at: Ground) -> None:
     """Every `/proc` of the machine shows the same."""
     del at

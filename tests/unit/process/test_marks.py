@@ -22,9 +22,10 @@ def daemon(script: str) -> str:
 
 
 async def gone(mark: int) -> None:
+    """Wait until nothing with the mark is left."""
     async with asyncio.timeout(LIMIT):
-        while is_left(mark):
-            await asyncio.sleep(0.01)
+        while is_left(mark):  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.02)
 
 
 @both

@@ -92,7 +92,10 @@ def test_a_pattern_of_many_wildcards_is_compared_at_once() -> None:
     ("pattern", "said"),
     [
         ("/w/[z-a]*", "unreadable glob `/w/[z-a]*`: there is nothing from z to a in [z-a]"),
-        ("/w/" + "*" * 5000, "its 5,003 characters are more than the 4,096 that a pattern may have"),
+        (
+            "/w/" + "*" * 5000,
+            "its 5,003 characters are more than the 4,096 that a pattern may have",
+        ),
     ],
     ids=["range", "length"],
 )

@@ -28,7 +28,9 @@ def just_now() -> float:
     return time.time() - 5
 
 
-@pytest.mark.parametrize("says", ["../outside", "/oldroot{}", "../../../../../../../../../../oldroot{}", "chain"])
+@pytest.mark.parametrize(
+    "says", ["../outside", "/oldroot{}", "../../../../../../../../../../oldroot{}", "chain"]
+)
 def test_it_is_found_by_the_link_that_led_there(work: Path, says: str) -> None:
     outside = work.parent / "outside"
     (work.parent / "chain").symlink_to("outside")
@@ -55,7 +57,9 @@ def test_it_is_found_by_what_was_mounted(work: Path) -> None:
 
 def test_what_was_mounted_tells_where_it_is() -> None:
     host = read_table("1 0 8:1 / / rw - ext4 d rw\n2 1 8:2 / /home rw - ext4 d rw\n")
-    inside = read_table("1 0 8:1 / / ro - ext4 d rw\n2 1 8:2 /me/out /home/me/w/sub rw - ext4 d rw\n")
+    inside = read_table(
+        "1 0 8:1 / / ro - ext4 d rw\n2 1 8:2 /me/out /home/me/w/sub rw - ext4 d rw\n"
+    )
     planned = [Planned("/home/me/w/sub", "write"), Planned("/home/me/w/sub/.git", "mask")]
     assert led_elsewhere(planned, inside, host) == [("/home/me/w/sub", "/home/me/out")]
 
