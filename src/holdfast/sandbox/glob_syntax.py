@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["BadPattern", "Characters", "Part", "Wildcard", "as_regex", "parts"]
+__all__ = ["ANY_IN_NAME", "BadPattern", "Characters", "Part", "Wildcard", "as_regex", "parts"]
 
 
 class BadPattern(ValueError):
@@ -52,7 +52,8 @@ class Characters(NamedTuple):
 Part: TypeAlias = Wildcard | Characters | str
 """A wildcard, a set of characters, or the one character that has to be there."""
 
-_ANY_IN_NAME = Characters((), negated=True)
+ANY_IN_NAME = Characters((), negated=True)
+"""What `?` stands for."""
 
 
 def parts(pattern: str) -> Iterator[Part]:
@@ -80,7 +81,7 @@ def parts(pattern: str) -> Iterator[Part]:
             else:
                 yield Wildcard.NAME
         elif char == "?":
-            yield _ANY_IN_NAME
+            yield ANY_IN_NAME
         elif char == "[":
             end = pattern.find("]", at + 1 + (pattern[at : at + 1] in {"!", "^"}))
             if end == -1:
@@ -143,7 +144,7 @@ def as_regex(found: Iterable[Part]) -> str:
 
 
 def _set_in_regex(part: Characters) -> str:
-    if part == _ANY_IN_NAME:
+    if part == ANY_IN_NAME:
         return "[^/]"
     listed = "".join(f"{re.escape(first)}-{re.escape(last)}" for first, last in part.ranges)
     return f"(?!/)[{'^' if part.negated else ''}{listed}]"
