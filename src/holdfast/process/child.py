@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
 from holdfast.process.group import kill_left, left_since
-from holdfast.process.marks import kill_marked
+from holdfast.process.marks import kill_marked_soon
 from holdfast.process.program import Launch
 from holdfast.process.pty import open_terminal
 from holdfast.process.spawn import spawn
@@ -105,7 +105,7 @@ class Child:
             kill_tree(self.pid)
         finally:
             if self.mark is not None:
-                kill_marked(self.mark)
+                kill_marked_soon(self.mark)
 
     def kill_group(self) -> None:
         """Kill it, or what it left in its group if it has ended."""
@@ -138,7 +138,7 @@ class Child:
             OSError: The system refused.
         """
         if self.mark is not None:
-            kill_marked(self.mark)
+            kill_marked_soon(self.mark)
         self.kill_left()
 
     @property

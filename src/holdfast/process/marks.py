@@ -11,10 +11,11 @@ import os
 import random
 import resource
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-__all__ = ["is_left", "kill_marked", "mark_limit", "new_mark"]
+__all__ = ["is_left", "kill_marked", "kill_marked_soon", "mark_limit", "new_mark"]
 
 _FILE_LOCKS = 10
 """The number of that limit, which Python has no name for."""
@@ -68,6 +69,11 @@ def kill_marked(mark: int) -> bool:
         stopped |= found
     _send(stopped, signal.SIGKILL)
     return bool(stopped)
+
+
+def kill_marked_soon(mark: int) -> None:
+    """Do the same in a thread: with thousands of processes it takes a while."""
+    threading.Thread(target=kill_marked, args=(mark,), name="holdfast-kill", daemon=True).start()
 
 
 def _marked(mark: int) -> Iterator[int]:

@@ -4,14 +4,16 @@ import asyncio
 import resource
 import subprocess
 import sys
+from collections.abc import Awaitable
 
 import pytest
 
 from holdfast.events import LimitKind, Reason
+from holdfast.process.local import LocalProcess
 from holdfast.process.marks import is_left, kill_marked, mark_limit, new_mark
 from holdfast.process.table import LocalProcesses
-from holdfast.protocol.process import ProcessLimits
-from tests.unit.process.starting import LIMIT, closed, launch, output, program, shell
+from holdfast.protocol.process import ProcessLimits, StartParams
+from tests.unit.process.starting import LIMIT, closed, output, program, shell
 
 both = pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
 
@@ -19,6 +21,11 @@ both = pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
 def daemon(script: str) -> str:
     """A shell's words that leave something behind in a session of its own."""
     return f"setsid sh -c '{script}' & echo started; exit 0"
+
+
+async def begin(processes: LocalProcesses, params: StartParams) -> LocalProcess:
+    started = processes.launch(params)
+    return await started if isinstance(started, Awaitable) else started
 
 
 async def gone(mark: int) -> None:
@@ -33,7 +40,9 @@ async def gone(mark: int) -> None:
 async def test_what_a_command_left_writes_no_more_than_the_command_may(
     processes: LocalProcesses, script: str, tty: bool
 ) -> None:
-    process = launch(processes, shell(script, tty=tty, limits=ProcessLimits(output_bytes=10_000)))
+    process = await begin(
+        processes, shell(script, tty=tty, limits=ProcessLimits(output_bytes=10_000))
+    )
     mark = process._child.mark
     assert mark is not None
 
@@ -45,7 +54,7 @@ async def test_what_a_command_left_writes_no_more_than_the_command_may(
 
 async def test_no_more_than_the_limit_is_passed_on(processes: LocalProcesses) -> None:
     limits = ProcessLimits(output_bytes=10_000)
-    process = launch(processes, shell("head -c 10000 /dev/zero; yes", limits=limits))
+    process = await begin(processes, shell("head -c 10000 /dev/zero; yes", limits=limits))
 
     verdict = await closed(process)
 
@@ -55,7 +64,7 @@ async def test_no_more_than_the_limit_is_passed_on(processes: LocalProcesses) ->
 
 async def test_exactly_the_limit_is_not_too_much(processes: LocalProcesses) -> None:
     limits = ProcessLimits(output_bytes=10_000)
-    process = launch(processes, shell("head -c 10000 /dev/zero", limits=limits))
+    process = await begin(processes, shell("head -c 10000 /dev/zero", limits=limits))
 
     assert (await closed(process)).reason is Reason.EXITED
     assert len(output(process)) == 10_000
@@ -64,7 +73,7 @@ async def test_exactly_the_limit_is_not_too_much(processes: LocalProcesses) -> N
 async def test_a_daemon_has_the_time_of_its_command(processes: LocalProcesses) -> None:
     """It has let go of the streams, so nothing more can come of the command."""
     script = daemon("exec sleep 60 >/dev/null 2>&1 </dev/null")
-    process = launch(processes, shell(script, limits=ProcessLimits(wall_time_ms=1000)))
+    process = await begin(processes, shell(script, limits=ProcessLimits(wall_time_ms=1000)))
     mark = process._child.mark
     assert mark is not None
 
@@ -79,7 +88,7 @@ async def test_a_command_that_takes_too_long_ends_with_its_daemons(
     processes: LocalProcesses,
 ) -> None:
     script = "setsid sh -c 'sleep 61 & exit' >/dev/null 2>&1; echo started; sleep 62"
-    process = launch(processes, shell(script, limits=ProcessLimits(wall_time_ms=1000)))
+    process = await begin(processes, shell(script, limits=ProcessLimits(wall_time_ms=1000)))
     mark = process._child.mark
     assert mark is not None
 
@@ -89,7 +98,7 @@ async def test_a_command_that_takes_too_long_ends_with_its_daemons(
 
 
 async def test_a_command_without_limits_has_no_mark(processes: LocalProcesses) -> None:
-    process = launch(processes, program("/bin/bash", "-c", "ulimit -x"))
+    process = await begin(processes, program("/bin/bash", "-c", "ulimit -x"))
     await closed(process)
 
     assert process._child.mark is None
