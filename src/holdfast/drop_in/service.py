@@ -207,7 +207,7 @@ class ShellServer:
         limits: ProcessLimits | None,
     ) -> None:
         numbers, closed = _numbers(caller, sandbox.descriptors)
-        session = CallersSession(caller.signal_mask, caller.terminal)
+        session = CallersSession(caller.signal_mask, caller.terminal, caller.empty_streams)
         launch = Launch(settings.shell, list(caller.argv), caller.cwd)
         try:
             handed = sandbox.hand_over(

@@ -116,6 +116,7 @@ class HandedStart:
                 limits=bounds.each,
                 wait=bool(to_verify) or bounds.cgroup is not None,
                 caller=caller,
+                empty_streams=caller.empty_streams,
             )
             empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             self._theirs.callback(os.close, empty)

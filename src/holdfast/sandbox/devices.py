@@ -71,11 +71,8 @@ class OwnDevices:
             OSError: The kernel refused.
         """
         remove_unused_devices(dev)
-        self.folder = f"{dev}/{_FOLDER}{os.urandom(8).hex()}"
-        os.mkdir(self.folder, 0o700)
-        self._lock = os.open(self.folder, _OPEN)
+        self.folder, self._lock = _make_folder(dev)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
             for name in DEVICES:
                 path = f"{self.folder}/{name}"
                 os.mknod(path, stat.S_IFCHR | 0o600, os.stat(f"{dev}/{name}").st_rdev)
@@ -89,6 +86,20 @@ class OwnDevices:
         """Remove them."""
         _remove(self.folder)
         os.close(self._lock)
+
+
+def _make_folder(dev: str) -> tuple[str, int]:
+    """Make a folder, and hold a lock on it."""
+    while True:
+        folder = f"{dev}/{_FOLDER}{os.urandom(8).hex()}"
+        os.mkdir(folder, 0o700)
+        # Before it is locked, others may take it for one that nobody uses.
+        with suppress(FileNotFoundError):
+            lock = os.open(folder, _OPEN)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.fstat(lock).st_nlink:
+                return folder, lock
+            os.close(lock)
 
 
 def remove_unused_devices(dev: str = "/dev") -> None:

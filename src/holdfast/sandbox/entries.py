@@ -83,7 +83,6 @@ def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
         CannotEnforce: A pattern cannot be looked for, or a part of a root is none.
     """
     files = _files(context)
-    _refuse_more(len(files.entries), MAX_PLACES, "entries")
     paths = _plain_paths(context, files, cwd)
     base, roots = _places(context, cwd)
     _refuse_more(len(roots), MAX_PLACES, "workspace roots")
@@ -127,7 +126,7 @@ def reads_everything(context: SandboxContext) -> bool:
 
     Raises:
         InvalidPermissionPath: An entry names a path of another system.
-        InvalidParams: The directory is needed and not given.
+        InvalidParams: The directory is needed and not given, or there are too many entries.
     """
     files = _files(context)
     paths = _plain_paths(context, files, None)
@@ -155,6 +154,7 @@ def _files(context: SandboxContext) -> RestrictedFiles:
     profile = context.permissions
     assert isinstance(profile, ManagedProfile)  # the caller asked
     assert isinstance(profile.file_system, RestrictedFiles)  # likewise
+    _refuse_more(len(profile.file_system.entries), MAX_PLACES, "entries")
     return profile.file_system
 
 

@@ -111,6 +111,8 @@ class CallersSession(NamedTuple):
     """The signals that were blocked in the caller; the sandbox is built with all blocked."""
     terminal: int | None = None
     """The standard descriptor that is the controlling terminal."""
+    empty_streams: tuple[int, ...] = ()
+    """The standard descriptors that are `/dev/null`, see `make_stage`."""
 
 
 def ended(told: bytes) -> tuple[int, int]:
