@@ -29,6 +29,10 @@ _LISTS = 4
 _LAUNCHERS_OWN = ("/oldroot", "/newroot")
 """What the machine and the sandbox are called while it is built: a link may lead there."""
 
+_FILE_MODES = (0o444,)
+_FOLDER_MODES = (0o755, 0o700)
+"""What bubblewrap makes. Hardly anybody else makes a file that he cannot write to."""
+
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -38,7 +42,8 @@ def remove_strays(
     """
     Look where the paths of a sandbox may have led while it was built, and clean up there.
 
-    Only what is empty, made since then, of this user and in use by no sandbox is removed.
+    Only what is empty, made since then as the launcher makes it, and in use by no sandbox is
+    removed: who makes a link chooses the place, and must not have others' files removed.
 
     Args:
         planned: All its mounts.
@@ -93,7 +98,13 @@ def _remove(path: str, since: float) -> bool:
         status = os.lstat(path)
         directory = stat.S_ISDIR(status.st_mode)
         empty = directory or (stat.S_ISREG(status.st_mode) and status.st_size == 0)
-        if not empty or status.st_ctime < since or status.st_uid != os.geteuid():
+        modes = _FOLDER_MODES if directory else _FILE_MODES
+        if (
+            not empty
+            or status.st_mode & 0o777 not in modes
+            or status.st_ctime < since
+            or status.st_uid != os.geteuid()
+        ):
             return False
         fd = os.open(path, _OPEN)
         try:

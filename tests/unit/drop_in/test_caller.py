@@ -7,7 +7,13 @@ import pytest
 
 from holdfast.drop_in.caller import read_caller
 
-SLEEP = "import os, sys, time; [os.close(int(n)) for n in sys.argv[1:]]; print(flush=True); time.sleep(60)"
+SLEEP = """
+import os, sys, time
+for number in sys.argv[1:]:
+    os.close(int(number))
+print(flush=True)
+time.sleep(60)
+"""
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_it_is_found_by_the_link_that_led_there(work: Path, says: str) -> None:
 def test_a_file_and_the_way_to_it_are_removed_too(work: Path) -> None:
     outside = work.parent / "outside"
     (outside / "a/b").mkdir(parents=True)
-    (outside / "a/b/key").touch()
+    (outside / "a/b/key").touch(0o444)
     (work / "swap").symlink_to(outside)
     remove_strays([Planned(f"{work}/sub/a/b/key", "mask")], just_now())
     assert os.listdir(outside) == [".git"]
@@ -80,6 +80,14 @@ def test_nothing_else_is_removed(work: Path) -> None:
     (outside / ".git/config").touch()
     remove_strays(plan(work), just_now())
     assert (outside / ".git/config").exists()
+
+
+def test_a_file_that_somebody_is_about_to_write_stays(work: Path) -> None:
+    file = work.parent / "outside/new.env"
+    file.touch(0o600)
+    (work / "swap").symlink_to("../outside")
+    remove_strays([Planned(f"{work}/sub/new.env", "mask")], just_now())
+    assert file.exists()
 
 
 def test_what_is_planned_is_never_removed_by_another_name(work: Path) -> None:
