@@ -182,11 +182,10 @@ def _reap(worker: int, *, also_stop: bool) -> int | None:
 
 def _remove_leavings(worker: int) -> None:
     from holdfast.process.cgroup_tree import remove_cgroups  # not needed before
-    from holdfast.sandbox.devices import may_make_devices, remove_unused_devices  # likewise
+    from holdfast.sandbox.devices import remove_unused_devices  # likewise
 
     remove_cgroups(worker)
-    if may_make_devices():
-        remove_unused_devices()
+    remove_unused_devices()
 
 
 def _do_nothing(number: int, frame: object) -> None:

@@ -31,7 +31,7 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
 )
 from holdfast.sandbox.bwrap import plan
-from holdfast.sandbox.devices import OwnDevices, may_make_devices, need_devices
+from holdfast.sandbox.devices import OwnDevices
 from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import ruleset
 from holdfast.sandbox.policy import PATH_MAX, Policy
@@ -281,7 +281,7 @@ class Sandboxes:
         with self._climbing:  # a hundred first starts at once are one trial
             if self._ladder is None:
                 ladder = climb(self._environ)
-                if ladder.rung is not Rung.NONE and need_devices() and may_make_devices():
+                if ladder.own_devices:
                     self._devices = own_devices()
                 self._ladder = ladder
                 _log(ladder)

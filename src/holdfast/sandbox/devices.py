@@ -31,8 +31,6 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _NOBODY = 65534
 
-_CAP_MKNOD = 27
-
 
 def need_devices(dev: str = "/dev") -> bool:
     """Whether a command of this user could change what is told of the machine's devices."""
@@ -42,17 +40,6 @@ def need_devices(dev: str = "/dev") -> bool:
             writable = not os.statvfs(path).f_flag & os.ST_RDONLY
             if writable and os.stat(path).st_uid == os.geteuid():
                 return True
-    return False
-
-
-def may_make_devices(dev: str = "/dev", status: str = "/proc/self/status") -> bool:
-    """Whether this process has the privilege for it, and a place."""
-    with suppress(OSError, ValueError), open(status, encoding="ascii") as file:
-        for line in file:
-            if line.startswith("CapEff:"):
-                capable = int(line.split()[1], 16) >> _CAP_MKNOD & 1
-                nowhere = os.statvfs(dev).f_flag & (os.ST_RDONLY | os.ST_NODEV)
-                return bool(capable and not nowhere)
     return False
 
 
@@ -88,6 +75,15 @@ class OwnDevices:
         os.close(self._lock)
 
 
+def may_make_devices(dev: str = "/dev") -> bool:
+    """Whether they can be made, found out by making them: not every root may."""
+    try:
+        OwnDevices(dev).close()
+    except OSError:
+        return False
+    return not os.statvfs(dev).f_flag & os.ST_NODEV
+
+
 def _make_folder(dev: str) -> tuple[str, int]:
     """Make a folder, and hold a lock on it."""
     while True:
@@ -104,7 +100,11 @@ def _make_folder(dev: str) -> tuple[str, int]:
 
 def remove_unused_devices(dev: str = "/dev") -> None:
     """Remove those of processes that have ended without doing so."""
-    for name in os.listdir(dev):
+    try:
+        names = os.listdir(dev)
+    except OSError:
+        return
+    for name in names:
         if name.startswith(_FOLDER):
             with suppress(OSError):  # somebody uses them, or others were faster
                 lock = os.open(f"{dev}/{name}", _OPEN)

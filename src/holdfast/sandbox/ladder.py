@@ -75,6 +75,8 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it tells us what Landlock refused, by its log; only a privileged server has it."""
     settings: tuple[str, ...] = ()
     """Parts of `/proc` that this user could change the machine by, beside `/proc/sys`."""
+    own_devices: bool = False
+    """Whether sandboxes need devices of their own, and they can be made."""
     read_only_proc: bool = False
     """Whether all of `/proc` has to be read-only, since its files belong to this user."""
     problem: str | None = None
@@ -131,6 +133,9 @@ def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> Ladder:
     gaps = _gaps(trial.landlock_abi)
     if rung is Rung.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
+    own_devices = need_devices() and may_make_devices()
+    if need_devices() and not own_devices:
+        gaps = (*gaps, "the mode and times of the machine's /dev/null and alike can be changed")
     return Ladder(
         rung=rung,
         launcher=trial.launcher,
@@ -138,6 +143,7 @@ def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> Ladder:
         listens=trial.listens,
         logs=trial.landlock_abi >= LOGGING_ABI and can_read_log(),
         settings=() if owns_settings() else writable_settings(),
+        own_devices=own_devices,
         read_only_proc=owns_settings(),
         problem=problem,
         gaps=gaps,
@@ -209,8 +215,6 @@ def _gaps(abi: int) -> tuple[str, ...]:
         "files that come to match a denied pattern after the start can be read",
         "hard links inside a writable folder reach the protected file behind them",
     ]
-    if need_devices() and not may_make_devices():
-        gaps.append("the mode and times of the machine's /dev/null and alike can be changed")
     if os.geteuid() == 0:
         gaps.append("the server runs as root: run it as an ordinary user")
     return tuple(gaps)
