@@ -37,6 +37,21 @@ apt_get() {
     DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends "$@" </dev/null
 }
 
+# Installs what builds sandboxes, where it is missing and may be installed. Without it a server
+# works all the same, and refuses what asks for a sandbox: one line says so.
+install_sandbox() {
+    if ! command -v bwrap >/dev/null && can_install_system_packages; then
+        # Of two scripts at once, the second waits and finds the work done.
+        exec 9>"$ROOT/.venv.lock"
+        flock 9
+        command -v bwrap >/dev/null || (install_system_packages bubblewrap) || true
+        exec 9>&-
+    fi
+    command -v bwrap >/dev/null \
+        || say "commands that ask for a sandbox are refused until you install bubblewrap:" \
+            "sudo apt-get install bubblewrap"
+}
+
 # Prints the Debian packages of the programs that only tests need and that are not here.
 missing_test_packages() {
     local pair

@@ -120,4 +120,5 @@ def _descriptors() -> set[tuple[int, str]]:
             descriptors.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
         except FileNotFoundError:
             continue  # the one that listed the folder
-    return descriptors
+    # The devices of sandboxes are kept as long as this process.
+    return {(fd, to) for fd, to in descriptors if not to.startswith("/dev/.holdfast-")}

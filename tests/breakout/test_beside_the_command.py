@@ -16,6 +16,7 @@ from holdfast.protocol.process import (
     StartParams,
 )
 from holdfast.protocol.sandbox import SandboxContext
+from holdfast.sandbox.devices import DEVICES
 from tests.breakout.ground import PROFILES, PYTHON, Prepared
 from tests.breakout.harness import LIMIT, params
 
@@ -159,6 +160,48 @@ async def test_a_profile_of_the_shell_is_read_in_the_sandbox(
     )
     said = await printed(backend, start)
     assert mine.exists() is not sandboxed, said
+
+
+# -- what the machine tells of its devices
+
+CHANGE = """
+import os
+for path in ["/dev/" + name for name in ("null", "zero", "full", "random", "urandom", "tty")]:
+    for change in (
+        lambda: os.chmod(path, 0o666),
+        lambda: os.utime(path),
+        lambda: os.utime(path, (1, 1)),
+        lambda: os.chown(path, os.getuid(), -1),
+    ):
+        try:
+            change()
+        except OSError:
+            pass
+for change in (lambda: os.fchmod(0, 0o666), lambda: os.utime(0)):
+    try:
+        change()
+    except OSError:
+        pass
+print("done")
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="they belong to root")
+async def test_the_devices_of_the_machine_stay_as_they_are(
+    backend: LocalBackend, ground: Prepared
+) -> None:
+    """Every change would leave its time, whatever it was."""
+
+    def changed() -> dict[str, int]:
+        # A terminal notes when it is used.
+        return {n: os.stat(f"/dev/{n}").st_ctime_ns for n in DEVICES if n != "tty"}
+
+    before = changed()
+    for name in ("read-only", "offline", "root-but"):
+        sandbox = profile(ground, name, sandboxed=True)
+        start = params(ground, PYTHON, "-I", "-S", "-c", CHANGE, sandbox=sandbox)
+        assert "done" in await printed(backend, start)
+    assert changed() == before
 
 
 # -- what an earlier command has prepared

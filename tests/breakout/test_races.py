@@ -116,10 +116,13 @@ async def test_a_directory_is_not_mounted_in_place_of_another(
     work = ground.path("work")
     (work / "swap").symlink_to("../outside")
     before = ground.path("file").read_text()
+    names = sorted(ground.path("outside").iterdir())
     async with running(backend, ground, EXCHANGE, str(work / "sub"), str(work / "swap")):
         seen = await all_outcomes(backend, ground, APPEND, ground.path("file"), profile=profile)
     assert (THROUGH in seen) is (profile is None), seen
     assert (ground.path("file").read_text() == before) is (profile is not None)
+    # Nor is anything made there to be mounted on.
+    assert sorted(ground.path("outside").iterdir()) == names
 
 
 async def test_a_protected_name_is_not_made_while_others_start_and_end(

@@ -14,7 +14,7 @@ from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["WriteAccess", "write_access"]
 
-_PROTECTED = frozenset({".git", ".agents", ".codex", ".aws"})
+_PROTECTED = frozenset({".git", ".agents", ".codex", ".aws", ".holdfast"})
 """Names directly below a writable directory that a sandbox protects by itself."""
 
 

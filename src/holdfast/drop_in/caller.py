@@ -58,6 +58,20 @@ class Caller:
                 return number
         return None
 
+    @cached_property
+    def empty_streams(self) -> tuple[int, ...]:
+        """The standard descriptors that are `/dev/null`, or closed, and then get it."""
+        null = os.stat(os.devnull)
+        found: list[int] = []
+        for number in _STANDARD:
+            try:
+                about = os.stat(f"/proc/{self.pid}/fd/{number}")
+            except OSError:
+                about = null
+            if stat.S_ISCHR(about.st_mode) and about.st_rdev == null.st_rdev:
+                found.append(number)
+        return tuple(found)
+
     def free_numbers(self, count: int) -> list[int]:
         """Return the numbers that the next descriptors get there, as the kernel gives them."""
         numbers: list[int] = []

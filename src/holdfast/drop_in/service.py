@@ -41,6 +41,7 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
+from holdfast.sandbox.memory_files import data_file
 from holdfast.sandbox.stage import CallersSession
 
 __all__ = ["IDLE", "ShellServer", "serve"]
@@ -206,7 +207,7 @@ class ShellServer:
         limits: ProcessLimits | None,
     ) -> None:
         numbers, closed = _numbers(caller, sandbox.descriptors)
-        session = CallersSession(caller.signal_mask, caller.terminal)
+        session = CallersSession(caller.signal_mask, caller.terminal, caller.empty_streams)
         launch = Launch(settings.shell, list(caller.argv), caller.cwd)
         try:
             handed = sandbox.hand_over(
@@ -317,13 +318,9 @@ class ShellServer:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _SEND_LIMIT
-        made = os.memfd_create("holdfast-sh", os.MFD_CLOEXEC)
+        made = data_file(table)
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
-            view = memoryview(table)
-            while view:
-                view = view[os.write(made, view) :]
-            os.lseek(made, 0, os.SEEK_SET)
             every = [made, *[nothing] * fillers, *fds]
             if len(every) > _MOST_FDS:
                 raise _Refused("the profile hides more places than one sandbox can")

@@ -6,6 +6,9 @@ can: a limit that is set on this process, however short, would hit its threads. 
 with limits begins as a small program that sets them (`sandbox.stage`). In a sandbox there
 is such a program anyway; here is the one for commands without.
 
+Each such child is marked, too (`process.marks`): limits hold for all that a command started,
+also after its own end.
+
 Memory and processes are limited for a command as a whole, by a cgroup that the child is
 put into while it waits. Without one, the first cannot be, and the second is by what the
 kernel counts for the user.
@@ -25,10 +28,12 @@ import msgspec
 from holdfast.errors import InvalidParams, SpawnFailed
 from holdfast.process.cgroups import CommandCgroup, shared_cgroups
 from holdfast.process.child import Child
+from holdfast.process.marks import mark_limit, new_mark
 from holdfast.process.program import Launch
 from holdfast.process.spawn import needs_descriptor_limit
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.machines import MACHINES
+from holdfast.sandbox.memory_files import program_file
 from holdfast.sandbox.stage import GO, make_prologue
 from holdfast.system_text import system_text
 
@@ -162,12 +167,14 @@ def start_bounded(
         SpawnFailed: It could not be executed; nothing is left of it.
         OSError: The kernel refused something on the way.
     """
-    descriptors = needs_descriptor_limit() if platform.machine() in MACHINES else None
+    is_known = platform.machine() in MACHINES
+    mark = new_mark() if is_known else None
+    descriptors = needs_descriptor_limit() if is_known else None
     if descriptors is not None and limits.open_files is None:
         limits = msgspec.structs.replace(limits, open_files=descriptors[0])
     else:
         descriptors = None
-    if not has_bounds(limits):
+    if mark is None and not has_bounds(limits):
         return start(launch, ())
     with ExitStack() as stack, ExitStack() as undo:
         bounds = make_bounds(limits, most_open_files=descriptors and descriptors[1])
@@ -177,25 +184,23 @@ def start_bounded(
         stack.callback(ours.close)
         stack.callback(theirs.close)
         ours.settimeout(_START_LIMIT)
-        image = os.memfd_create("holdfast", os.MFD_CLOEXEC)
-        stack.callback(os.close, image)
-        os.write(
-            image,
-            make_prologue(
-                platform.machine(),
-                program=launch.program,
-                argv=launch.argv,
-                report=_REPORT_FD,
-                limits=bounds.each,
-                wait=bounds.cgroup is not None,
-            ),
+        prologue = make_prologue(
+            platform.machine(),
+            program=launch.program,
+            argv=launch.argv,
+            report=_REPORT_FD,
+            limits=bounds.each if mark is None else [*bounds.each, mark_limit(mark)],
+            wait=bounds.cgroup is not None,
         )
+        image = program_file(prologue)
+        stack.callback(os.close, image)
         try:
             child = start(Launch(_ITSELF, ["holdfast"], launch.cwd), (image, theirs.fileno()))
         except SpawnFailed as error:
             error.program = launch.program  # the one that was asked for, not the way to it
             raise
         child.cgroup = bounds.cgroup
+        child.mark = mark
         undo.callback(child.discard)
         theirs.close()
         if bounds.cgroup is not None:

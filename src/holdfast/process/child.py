@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
 from holdfast.process.group import kill_left, left_since
+from holdfast.process.marks import kill_marked_soon
 from holdfast.process.program import Launch
 from holdfast.process.pty import open_terminal
 from holdfast.process.spawn import spawn
@@ -47,6 +48,7 @@ class Child:
         "_reaped",
         "_waiter",
         "cgroup",
+        "mark",
         "outputs",
         "pid",
         "pidfd",
@@ -69,6 +71,8 @@ class Child:
         """The master of its terminal, if it has one."""
         self.cgroup: CommandCgroup | None = None
         """What limits it and all that it starts, if anything does."""
+        self.mark: int | None = None
+        """What all that it starts can be found by, if it has limits (`process.marks`)."""
         self._reaped = False
         self._waiter: asyncio.Future[None] | None = None
         # When it was reaped, if its group was not empty then; see `process.group`.
@@ -99,12 +103,16 @@ class Child:
 
     def kill_tree(self) -> None:
         """
-        Kill its group and what is below it in others.
+        Kill its group and what is below it in others; with a mark, daemons too.
 
         Raises:
             OSError: The system refused.
         """
-        kill_tree(self.pid)
+        try:
+            kill_tree(self.pid)
+        finally:
+            if self.mark is not None:
+                kill_marked_soon(self.mark)
 
     def kill_group(self) -> None:
         """Kill it, or what it left in its group if it has ended."""
@@ -128,6 +136,17 @@ class Child:
         except ChildProcessError:
             return False  # somebody else has reaped it: the number may be anybody's
         return kill_left(self.pid)
+
+    def kill_all_left(self) -> None:
+        """
+        Kill what it left in its group after its exit; with a mark, wherever that went.
+
+        Raises:
+            OSError: The system refused.
+        """
+        if self.mark is not None:
+            kill_marked_soon(self.mark)
+        self.kill_left()
 
     @property
     def left_something(self) -> bool:

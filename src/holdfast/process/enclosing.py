@@ -11,8 +11,10 @@ import asyncio
 import errno
 import os
 import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import msgspec
 
@@ -23,11 +25,14 @@ from holdfast.process.cgroups import CommandCgroup
 from holdfast.process.enclosed import EnclosedChild, first_child
 from holdfast.process.program import Launch
 from holdfast.process.report import Ready, StageReport
+from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.audit import LandlockLog
 from holdfast.sandbox.landlock import Ruleset
+from holdfast.sandbox.memory_files import data_file
 from holdfast.sandbox.stage import STAGE_PATH, make_stage
-from holdfast.sandbox.verify import MountTable, Planned, fault, read_table
+from holdfast.sandbox.strays import remove_strays
+from holdfast.sandbox.verify import MountTable, Planned, fault, led_elsewhere, read_table
 
 __all__ = [
     "EMPTY_FD",
@@ -152,7 +157,8 @@ async def _start_enclosed(
             undo.callback(log.close)
         theirs.callback(report.theirs.close)
         plain, moved = split_environment(env, launch.cwd)
-        options = [*enclosure.options, *_WITH_STAGE, *moved]
+        # Where the folder cannot be had inside, the launcher would take the user's home.
+        options = [*enclosure.options, *_WITH_STAGE, *moved, "--chdir", launch.cwd]
         fds = [report.theirs.fileno(), *[_EMPTY] * enclosure.empty_fds]
         told = None
         if enclosure.tells_end:
@@ -180,8 +186,10 @@ async def _start_enclosed(
             terminal=terminal is not None,
             limits=bounds.each,
             wait=bool(to_verify) or bounds.cgroup is not None,
+            empty_streams=_empty_streams(terminal is not None, pipe_stdin, pipe_stderr),
         )
         fds = [readable(arguments, theirs), readable(stage, theirs), *fds]
+        since = time.time()
         outer = Launch(
             enclosure.launcher, ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH], launch.cwd
         )
@@ -200,7 +208,7 @@ async def _start_enclosed(
         theirs.close()
         try:
             async with asyncio.timeout(_BUILD_LIMIT):
-                ready = await complete(report, to_verify, bounds.cgroup)
+                ready = await complete(report, to_verify, bounds.cgroup, since=since)
         except TimeoutError:
             raise SpawnFailed(
                 f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
@@ -219,11 +227,28 @@ async def _start_enclosed(
     return child
 
 
+def _empty_streams(terminal: bool, pipe_stdin: bool, pipe_stderr: bool) -> list[int]:
+    """The standard descriptors that lead nowhere."""
+    if terminal:
+        return []
+    return [fd for fd, piped in ((0, pipe_stdin), (2, pipe_stderr)) if not piped]
+
+
 async def complete(
-    report: StageReport, to_verify: Sequence[Planned], cgroup: CommandCgroup | None
+    report: StageReport,
+    to_verify: Sequence[Planned],
+    cgroup: CommandCgroup | None,
+    *,
+    since: float,
 ) -> Ready | None:
     """
     Wait until the sandbox is built, and see to it that it may be used.
+
+    Args:
+        report: Our end of the line to it.
+        to_verify: All mounts, if others may interfere with them.
+        cgroup: What it has to be put into.
+        since: When the launcher was started, or a moment before.
 
     Returns:
         `None` if the launcher has failed.
@@ -232,6 +257,24 @@ async def complete(
         SpawnFailed: It is not as it has to be.
         OSError: The kernel does not let it into its cgroup.
     """
+    # Directories that turned out to be others, and where those are.
+    led: list[tuple[str, str]] = []
+    try:
+        return await _complete(report, to_verify, cgroup, led)
+    finally:
+        if to_verify:
+            # Also where all is well in the end: the link was there for a moment. And nobody
+            # waits for a disk that does not answer.
+            with suppress(TimeoutError):
+                await call_in_daemon(partial(remove_strays, to_verify, since, led))
+
+
+async def _complete(
+    report: StageReport,
+    to_verify: Sequence[Planned],
+    cgroup: CommandCgroup | None,
+    led: list[tuple[str, str]],
+) -> Ready | None:
     if to_verify or cgroup is not None:
         # While it is being built.
         host = read_table(_mounts("self")) if to_verify else {}
@@ -241,7 +284,7 @@ async def complete(
         if cgroup is not None:
             cgroup.admit(first)
         if to_verify:
-            _verify(first, to_verify, host)
+            _verify(first, to_verify, host, led)
         report.go()
     return await report.ready()
 
@@ -290,17 +333,17 @@ def _open_log() -> LandlockLog | None:
 
 
 def readable(data: bytes, stack: ExitStack) -> int:
-    """A descriptor that reads as this; unlike a pipe it takes any amount at once."""
-    fd = os.memfd_create("holdfast", os.MFD_CLOEXEC)
+    """A descriptor that reads as this, until the end of a stack."""
+    fd = data_file(data)
     stack.callback(os.close, fd)
-    os.write(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
 
-def _verify(pid: int, planned: Sequence[Planned], host: MountTable) -> None:
+def _verify(
+    pid: int, planned: Sequence[Planned], host: MountTable, led: list[tuple[str, str]]
+) -> None:
     """
-    See that all is mounted as planned, for a process inside.
+    See that all is mounted as planned, for a process inside; what is not is added to `led`.
 
     Raises:
         SpawnFailed: Something was changed meanwhile.
@@ -308,6 +351,7 @@ def _verify(pid: int, planned: Sequence[Planned], host: MountTable) -> None:
     inside = read_table(_mounts(pid))
     path = fault(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
     if path is not None and inside:  # or it has ended, and that will be seen
+        led += led_elsewhere(planned, inside, host)
         raise SpawnFailed(f"{path} was changed while the sandbox was built: try again", path=path)
 
 

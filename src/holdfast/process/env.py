@@ -132,5 +132,17 @@ def _without(variables: dict[str, str], patterns: tuple[str, ...]) -> dict[str, 
 
 
 def _translate(pattern: str) -> str:
-    special = {"*": ".*", "?": "."}
-    return "".join(special.get(character) or re.escape(character) for character in pattern)
+    """
+    The expression for a pattern.
+
+    A text between two stars may be the first one that fits: it is never tried again further
+    on, or a pattern of many stars would take longer than anybody waits.
+    """
+    texts = [
+        "".join("." if char == "?" else re.escape(char) for char in text)
+        for text in pattern.split("*")
+    ]
+    if len(texts) == 1:
+        return texts[0]
+    between = "".join(f"(?>.*?{text})" for text in texts[1:-1] if text)
+    return f"{texts[0]}{between}.*{texts[-1]}"

@@ -147,7 +147,7 @@ def run_guarded(
     if restore_terminal is not None and os.WIFSIGNALED(status):
         restore_terminal()
     kill_all_children()
-    _remove_cgroups(worker)
+    _remove_leavings(worker)
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
 
@@ -239,10 +239,12 @@ def _reap(worker: int, *, also_stop: bool) -> int | None:
         os.kill(worker, signal.SIGCONT)
 
 
-def _remove_cgroups(worker: int) -> None:
+def _remove_leavings(worker: int) -> None:
     from holdfast.process.cgroup_tree import remove_cgroups  # not needed before
+    from holdfast.sandbox.devices import remove_unused_devices  # likewise
 
     remove_cgroups(worker)
+    remove_unused_devices()
 
 
 def _do_nothing(number: int, frame: object) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import os
 import platform
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
@@ -72,6 +73,7 @@ class HandedStart:
         self._theirs = ExitStack()
         self._to_verify = to_verify
         self._ended = ended
+        self._since = time.time()
         self._attempts: NetworkAttempts | None = None
         self._first: int | None = None
         self._first_fd: int | None = None
@@ -98,6 +100,7 @@ class HandedStart:
                 *(() if stand_in is None else ("--ro-bind", *stand_in)),
                 *("--as-pid-1", "--perms", "0500", "--file", str(stage_fd), STAGE_PATH),
                 *moved,
+                *("--chdir", launch.cwd),
                 *("--info-fd", str(info_fd)),
             ]
             arguments = b"".join([os.fsencode(option) + b"\0" for option in options])
@@ -113,6 +116,7 @@ class HandedStart:
                 limits=bounds.each,
                 wait=bool(to_verify) or bounds.cgroup is not None,
                 caller=caller,
+                empty_streams=caller.empty_streams,
             )
             empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             self._theirs.callback(os.close, empty)
@@ -144,7 +148,9 @@ class HandedStart:
         """
         try:
             async with asyncio.timeout(_BUILD_LIMIT):
-                ready = await complete(self._report, self._to_verify, self._cgroup)
+                ready = await complete(
+                    self._report, self._to_verify, self._cgroup, since=self._since
+                )
         except TimeoutError:
             raise SpawnFailed(
                 f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"

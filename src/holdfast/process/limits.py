@@ -7,13 +7,16 @@ of it the kernel tells us of, the rest only the command, which may say so or not
 
 import asyncio
 import signal
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
 from holdfast.events import LimitKind, Reason, Verdict
-from holdfast.process.output import LogListener, OutputLog
-from holdfast.protocol.process import OutputChunk, ProcessLimits
+from holdfast.process.marks import is_left, kill_marked_soon
+from holdfast.process.output import OutputLog
+from holdfast.process.pump import Sink
+from holdfast.protocol.process import OutputStream, ProcessLimits
 
 if TYPE_CHECKING:
     from holdfast.process.cgroups import CommandCgroup
@@ -32,36 +35,63 @@ class ExceededLimit(NamedTuple):
 class _Watched(Protocol):
     log: OutputLog
 
+    @property
+    def running(self) -> bool: ...
+
     def terminate(self, reason: Reason = ..., *, tree: bool = ...) -> bool: ...
 
+    def end_left(self) -> None: ...
 
-class Watchdog(LogListener):
-    """Kills a process that writes too much or takes too long."""
+
+class _Limited(Protocol):
+    """The child of a process, as far as it matters here."""
+
+    cgroup: "CommandCgroup | None"
+    mark: int | None
+
+
+class Watchdog:
+    """
+    Kills a process that writes too much or takes too long, with all that it started.
+
+    It watches on after the exit of the process: what was left in the background is held to
+    the same limits until all of it is gone.
+    """
 
     def __init__(
         self,
         process: _Watched,
         loop: asyncio.AbstractEventLoop,
         limits: ProcessLimits,
-        cgroup: "CommandCgroup | None" = None,
+        child: _Limited,
     ) -> None:
         self._process = process
+        self._loop = loop
         self._limits = limits
-        self._cgroup = cgroup
-        self._written = 0
+        self._cgroup = child.cgroup
+        self._mark = child.mark
         self._exceeded: ExceededLimit | None = None
         self._timer: asyncio.TimerHandle | None = None
         if limits.wall_time_ms is not None:
             seconds = limits.wall_time_ms / 1000
             late = ExceededLimit(LimitKind.WALL_TIME, f"ran for more than {seconds:g} seconds")
             self._timer = loop.call_later(min(seconds, _LONGEST_TIMER), self._exceed, late)
-        if limits.output_bytes is not None:
-            process.log.subscribe(self)
 
-    def stop(self) -> None:
-        """The process has exited."""
-        if self._timer is not None:
-            self._timer.cancel()
+    def before(self, log: OutputLog) -> Sink:
+        """What takes the output in place of the log: it passes on as much as there may be."""
+        limit = self._limits.output_bytes
+        if limit is None:
+            return log
+        much = ExceededLimit(LimitKind.OUTPUT, f"wrote more than {limit} bytes")
+        return _Meter(log, limit, lambda: self._exceed(much))
+
+    def process_closed(self) -> None:
+        """Nothing more can come of the process, but a daemon of it may have time left."""
+        if self._timer is None or self._timer.cancelled():
+            return
+        self._timer.cancel()
+        if self._mark is not None and is_left(self._mark):
+            self._loop.call_at(self._timer.when(), kill_marked_soon, self._mark)
 
     def judge(self, verdict: Verdict) -> Verdict:
         """The verdict with the limit that ended it, if one did."""
@@ -104,17 +134,34 @@ class Watchdog(LogListener):
         return None
 
     def _exceed(self, what: ExceededLimit) -> None:
-        if self._exceeded is None and self._process.terminate(Reason.LIMIT, tree=True):
+        if self._exceeded is not None:
+            return
+        if self._process.terminate(Reason.LIMIT, tree=True):
             self._exceeded = what
+        elif not self._process.running:
+            self._exceeded = what
+            # Later: it may be reading just now what it is to close.
+            self._loop.call_soon(self._process.end_left)
 
-    # -- as a listener of the log
 
-    def output(self, chunk: OutputChunk) -> None:
-        limit = self._limits.output_bytes
-        assert limit is not None  # or it would not listen
-        self._written += len(chunk.chunk)
-        if self._written > limit:
-            self._exceed(ExceededLimit(LimitKind.OUTPUT, f"wrote more than {limit} bytes"))
+class _Meter:
+    """Passes output on, up to a number of bytes."""
+
+    def __init__(self, log: OutputLog, limit: int, exceeded: Callable[[], None]) -> None:
+        self._log = log
+        self._left = limit
+        self._exceeded = exceeded
+
+    def append(self, stream: OutputStream, data: bytes) -> None:
+        passed = data[: self._left]
+        self._left -= len(passed)
+        if passed:
+            self._log.append(stream, passed)
+        if len(passed) < len(data):
+            self._exceeded()
+
+    def end_stream(self, stream: OutputStream) -> None:
+        self._log.end_stream(stream)
 
 
 _BY_LIMIT = (Reason.LIMIT, Reason.EXITED, Reason.SIGNALED)

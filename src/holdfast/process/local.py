@@ -98,7 +98,7 @@ class LocalProcess:
         self._streams_at_end: StreamsAtEnd | None = None
         self._limits: Watchdog | None = None
         if params.limits is not None:
-            self._limits = Watchdog(self, loop, params.limits, child.cgroup)
+            self._limits = Watchdog(self, loop, params.limits, child)
         # Whether its owner is gone, so that nobody will read what is still to come.
         self._abandoned = False
         # Readers that cannot keep up.
@@ -106,9 +106,9 @@ class LocalProcess:
         self._stdin: StdinQueue | None = None
         if child.stdin is not None:
             self._stdin = StdinQueue(loop, child.stdin, shared=params.tty, budget=input_budget)
+        sink = log if self._limits is None else self._limits.before(log)
         self._pumps = [
-            OutputPump(loop, fd, stream, self.log, self._stream_ended)
-            for stream, fd in child.outputs
+            OutputPump(loop, fd, stream, sink, self._stream_ended) for stream, fd in child.outputs
         ]
         loop.add_reader(child.pidfd, self._child_exited)
 
@@ -345,6 +345,15 @@ class LocalProcess:
                 pump.close()
         return killed
 
+    def end_left(self) -> None:
+        """Kill all that it left behind, as far as that can be found, and end its output."""
+        try:
+            self._send(self._child.kill_all_left)
+        except OperationFailed:
+            logger.info("what process %s left cannot be killed", self.process_id)
+        for pump in self._pumps:
+            pump.close()
+
     def kill_group(self, reason: Reason) -> None:
         """Kill it and what it left in its group, exited or not; for an owner that goes away."""
         self._abandoned = True
@@ -372,8 +381,6 @@ class LocalProcess:
                 return
             verdict = self._verdict(status)
         self._loop.remove_reader(self._child.pidfd)
-        if self._limits is not None:
-            self._limits.stop()
         if self._stdin is not None:
             self._stdin.discard()
         # What it wrote before it exited is there by now. Told before the exit it
@@ -419,6 +426,8 @@ class LocalProcess:
         if self._child.lingers(self._close_if_done):
             return
         self._child.reap()
+        if self._limits is not None:
+            self._limits.process_closed()
         # They refer to this object: without them it need not wait for the garbage collector.
         self._pumps = []
         self.log.close()

@@ -12,11 +12,11 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
-from holdfast.process.output import OutputLog
 from holdfast.protocol.process import OutputStream
 
-__all__ = ["CHUNK", "OutputPump"]
+__all__ = ["CHUNK", "OutputPump", "Sink"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,14 @@ _LOOK_AGAIN = 0.1
 """Seconds until a terminal that nobody has open is looked at again."""
 
 
+class Sink(Protocol):
+    """Takes what is read: a log, or what stands before one."""
+
+    def append(self, stream: OutputStream, data: bytes) -> None: ...
+
+    def end_stream(self, stream: OutputStream) -> None: ...
+
+
 class OutputPump:
     """
     Reads one descriptor, which it owns, until its end.
@@ -63,7 +71,7 @@ class OutputPump:
         loop: asyncio.AbstractEventLoop,
         fd: int,
         stream: OutputStream,
-        log: OutputLog,
+        log: Sink,
         ended: Callable[[], None],
     ) -> None:
         self._loop = loop

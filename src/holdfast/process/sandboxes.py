@@ -6,6 +6,7 @@ starts that logs it.
 """
 
 import asyncio
+import atexit
 import errno
 import logging
 import os
@@ -26,6 +27,7 @@ from holdfast.process.start_threads import StartThreads, call_in_daemon
 from holdfast.protocol.process import Enforcement, ProcessLimits
 from holdfast.protocol.sandbox import Access, SandboxContext
 from holdfast.sandbox.bwrap import plan
+from holdfast.sandbox.devices import OwnDevices
 from holdfast.sandbox.gaps import open_server_gap, policy_gaps
 from holdfast.sandbox.ladder import Ladder, Rung, climb
 from holdfast.sandbox.landlock import ruleset
@@ -56,6 +58,7 @@ class Sandbox:
         targets: MountTargets,
         *,
         open_urls: Sequence[str] = (),
+        devices: str | None = None,
     ) -> None:
         """
         Plan it, and take its places on the disk.
@@ -65,8 +68,15 @@ class Sandbox:
             ladder: What can be enforced here.
             targets: Keeps its places.
             open_urls: Holdfast servers of this user that ask for no token.
+            devices: A folder with device nodes of its own, if it is to have such.
         """
-        made = plan(policy, proc=ladder.rung is Rung.FULL, settings=ladder.settings)
+        made = plan(
+            policy,
+            proc=ladder.rung is Rung.FULL,
+            settings=ladder.settings,
+            read_only_proc=ladder.read_only_proc,
+            devices=devices,
+        )
         gaps = (*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps)
         if policy.network != "restricted":
             gaps += tuple(map(open_server_gap, open_urls))
@@ -224,7 +234,8 @@ class Sandbox:
         With the program and the folder as they are inside, where links may be missing.
 
         Raises:
-            SpawnFailed: The folder is longer than a path can be, or a path has a NUL.
+            SpawnFailed: The folder is longer than a path can be, or denied, or a path has
+                a NUL.
         """
         if "\0" in launch.cwd or "\0" in launch.program:
             raise SpawnFailed("nul byte found in provided data", program=launch.program)
@@ -235,7 +246,11 @@ class Sandbox:
             fault = errno.ENAMETOOLONG
             raise SpawnFailed(system_text(fault), errno=fault, path=launch.cwd)
         program = self._find(launch.program, launch.cwd, path)
-        return Launch(program, launch.argv, os.path.realpath(launch.cwd))
+        cwd = os.path.realpath(launch.cwd)
+        if self._policy.denies_folder(cwd):
+            fault = errno.EACCES
+            raise SpawnFailed(system_text(fault), errno=fault, path=launch.cwd)
+        return Launch(program, launch.argv, cwd)
 
     def _find(self, program: str, cwd: str, path: str | None) -> str:
         """The file that a name stands for inside, as `execvp` finds it; nothing if none does."""
@@ -262,6 +277,7 @@ class Sandboxes:
         self._environ = dict(os.environ if environ is None else environ)
         self._home = os.path.expanduser("~")
         self._ladder: Ladder | None = None
+        self._devices: str | None = None
         self._climbing = threading.Lock()
         self.targets = MountTargets()
 
@@ -276,8 +292,11 @@ class Sandboxes:
         with self._climbing:  # a hundred first starts at once are one trial
             if self._ladder is None:
                 make_runtime_folder(self._environ)
-                self._ladder = climb(self._environ)
-                _log(self._ladder)
+                ladder = climb(self._environ)
+                if ladder.own_devices:
+                    self._devices = own_devices()
+                self._ladder = ladder
+                _log(ladder)
             return self._ladder
 
     async def get(
@@ -324,7 +343,13 @@ class Sandboxes:
                 ladder = self._ladder or await self.ladder()
                 if ladder.rung is Rung.NONE:
                     raise InvalidParams(f"this host cannot enforce a sandbox: {ladder.problem}")
-                return Sandbox(policy, ladder, self.targets, open_urls=servers.open_urls)
+                return Sandbox(
+                    policy,
+                    ladder,
+                    self.targets,
+                    open_urls=servers.open_urls,
+                    devices=self._devices,
+                )
             except CannotEnforce as error:
                 return error
 
@@ -337,6 +362,24 @@ def _log(ladder: Ladder) -> None:
     logger.info("sandboxes are built by bubblewrap %s: %s", ladder.launcher.version, ladder.rung)
     for gap in (*([ladder.problem] if ladder.problem else ()), *ladder.gaps):
         logger.info("sandbox: %s", gap)
+
+
+@cache
+def own_devices() -> str:
+    """
+    The folder of the devices of this process, for all its sandboxes; removed at its end.
+
+    Raises:
+        InvalidParams: They cannot be made: a sandbox would be weaker than it has to be.
+    """
+    try:
+        devices = OwnDevices()
+    except OSError as error:
+        raise InvalidParams(f"devices for sandboxes cannot be made: {error}") from error
+    # A guardian does the same, where this process is killed.
+    maker = os.getpid()
+    atexit.register(lambda: devices.close() if os.getpid() == maker else None)
+    return devices.folder
 
 
 @cache

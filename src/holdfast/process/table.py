@@ -253,7 +253,7 @@ class LocalProcesses:
             or snapshot is not None
             or is_sandboxed(params)
             or manages_network(params)
-            or _has_kernel_limits(params)
+            or params.limits is not None
         ):
             slow = SlowStart(
                 params.process_id,
@@ -321,7 +321,7 @@ class LocalProcesses:
         params = start.params
         sandbox = None
         try:
-            if _has_kernel_limits(params):
+            if params.limits is not None:
                 await self._check_limits(params)
             if not at_hand and (request is not None or is_sandboxed(params)):
                 await self._wait_reachable(params, env)
@@ -343,7 +343,8 @@ class LocalProcesses:
                 return self._launch(start, argv, {}, complaining)
             if sandbox is not None:
                 return await self._launch_enclosed(start, argv, env, sandbox, slow)
-            if at_hand and not _has_kernel_limits(params):
+            # A child with limits is waited for until it has set them.
+            if at_hand and params.limits is None:
                 return self._launch(start, argv, env)
             return await self._launch_in_thread(start, argv, env, slow)
         except BaseException as error:
@@ -578,12 +579,3 @@ def _executed(params: StartParams) -> Sequence[str]:
     if not params.tty or params.arg0 is None:
         return params.argv
     return [params.arg0, *params.argv[1:]]
-
-
-def _has_kernel_limits(params: StartParams) -> bool:
-    """Return True if a start has limits that are set by a program of ours, before the command."""
-    if params.limits is None:
-        return False
-    from holdfast.process.bounds import has_bounds  # most commands have none
-
-    return has_bounds(params.limits)

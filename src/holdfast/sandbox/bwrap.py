@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.errors import CannotEnforce
+from holdfast.sandbox.devices import DEVICES
 from holdfast.sandbox.mounts import Blank, Target, mounts
 from holdfast.sandbox.policy import NO_LANDLOCK, Policy
 from holdfast.sandbox.verify import Planned
@@ -37,6 +38,7 @@ _DEVICES: Final = ("--dev", "/dev")
 _SHARED_MEMORY: Final = ("--bind-try", "/dev/shm", "/dev/shm")  # noqa: S108 (a mount, no file)
 _SYSTEM: Final = ("--ro-bind-try", "/sys", "/sys")
 _PROCESSES: Final = ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
+_READ_ONLY_PROCESSES: Final = ("--proc", "/proc", "--remount-ro", "/proc")
 _NO_PROCESSES: Final = ("--perms", "555", "--tmpfs", "/proc", "--remount-ro", "/proc")
 
 
@@ -74,12 +76,21 @@ class Plan:
 
 
 @lru_cache(maxsize=128)
-def plan(policy: Policy, *, proc: bool = True, settings: tuple[str, ...] = ()) -> Plan:
+def plan(
+    policy: Policy,
+    *,
+    proc: bool = True,
+    settings: tuple[str, ...] = (),
+    read_only_proc: bool = False,
+    devices: str | None = None,
+) -> Plan:
     """
     Say how to start bubblewrap for a policy that isolates.
 
     Args:
         settings: More of `/proc` that has to be read-only, beside what always is.
+        read_only_proc: Whether all of `/proc` has to be.
+        devices: A folder with those to be used in place of the machine's.
         proc: Whether a new `/proc` can be mounted here. If not, there is none: the
             host's would show every process (13, rule 14).
 
@@ -98,8 +109,15 @@ def plan(policy: Policy, *, proc: bool = True, settings: tuple[str, ...] = ()) -
     else:
         made += ("--tmpfs", "/") if root is None else ("--ro-bind", "/", "/")
         made += _DEVICES
-    made += _PROCESSES if proc else _NO_PROCESSES
-    if proc:
+    if devices is not None:
+        for name in DEVICES:
+            made += ("--dev-bind", f"{devices}/{name}", f"/dev/{name}")
+    if not proc:
+        made += _NO_PROCESSES
+    elif read_only_proc:
+        made += _READ_ONLY_PROCESSES
+    else:
+        made += _PROCESSES
         for path in settings:
             made += ("--ro-bind", path, path)
     tree = mounts(policy)

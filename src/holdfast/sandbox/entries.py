@@ -25,7 +25,26 @@ from holdfast.protocol.sandbox import (
 )
 from holdfast.sandbox.globs import Glob, compile_glob
 
-__all__ = ["Allowed", "Wanted", "Wish", "check_places", "read_entries", "reads_everything"]
+__all__ = [
+    "MAX_PLACES",
+    "MAX_WILDCARDS",
+    "Allowed",
+    "Wanted",
+    "Wish",
+    "check_places",
+    "read_entries",
+    "reads_everything",
+]
+
+MAX_PLACES: Final = 1024
+"""
+Paths and patterns that one profile may name, those of each project root counted apart.
+
+Each path may cost a mount, two descriptors and a few looks at the disk for every command.
+"""
+
+MAX_WILDCARDS: Final = 1024
+"""Of all patterns of one profile: so many may be followed at once when a path is compared."""
 
 Allowed: TypeAlias = Literal["read", "write", "deny"]
 
@@ -59,12 +78,14 @@ def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
 
     Raises:
         InvalidPermissionPath: An entry names a path of another system.
-        InvalidParams: The directory or a root does, or they are needed and not given.
+        InvalidParams: The directory or a root does, or they are needed and not given; or
+            the profile names too much.
         CannotEnforce: A pattern cannot be looked for, or a part of a root is none.
     """
     files = _files(context)
     paths = _plain_paths(context, files, cwd)
     base, roots = _places(context, cwd)
+    _refuse_more(len(roots), MAX_PLACES, "workspace roots")
     wishes: list[Wish] = []
     globs: list[Glob] = []
     tmpdir: list[Allowed] = []
@@ -85,7 +106,14 @@ def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
             tmpdir.append(access)
         else:
             wishes += (Wish(path, access) for path in _special(entry.path.value, access, roots))
+        _refuse_more(len(wishes) + len(globs), MAX_PLACES, "places in its workspace roots")
+    _refuse_more(sum(glob.wildcards for glob in globs), MAX_WILDCARDS, "wildcards")
     return Wanted(tuple(wishes), tuple(globs), minimal, tuple(tmpdir), roots)
+
+
+def _refuse_more(count: int, limit: int, what: str) -> None:
+    if count > limit:
+        raise InvalidParams(f"the sandbox profile has {count:,} {what}: {limit:,} are the most")
 
 
 @lru_cache(maxsize=256)
@@ -98,7 +126,7 @@ def reads_everything(context: SandboxContext) -> bool:
 
     Raises:
         InvalidPermissionPath: An entry names a path of another system.
-        InvalidParams: The directory is needed and not given.
+        InvalidParams: The directory is needed and not given, or there are too many entries.
     """
     files = _files(context)
     paths = _plain_paths(context, files, None)
@@ -126,6 +154,7 @@ def _files(context: SandboxContext) -> RestrictedFiles:
     profile = context.permissions
     assert isinstance(profile, ManagedProfile)  # the caller asked
     assert isinstance(profile.file_system, RestrictedFiles)  # likewise
+    _refuse_more(len(profile.file_system.entries), MAX_PLACES, "entries")
     return profile.file_system
 
 

@@ -1,9 +1,7 @@
 """
-Patterns of denied files (sandbox spec 3.6).
+Patterns of denied files (sandbox spec 3.6), as `sandbox.glob_syntax` reads them.
 
-`*` and `?` stay within one component, `**` as a whole component crosses any number of
-them, `[a-f]` and `[!a]` are one character, `{a,b}` either text, and a backslash takes the
-next character as it is. Only files are meant, and links to files; directories are not.
+Only files are meant, and links to files; directories are not.
 """
 
 from __future__ import annotations
@@ -13,14 +11,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from time import monotonic
 
 from holdfast.errors import CannotEnforce
+from holdfast.sandbox.automaton import Automaton
 from holdfast.sandbox.disk import Disk
+from holdfast.sandbox.glob_syntax import BadPattern, Part, Wildcard, as_regex, parts
 
-__all__ = ["MAX_MATCHES", "Glob", "compile_glob", "expand"]
+__all__ = ["LOOK_LIMIT", "MAX_MATCHES", "Glob", "compile_glob", "expand"]
 
 MAX_MATCHES = 8192
 """Of one profile. Each costs a mount, and a pattern that finds more is a mistake."""
+
+LOOK_LIMIT = 10.0
+"""Seconds that the files of one profile may be looked for."""
+
+_LONGEST = 4096
+"""Characters of a pattern; no path is longer."""
 
 _META = re.compile(r"[*?\[\]]")
 
@@ -32,13 +39,24 @@ class Glob:
     pattern: str
     folder: str
     """Where the search begins: the part before the first wildcard."""
-    regex: re.Pattern[str]
+    parts: tuple[Part, ...]
+    automaton: Automaton
     depth: int | None
     """How many components a match may be below `folder`; `None` for any number."""
 
+    @property
+    def wildcards(self) -> int:
+        """How many it has: what a comparison costs grows with them."""
+        return sum(isinstance(part, Wildcard) for part in self.parts)
+
+    @property
+    def regex(self) -> str:
+        """The same as a regular expression."""
+        return as_regex(self.parts)
+
     def matches(self, path: str) -> bool:
         """Whether a file of this absolute path is meant."""
-        return self.regex.fullmatch(path) is not None and (
+        return self.automaton.matches(path) and (
             self.depth is None or path.count("/") - self.folder.count("/") <= self.depth
         )
 
@@ -52,8 +70,7 @@ class Glob:
         if folder == "/":
             raise _unsafe(self.pattern)
         rest = self.pattern.removeprefix(self.folder)
-        regex = re.compile(re.escape(folder) + _translate(rest), re.DOTALL)
-        return Glob(folder + rest, folder, regex, self.depth)
+        return _glob(folder + rest, folder, (*folder, *parts(rest)), self.depth)
 
 
 @lru_cache(maxsize=256)
@@ -62,15 +79,28 @@ def compile_glob(pattern: str, depth: int | None = None) -> Glob:
     Read an absolute pattern. Surplus slashes and dots in it do not count.
 
     Raises:
-        CannotEnforce: It has no directory to begin the search in, or no wildcard.
+        CannotEnforce: It has no directory to begin the search in, or no wildcard; or it
+            means nothing, or is longer than any path.
     """
+    if len(pattern) > _LONGEST:
+        raise CannotEnforce(
+            f"unreadable glob `{pattern[:80]}…`: its {len(pattern):,} characters are more than the"
+            f" {_LONGEST:,} that a pattern may have"
+        )
     if pattern:
         pattern = "/" * pattern.startswith("/") + os.path.normpath(pattern).lstrip("/")
     meta = _META.search(pattern)
     folder = pattern[: pattern.rfind("/", 0, meta.start())] if meta else ""
     if not folder.startswith("/"):
         raise _unsafe(pattern)
-    return Glob(pattern, folder, re.compile(_translate(pattern), re.DOTALL), depth)
+    try:
+        return _glob(pattern, folder, tuple(parts(pattern)), depth)
+    except BadPattern as error:
+        raise CannotEnforce(f"unreadable glob `{pattern}`: {error}") from None
+
+
+def _glob(pattern: str, folder: str, found: tuple[Part, ...], depth: int | None) -> Glob:
+    return Glob(pattern, folder, found, Automaton(found), depth)
 
 
 def _unsafe(pattern: str) -> CannotEnforce:
@@ -80,12 +110,20 @@ def _unsafe(pattern: str) -> CannotEnforce:
     )
 
 
-def expand(glob: Glob, disk: Disk, *, limit: int = MAX_MATCHES) -> list[str]:
+def expand(
+    glob: Glob, disk: Disk, *, limit: int = MAX_MATCHES, deadline: float | None = None
+) -> list[str]:
     """
     Find the files that match now.
 
+    Args:
+        glob: What is looked for.
+        disk: Where.
+        limit: How many there may be.
+        deadline: When the search has to be over, as `monotonic` tells the time.
+
     Raises:
-        CannotEnforce: There are more than `limit`.
+        CannotEnforce: There are more than `limit`, or it takes too long.
     """
     found: list[str] = []
     # A pattern without `**` is no deeper than its own components.
@@ -94,7 +132,12 @@ def expand(glob: Glob, disk: Disk, *, limit: int = MAX_MATCHES) -> list[str]:
         own = glob.pattern.count("/") - glob.folder.count("/")
         deepest = own if deepest is None else min(own, deepest)
     for path in _files(disk, glob.folder, deepest):
-        if glob.regex.fullmatch(path):
+        if deadline is not None and monotonic() > deadline:
+            raise CannotEnforce(
+                f"unreadable glob `{glob.pattern}` takes too long to be looked for: there are"
+                f" {LOOK_LIMIT:.0f} seconds for all patterns of a profile"
+            )
+        if glob.automaton.matches(path):
             found.append(path)
             if len(found) > limit:
                 raise CannotEnforce(f"unreadable glob `{glob.pattern}` matches too many files")
@@ -113,51 +156,3 @@ def _files(disk: Disk, folder: str, depth: int | None) -> Iterator[str]:
                     pending.append((path, level + 1))
             elif kind != "link" or disk.leads_to_file(path):
                 yield path
-
-
-def _translate(pattern: str) -> str:
-    """Turn a pattern into a regular expression."""
-    done: list[str] = []
-    braces = 0
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        at += 1
-        if char == "*":
-            start = at - 1
-            while pattern[at : at + 1] == "*":
-                at += 1
-            whole = at - start == 2 and pattern[start - 1 : start] in {"/", ""}
-            if whole and pattern[at : at + 1] == "/":
-                at += 1
-                done.append("(?:[^/]+/)*")
-            elif whole and at == len(pattern):
-                done.append(".+")
-            else:
-                done.append("[^/]*")
-        elif char == "?":
-            done.append("[^/]")
-        elif char == "[":
-            end = pattern.find("]", at + 1 + (pattern[at : at + 1] in {"!", "^"}))
-            if end == -1:
-                done.append(r"\[")
-                continue
-            inner = pattern[at:end]
-            negated = inner[0] in "!^"
-            body = re.sub(r"([\\\[\]&~|^])", r"\\\1", inner[negated:])
-            done.append(f"(?!/)[{'^' if negated else ''}{body}]")
-            at = end + 1
-        elif char == "{" and "}" in pattern[at:]:
-            braces += 1
-            done.append("(?:")
-        elif char == "}" and braces:
-            braces -= 1
-            done.append(")")
-        elif char == "," and braces:
-            done.append("|")
-        else:
-            if char == "\\" and at < len(pattern):
-                char = pattern[at]
-                at += 1
-            done.append(re.escape(char))
-    return "".join(done) + ")" * braces

@@ -20,14 +20,16 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.sandbox.audit import LOGGING_ABI, can_read_log
+from holdfast.sandbox.devices import may_make_devices, need_devices
 from holdfast.sandbox.exhausted import raise_exhausted
 from holdfast.sandbox.gaps import machine_gaps
 from holdfast.sandbox.landlock import landlock_abi, ruleset
 from holdfast.sandbox.launcher import Launcher, find_launcher
 from holdfast.sandbox.machines import MACHINES
+from holdfast.sandbox.memory_files import data_file
 from holdfast.sandbox.policy import Policy
 from holdfast.sandbox.seccomp import filter_program
-from holdfast.sandbox.settings import writable_settings
+from holdfast.sandbox.settings import owns_settings, writable_settings
 from holdfast.sandbox.stage import END_SIZE, STAGE_PATH, ended, make_stage
 
 __all__ = ["Ladder", "Rung", "climb"]
@@ -75,6 +77,10 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it tells us what Landlock refused, by its log; only a privileged server has it."""
     settings: tuple[str, ...] = ()
     """Parts of `/proc` that this user could change the machine by, beside `/proc/sys`."""
+    own_devices: bool = False
+    """Whether sandboxes need devices of their own, and they can be made."""
+    read_only_proc: bool = False
+    """Whether all of `/proc` has to be read-only, since its files belong to this user."""
     problem: str | None = None
     """Why it is not the highest rung, and what to change."""
     gaps: tuple[str, ...] = ()
@@ -134,13 +140,18 @@ def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> Ladder:
     gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
     if rung is Rung.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
+    own_devices = need_devices() and may_make_devices()
+    if need_devices() and not own_devices:
+        gaps = (*gaps, "the mode and times of the machine's /dev/null and alike can be changed")
     return Ladder(
         rung=rung,
         launcher=trial.launcher,
         landlock_abi=trial.landlock_abi,
         listens=trial.listens,
         logs=trial.landlock_abi >= LOGGING_ABI and can_read_log(),
-        settings=writable_settings(),
+        settings=() if owns_settings() else writable_settings(),
+        own_devices=own_devices,
+        read_only_proc=owns_settings(),
         problem=problem,
         gaps=gaps,
     )
@@ -164,10 +175,8 @@ def _try(trial: _Trial) -> str | None:
             listen=trial.listens,
             landlock=ruleset(Policy(full_write=False), trial.landlock_abi),
         )
-        file = os.memfd_create("stage", os.MFD_CLOEXEC)
+        file = data_file(stage)
         stack.callback(os.close, file)
-        os.write(file, stage)
-        os.lseek(file, 0, os.SEEK_SET)
         arguments = ["--die-with-parent", "--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
         arguments += ["--ro-bind", "/", "/", "--dev", "/dev", *trial.proc]
         arguments += ["--perms", "0500", "--file", str(file), STAGE_PATH]

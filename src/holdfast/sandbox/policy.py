@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from holdfast.protocol.sandbox import Network
 from holdfast.sandbox.globs import Glob
 
 __all__ = [
+    "KEPT_NAMES",
     "NO_LANDLOCK",
     "NO_MXC",
     "PATH_MAX",
@@ -39,6 +41,12 @@ NO_LANDLOCK = "filesystem-restricted execution requires bubblewrap to isolate ap
 
 NO_MXC = "native MXC is unavailable on this executor"
 """What is said to whoever asks for a sandbox that only Windows has."""
+
+KEPT_NAMES = (".holdfast",)
+"""
+The same for these, if they are there: rules for commands, of which those of a project only
+restrict. Nobody gains by making them, so no empty folder stands where none is.
+"""
 
 Standing = Literal["read", "write", "deny", "hidden"]
 """What holds for a path. `hidden`: no rule covers it, so inside it does not exist."""
@@ -161,13 +169,14 @@ class Policy:
                 return None
             path = parent_of(path)
 
+    def denies_folder(self, path: str) -> bool:
+        """Whether a directory is denied, and nothing below it is open, so nobody can be there."""
+        rule = None if self.full_write else self.governing(path)
+        return rule is not None and rule.access == "deny" and not self.opens(path)
+
     def opens(self, path: str) -> bool:
         """Whether something below this path may be read or written by a rule of its own."""
-        inside = path.rstrip("/") + "/"
-        return any(
-            rule.access != "deny" and rule.kind is not None and rule.path.startswith(inside)
-            for rule in self.rules.values()
-        )
+        return path in _ways_in(self)
 
     def keeps_name(self, path: str) -> bool:
         """
@@ -181,6 +190,18 @@ class Policy:
     def _paths(self, access: str, reasons: set[str]) -> tuple[str, ...]:
         found = (rule for rule in self.rules.values() if rule.access == access)
         return tuple(sorted(rule.path for rule in found if rule.why in reasons))
+
+
+@lru_cache(maxsize=128)
+def _ways_in(policy: Policy) -> frozenset[str]:
+    """All directories above something that exists and may be read or written."""
+    found: set[str] = set()
+    for rule in policy.rules.values():
+        path = rule.path
+        if rule.access != "deny" and rule.kind is not None:
+            while path != "/" and (path := parent_of(path)) not in found:
+                found.add(path)
+    return frozenset(found)
 
 
 def parent_of(path: str) -> str:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from time import monotonic
 from typing import Final
 
 from holdfast.errors import CannotEnforce, InvalidParams
@@ -27,8 +28,17 @@ from holdfast.protocol.sandbox import (
 )
 from holdfast.sandbox.disk import HOST, Disk, Remembering, Seen, Traced, trace
 from holdfast.sandbox.entries import Wanted, Wish, check_places, read_entries
-from holdfast.sandbox.globs import MAX_MATCHES, Glob, expand
-from holdfast.sandbox.policy import PATH_MAX, PROTECTED_NAMES, Kind, Policy, Rule, Why, parent_of
+from holdfast.sandbox.globs import LOOK_LIMIT, MAX_MATCHES, Glob, expand
+from holdfast.sandbox.policy import (
+    KEPT_NAMES,
+    PATH_MAX,
+    PROTECTED_NAMES,
+    Kind,
+    Policy,
+    Rule,
+    Why,
+    parent_of,
+)
 
 __all__ = ["PLATFORM_DIRECTORIES", "Facts", "resolve"]
 
@@ -209,8 +219,10 @@ class _Making:
         if root is not None and root.access == "deny":
             del self.rules["/"]  # what no rule covers is hidden anyway
         self._judge_links()
+        deadline = monotonic() + LOOK_LIMIT
         for pattern in self._wanted.globs:
-            for path in expand(self._place(pattern), self._disk, limit=MAX_MATCHES):
+            placed = self._place(pattern)
+            for path in expand(placed, self._disk, limit=MAX_MATCHES, deadline=deadline):
                 self._deny_match(path)
         if self._wanted.minimal:
             for path in PLATFORM_DIRECTORIES:
@@ -270,7 +282,7 @@ class _Making:
             return None
         if over.access == "write":
             name = path.removeprefix(over.path).lstrip("/").partition("/")[0]
-            kept = name in PROTECTED_NAMES
+            kept = name in PROTECTED_NAMES or name in KEPT_NAMES
         else:
             around = self._above(over.path)
             kept = over.access == "deny" or (around is not None and around.access == "write")
@@ -381,7 +393,7 @@ class _Making:
             return
         over = self._above(root.path)
         if (
-            root.path.rpartition("/")[2] in PROTECTED_NAMES
+            root.path.rpartition("/")[2] in (*PROTECTED_NAMES, *KEPT_NAMES)
             and over is not None
             and (over.access == "write" or over.why == "protected")
         ):
@@ -390,6 +402,11 @@ class _Making:
         for name in PROTECTED_NAMES:
             path = f"{start}/{name}"
             if path not in self.rules and path not in self._lifted:
+                self._protect_name(root.path, path)
+        for name in KEPT_NAMES:
+            path = f"{start}/{name}"
+            # A command may have made a link: nothing is to be kept, and no start to fail of it.
+            if path not in self.rules and self._disk.kind(path) in ("directory", "file"):
                 self._protect_name(root.path, path)
         git = self.rules.get(f"{start}/.git")
         if git is not None and git.access != "write" and git.kind == "file":

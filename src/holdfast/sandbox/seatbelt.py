@@ -130,7 +130,7 @@ class _Writing:
                         f"(allow file-read* file-write* {self._below('REOPENED', root)})"
                     )
         for glob in self._policy.globs:
-            pattern = _quoted(f"^(?:{glob.regex.pattern})$")
+            pattern = _quoted(f"^(?:{glob.regex})$")
             self.lines.append(f"(deny file-read* file-write* (regex #{pattern}))")
 
     def _below(self, word: str, path: str) -> str:

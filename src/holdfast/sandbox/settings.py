@@ -4,7 +4,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-__all__ = ["writable_settings"]
+__all__ = ["owns_settings", "writable_settings"]
 
 _COVERED = frozenset({"sys", "sysrq-trigger", "irq", "bus", "pressure"})
 """Of `/proc`: read-only in every sandbox. By the last one everybody may ask to be told."""
@@ -29,6 +29,18 @@ def writable_settings(proc: str = "/proc") -> tuple[str, ...]:
         if any(map(_is_writable, _files_below(path))):
             found.append(path)
     return tuple(found)
+
+
+def owns_settings(proc: str = "/proc") -> bool:
+    """
+    Whether the kernel's own files belong to this user, as they do to root.
+
+    Such a user may change their modes and owners, and a change in one `/proc` is one in all.
+    """
+    try:
+        return os.stat(f"{proc}/version").st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def _is_writable(path: str) -> bool:

@@ -5,7 +5,7 @@ The launcher has made the mounts and the namespaces, has given up all privileges
 the first process inside. What is left is to apply Landlock, to load the filter of system
 calls, and to start the command, with its terminal if it has one. The first process then
 stays: it takes in and reaps what is orphaned, and tells how the command ended. It is under
-the same rules as the command, which so can look at it, but gains nothing by it.
+the same rules as the command, which could gain nothing by it, and cannot get at it either.
 
 A command without a sandbox that has limits needs some of this too (`make_prologue`).
 
@@ -74,6 +74,7 @@ _REPORT: Final = 3
 
 _HIGHEST: Final = 0xFFFFFFFF
 _HERE: Final = -100 & 0xFFFFFFFFFFFFFFFF
+_DUMPABLE: Final = 4
 _NO_NEW_PRIVILEGES: Final = 38
 _PATH_BENEATH: Final = 1
 _LOG_AFTER_EXEC: Final = 1 << 1
@@ -110,6 +111,8 @@ class CallersSession(NamedTuple):
     """The signals that were blocked in the caller; the sandbox is built with all blocked."""
     terminal: int | None = None
     """The standard descriptor that is the controlling terminal."""
+    empty_streams: tuple[int, ...] = ()
+    """The standard descriptors that are `/dev/null`, see `make_stage`."""
 
 
 def ended(told: bytes) -> tuple[int, int]:
@@ -132,6 +135,7 @@ def make_stage(
     limits: Sequence[tuple[int, int, int]] = (),
     wait: bool = False,
     caller: CallersSession | None = None,
+    empty_streams: Sequence[int] = (),
 ) -> bytes:
     """
     The program that sets up the rest and executes the command.
@@ -149,6 +153,8 @@ def make_stage(
         limits: What the command may use: resources, limits, and what it may raise them to.
         wait: Whether somebody looks at what is mounted before the command is started.
         caller: Whose signals and terminal the command has, instead of fresh ones.
+        empty_streams: The standard descriptors that are to be `/dev/null`: that of the
+            sandbox, not the one of the host that they were opened from.
 
     Raises:
         KeyError: Nothing is known of that processor.
@@ -156,6 +162,7 @@ def make_stage(
     beginning = _beginning(
         *(machine, report, filter_program, listen, landlock, log, terminal, tuple(limits), wait),
         caller,
+        tuple(empty_streams),
     )
     made = CallProgram(machine, beginning)
     _execute(made, program, argv)
@@ -222,6 +229,7 @@ def _beginning(
     limits: tuple[tuple[int, int, int], ...],
     wait: bool,
     caller: CallersSession | None,
+    empty_streams: tuple[int, ...],
 ) -> Beginning:
     """All but the exec; the same for each command of a sandbox."""
     assert report != _REPORT  # it is moved there
@@ -231,6 +239,9 @@ def _beginning(
     made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
     made.call("close_range", _REPORT + 1, _HIGHEST, 0)
+    _empty(made, empty_streams, failed)
+    # Its memory and all else of it that `/proc` shows is nobody's to touch, until an exec.
+    made.call("prctl", _DUMPABLE, 0, failed=failed)
     if wait:
         _say_built(made, failed)
     made.call("prctl", _NO_NEW_PRIVILEGES, 1, failed=failed)
@@ -269,6 +280,16 @@ def _beginning(
     # Only now: they would count for what comes before, too.
     _set_limits(made, limits, failed)
     return made.as_beginning()
+
+
+def _empty(made: CallProgram, streams: Sequence[int], failed: Label) -> None:
+    """Open `/dev/null` for these standard descriptors, as it is in the sandbox."""
+    fd = At(made.data(bytes(8)))
+    for stream in streams:
+        path = made.text("/dev/null")
+        made.call("openat", _HERE, path, os.O_RDWR, result=fd.address, failed=failed)
+        made.call("dup3", fd, stream, 0, failed=failed)
+        made.call("close", fd)
 
 
 def _apply_landlock(

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-__all__ = ["Mount", "MountTable", "Planned", "fault", "read_table"]
+__all__ = ["Mount", "MountTable", "Planned", "fault", "led_elsewhere", "read_table"]
 
 _OWN: Final = ("/dev/", "/proc/")
 """Where it mounts what no plan names."""
@@ -87,6 +87,22 @@ def fault(
         if mount[:2] != _expected(path, host) or not (granted or hidden(path)):
             return path
     return None
+
+
+def led_elsewhere(
+    plan: Iterable[Planned], inside: MountTable, host: MountTable
+) -> list[tuple[str, str]]:
+    """The directories that something else is mounted at, each with where that is on the host."""
+    found: list[tuple[str, str]] = []
+    for path, what in plan:
+        mount = inside.get(path)
+        if what == "mask" or mount is None or mount[:2] == _expected(path, host):
+            continue
+        for above, outer in host.items():
+            if outer.device == mount.device and _covers(outer.root, mount.root):
+                rest = mount.root.removeprefix(outer.root).lstrip("/")
+                found.append((path, f"{above.rstrip('/')}/{rest}".rstrip("/")))
+    return found
 
 
 def _expected(path: str, host: MountTable) -> tuple[str, str] | None:

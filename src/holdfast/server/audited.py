@@ -13,6 +13,7 @@ from holdfast.protocol.fs import (
     CreateDirectoryParams,
     OpenParams,
     RemoveParams,
+    RenameParams,
     WriteFileParams,
 )
 from holdfast.protocol.http import HttpRequestParams
@@ -21,7 +22,9 @@ from holdfast.server.sessions import short_session
 
 __all__ = ["audited_call", "audited_change", "note_opened"]
 
-Change = TypeVar("Change", WriteFileParams, CreateDirectoryParams, RemoveParams, CopyParams)
+Change = TypeVar(
+    "Change", WriteFileParams, CreateDirectoryParams, RemoveParams, CopyParams, RenameParams
+)
 
 
 def audited_change(
@@ -102,14 +105,19 @@ def _origin(url: str) -> str:
 def _note_change(
     client: ServerConnection,
     operation: str,
-    params: WriteFileParams | CreateDirectoryParams | RemoveParams | CopyParams | OpenParams,
+    params: WriteFileParams
+    | CreateDirectoryParams
+    | RemoveParams
+    | CopyParams
+    | RenameParams
+    | OpenParams,
     error: str | None,
 ) -> None:
     audit = client.state.audit
     if audit is None:
         return
     source = None
-    if isinstance(params, CopyParams):
+    if isinstance(params, CopyParams | RenameParams):
         path, source = params.destination_path, path_text(params.source_path)
     else:
         path = params.path
@@ -124,7 +132,7 @@ def _note_change(
         path=path_text(path),
         source=source,
         bytes=size,
-        sandboxed=params.sandbox is not None,
+        sandboxed=not isinstance(params, RenameParams) and params.sandbox is not None,
         error=error,
     )
 

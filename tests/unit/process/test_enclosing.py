@@ -165,12 +165,10 @@ async def test_a_variable_cannot_become_an_option_of_the_launcher() -> None:
 
 
 async def test_what_the_launcher_was_told_is_not_to_be_read_inside() -> None:
-    _, said = await run(
-        "/bin/sh", "-c", "tr '\\0' ' ' </proc/1/cmdline; tr '\\0' ' ' </proc/1/environ"
-    )
+    _, said = await run("/bin/sh", "-c", "tr '\\0' ' ' </proc/1/cmdline; cat /proc/1/environ")
 
-    assert said.startswith("/dev/.holdfast PWD=")
-    assert said.rstrip().endswith("PWD=/ PATH=/usr/bin:/bin")
+    assert said.startswith("/dev/.holdfast ")
+    assert "PATH=" not in said
 
 
 async def test_a_sandbox_that_cannot_be_built_is_an_error_of_the_start() -> None:

@@ -584,3 +584,41 @@ async def test_what_can_be_enforced_is_not_judged_without_descriptors() -> None:
     with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
         sandboxes.climb()
     assert sandboxes.climb().rung is not Rung.NONE
+
+
+@pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
+async def test_a_folder_that_is_denied_is_not_replaced_by_another(
+    processes: LocalProcesses, ws: Path, tty: bool
+) -> None:
+    (ws / "closed").mkdir()
+    path = PlainPath(path=PathUri.from_path(f"{ws}/closed"))
+    sandbox = managed(FileEntry(path=path, access="deny"))
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(ws)}
+
+    for cwd in (ws / "closed", ws / "closed/inner"):
+        cwd.mkdir(exist_ok=True)
+        with pytest.raises(SpawnFailed, match="Permission denied") as caught:
+            await start(processes, shell("pwd", cwd=str(cwd), env=env, sandbox=sandbox, tty=tty))
+        assert (caught.value.errno, caught.value.path) == (errno.EACCES, str(cwd))
+
+
+async def test_a_folder_that_is_not_there_inside_is_not_replaced_by_another(
+    processes: LocalProcesses, ws: Path
+) -> None:
+    files = RestrictedFiles(
+        entries=(FileEntry(path=SpecialPath(value=SpecialValue(kind="minimal")), access="read"),)
+    )
+    sandbox = context(ManagedProfile(file_system=files, network="restricted"))
+    with pytest.raises(SpawnFailed, match=f"Can't chdir to {ws}: No such file or directory"):
+        await start(processes, shell("pwd", cwd=str(ws), sandbox=sandbox))
+
+
+async def test_nobody_inside_gets_at_the_first_process(processes: LocalProcesses) -> None:
+    script = (
+        "for name in mem environ maps; do (exec 3</proc/1/$name) && echo opened; done;"
+        "(exec 3<>/proc/1/mem) && echo opened; readlink /proc/1/fd/3 && echo opened;"
+        "ls /proc/1/root/ && echo opened"
+    )
+    process = await start(processes, shell(script, sandbox=managed()))
+    await closed(process)
+    assert b"opened" not in output(process)

@@ -61,6 +61,13 @@ def test_settings_of_the_kernel_are_read_only_on_top_of_its_proc() -> None:
     assert "/proc/acpi" not in plan(policy, proc=False, settings=("/proc/acpi",)).argv(())
 
 
+def test_where_the_kernels_files_are_ones_own_all_of_proc_is_read_only() -> None:
+    made = list(plan(policy_for({WS: None}, ROOT), read_only_proc=True).argv(()))
+
+    at = made.index("--proc")
+    assert made[at : at + 4] == ["--proc", "/proc", "--remount-ro", "/proc"]
+
+
 def test_what_the_root_directory_is_depends_on_the_entry_for_it() -> None:
     narrow = words(policy_for({WS: None}, path_entry(WS, "read")))
     assert narrow[10:14] == ["--tmpfs", "/", "--dev", "/dev"]

@@ -80,3 +80,30 @@ def test_too_many_matches_are_refused() -> None:
     assert len(expand(compile_glob("/w/*"), disk, limit=4)) == 4
     with pytest.raises(CannotEnforce, match=re.escape("`/w/*` matches too many files")):
         expand(compile_glob("/w/*"), disk, limit=3)
+
+
+def test_a_pattern_of_many_wildcards_is_compared_at_once() -> None:
+    """A regular expression for it would try for years."""
+    disk = FakeDisk({"/w/" + "a" * 100: "x"})
+    assert expand(compile_glob("/w/" + "*a" * 30 + "b"), disk) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("/w/[z-a]*", "unreadable glob `/w/[z-a]*`: there is nothing from z to a in [z-a]"),
+        (
+            "/w/" + "*" * 5000,
+            "its 5,003 characters are more than the 4,096 that a pattern may have",
+        ),
+    ],
+    ids=["range", "length"],
+)
+def test_a_pattern_that_cannot_be_meant_is_refused(pattern: str, said: str) -> None:
+    with pytest.raises(CannotEnforce, match=re.escape(said)):
+        compile_glob(pattern)
+
+
+def test_a_search_that_takes_too_long_is_given_up() -> None:
+    with pytest.raises(CannotEnforce, match=re.escape("`/w/*` takes too long")):
+        expand(compile_glob("/w/*"), DISK, deadline=0.0)

@@ -601,3 +601,56 @@ def test_a_policy_is_made_again_once_the_disk_has_changed() -> None:
     disk.files[f"{WS}/.aws"] = "->store"
     with pytest.raises(CannotEnforce):
         resolve(context(ROOT, PROJECT), facts)
+
+
+# -- how much a profile may name
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ([path_entry(f"{WS}/{n}", "deny") for n in range(1023)], "1,025 entries: 1,024"),
+        (
+            [glob_entry(f"{WS}/{'*a' * 50}{n}") for n in range(21)],
+            "1,050 wildcards: 1,024",
+        ),
+    ],
+    ids=["entries", "wildcards"],
+)
+def test_a_profile_that_names_too_much_is_refused(entries: list[FileEntry], said: str) -> None:
+    with pytest.raises(InvalidParams, match=f"the sandbox profile has {said} are the most"):
+        policy_for(EMPTY, ROOT, PROJECT, *entries)
+
+
+def test_the_places_of_each_root_are_counted() -> None:
+    roots = tuple(PathUri.from_path(f"/w{number}") for number in range(200))
+    asked = msgspec.structs.replace(context(ROOT, *[PROJECT] * 6), workspace_roots=roots)
+    with pytest.raises(InvalidParams, match="1,201 places in its workspace roots: 1,024 are"):
+        resolve(asked, Facts(cwd=WS, disk=FakeDisk({})))
+
+
+def test_as_many_entries_as_there_may_be_take_no_time_to_plan() -> None:
+    """Each denied directory was compared with each other rule."""
+    files: dict[str, str | None] = {f"{WS}/{number}": None for number in range(1000)}
+    policy = policy_for(files, ROOT, *(path_entry(path, "deny") for path in files))
+    assert not any(policy.opens(path) for path in files)
+    assert policy.opens("/") is (policy.rules["/"].kind is None)
+
+
+# -- the rules of a project
+
+
+@pytest.mark.parametrize(
+    ("there", "access"),
+    [({f"{WS}/.holdfast/rules/a.rules": "x"}, "read"), ({}, "write"), ({".": None}, "write")],
+    ids=["there", "missing", "elsewhere"],
+)
+def test_rules_of_a_project_stay_as_they_are(there: dict[str, str | None], access: str) -> None:
+    policy = policy_for({WS: None, **there}, ROOT, PROJECT)
+    assert policy.access(f"{WS}/.holdfast/rules/a.rules") == access
+
+
+def test_a_link_in_the_place_of_the_rules_keeps_no_command_from_starting() -> None:
+    """A command may have made it, where there were none."""
+    policy = policy_for({WS: None, f"{WS}/.holdfast": "->/etc"}, ROOT, PROJECT)
+    assert f"{WS}/.holdfast" not in policy.rules

@@ -1,0 +1,39 @@
+"""Comparing texts with patterns: the same as a regular expression, and never slow."""
+
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.sandbox.automaton import Automaton
+from holdfast.sandbox.glob_syntax import BadPattern, as_regex, parts
+
+PATTERNS = st.text(alphabet="ab/*?[]!-{},\\", max_size=14)
+TEXTS = st.text(alphabet="abc/-*{", max_size=10)
+
+
+@settings(max_examples=200, deadline=None)
+@given(PATTERNS, st.lists(TEXTS, min_size=1, max_size=8))
+def test_it_is_what_a_regular_expression_would_say(pattern: str, texts: list[str]) -> None:
+    try:
+        found = list(parts(pattern))
+    except BadPattern:
+        return
+    automaton, regex = Automaton(found), re.compile(as_regex(found), re.DOTALL)
+    for text in texts:
+        assert automaton.matches(text) is (regex.fullmatch(text) is not None), (pattern, text)
+
+
+def test_many_wildcards_take_no_time() -> None:
+    """Of each of these, a regular expression would not see the end."""
+    for pattern in ("*a" * 40 + "b", "**/" * 40 + "b", "{*a,*aa}" * 30 + "b", "{**/,*/}" * 30):
+        assert not Automaton(parts(pattern)).matches("a" * 200 + "/a" * 200 + "c")
+
+
+def test_what_is_kept_is_bounded() -> None:
+    """Each text leads to other sets of states: there are more than could be kept."""
+    automaton = Automaton(parts("*a" + "?" * 40))
+    for number in range(400):
+        text = f"{number:012b}".replace("0", "b").replace("1", "a") + "b" * 40
+        assert automaton.matches(text) is (text[-41] == "a")
+    assert len(automaton._kept) < 1000
