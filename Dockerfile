@@ -4,7 +4,9 @@ FROM python:3.13-slim AS build
 WORKDIR /src
 COPY requirements/tools.txt requirements/run.txt requirements/
 # Without a package index of its own, pip takes the one it is configured with.
-ARG PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_TRUSTED_HOST
 RUN python -m venv /opt/holdfast \
     && /opt/holdfast/bin/pip install --no-cache-dir --require-hashes -r requirements/run.txt \
     && python -m pip install --no-cache-dir --require-hashes -r requirements/tools.txt
