@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from itertools import product
 from typing import Final, NamedTuple
 
 from holdfast.errors import HoldfastError
@@ -262,8 +263,9 @@ def find_token(url: str, environ: Mapping[str, str]) -> str | None:
     Raises:
         BadTokenFile: The server has its token in a file that cannot be used any more.
     """
-    for key in _keys(url):
-        about = _read(runtime_folder(environ), _name(key))
+    # A server that was started at boot had no runtime directory, which came with the login.
+    for folder, key in product(_folders(environ), _keys(url)):
+        about = _read(folder, _name(key))
         if about is None or not about["alive"]:
             continue
         token = about.get("token")

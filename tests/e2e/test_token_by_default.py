@@ -311,9 +311,10 @@ async def test_the_server_is_no_way_out_of_a_sandbox(
             assert free.stdout.split() == [word for way in ways[1:4] for word in (way, "OPEN")], (
                 free.stderr
             )
-            inside = await env.run(command, sandbox=str(tmp_path / "open.toml"))
-            assert inside.stdout == "", inside.stdout
-            assert inside.stderr.count("closed") == len(ways), inside.stderr
+            for variables in ({}, {"HOLDFAST_TOKEN": "of-the-client"}):
+                inside = await env.run(command, sandbox=str(tmp_path / "open.toml"), env=variables)
+                assert inside.stdout == "", inside.stdout
+                assert inside.stderr.count("closed") == len(ways), inside.stderr
             # Nor by file operations that keep to a profile.
             for file in (tokens, *secrets):
                 for sandbox in ("read-only", str(tmp_path / "open.toml")):

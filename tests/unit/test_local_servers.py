@@ -66,6 +66,14 @@ def test_a_token_is_found_by_the_address_of_its_server(
     assert find_token(url, environ) == ("the-token" if found else None)
 
 
+def test_a_server_from_before_the_login_is_found(environ: Environ) -> None:
+    at_boot = {name: value for name, value in environ.items() if name != "XDG_RUNTIME_DIR"}
+    server = list_server("ws://127.0.0.1:4500", at_boot, token="t")
+    assert find_token("ws://127.0.0.1:4500", environ) == "t"
+    assert runtime_folder(at_boot) in reachable(environ).secrets
+    server.remove()
+
+
 def test_a_server_on_all_addresses_is_found_on_loopback_only(environ: Environ) -> None:
     for url in ("ws://0.0.0.0:4500", "ws://[::]:4500"):
         server = list_server(url, environ, token="t")

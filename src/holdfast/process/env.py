@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from holdfast.protocol.process import EnvPolicy, StartMetadata
 
-__all__ = ["child_environment"]
+__all__ = ["child_environment", "without_tokens"]
 
 _CORE = frozenset(
     [
@@ -40,8 +40,8 @@ _RESERVED = frozenset(
 
 _OWN_SECRETS = ("HOLDFAST_TOKEN",)
 """
-Variables that no child inherits: with the token of a server, a sandboxed command that has a
-network could have anything run outside. A request may still set them.
+Variables that no child inherits, and that no sandboxed one is given: with the token of a
+server, a command that has a network could have anything run outside.
 """
 
 _THREAD_ID = "CODEX_THREAD_ID"
@@ -78,10 +78,16 @@ def child_environment(
     return variables
 
 
+def without_tokens(variables: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables without those that hold the token of a Holdfast server."""
+    if any(name in variables for name in _OWN_SECRETS):
+        return {n: v for n, v in variables.items() if n not in _OWN_SECRETS}
+    return variables
+
+
 def _inherit(policy: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
     variables: dict[str, str] = {}
-    if any(name in inherited for name in _OWN_SECRETS):
-        inherited = {n: v for n, v in inherited.items() if n not in _OWN_SECRETS}
+    inherited = without_tokens(inherited)
     if policy.inherit == "all":
         variables.update(inherited)
     elif policy.inherit == "core":

@@ -20,6 +20,7 @@ from holdfast.local_servers import make_runtime_folder, reachable
 from holdfast.process.bounds import has_bounds
 from holdfast.process.enclosed import EnclosedChild
 from holdfast.process.enclosing import EMPTY_FD, Enclosure, start_enclosed
+from holdfast.process.env import without_tokens
 from holdfast.process.handed import HANDED_FDS, HandedStart
 from holdfast.process.outcome import SandboxedOutcome
 from holdfast.process.program import DEFAULT_PATH, Launch
@@ -155,6 +156,7 @@ class Sandbox:
             OSError: The kernel refused.
         """
         launch = self._as_inside(launch, env.get("PATH"))
+        env = without_tokens(env)
         shared = caller.terminal is not None
         self._reserve()
         try:
@@ -195,6 +197,7 @@ class Sandbox:
             OSError: No descriptor is left to start it with.
         """
         launch = self._as_inside(launch, env.get("PATH"))
+        env = without_tokens(env)
         self._reserve()
         try:
             child = await start_enclosed(
