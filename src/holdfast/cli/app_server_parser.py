@@ -43,7 +43,7 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         "--environment",
         metavar="NAME",
         help="run commands there: a name of `holdfast env list`, ssh://[USER@]HOST, or the URL"
-        " of an exec-server (default: this machine)",
+        " of an exec-server (default: the default of `holdfast env list`)",
     )
     parser.add_argument(
         "--sandbox",

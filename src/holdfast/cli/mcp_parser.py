@@ -44,7 +44,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--environment",
         metavar="NAME",
         help="run commands there: a name of `holdfast env list`, ssh://[USER@]HOST, or the URL"
-        " of an exec-server (default: this machine)",
+        " of an exec-server (default: the default of `holdfast env list`)",
     )
     parser.add_argument(
         "--cwd", metavar="DIR", help="folder of the commands, and what the sandbox lets them write"
