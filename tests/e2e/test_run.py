@@ -511,7 +511,7 @@ def test_a_sandbox_that_denied_nothing_says_nothing(place: list[str], tmp_path: 
 def test_the_limit_that_ended_a_command_is_told(place: list[str]) -> None:
     done = run(*place, "--limit-time", "0.2", "--", "sleep", "600")
     assert done.returncode == 128 + signal.SIGKILL
-    told = b"holdfast: ended by a limit: it ran for more than 0.2 seconds\n"
+    told = b"holdfast: ended by --limit-time: it ran for more than 0.2 seconds\n"
     assert done.stderr == told
 
 

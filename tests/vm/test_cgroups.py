@@ -246,7 +246,9 @@ def test_a_command_in_the_foreground_is_limited_too(cgroup: Cgroup) -> None:
     done = subprocess.run(cgroup.entering(*HOLDFAST, *options), capture_output=True, check=False)
 
     assert done.returncode == 128 + signal.SIGKILL
-    told = f"holdfast: ended by a limit: it used more than {100 * MIB} bytes of memory\n"
+    told = (
+        f"holdfast: ended by --limit-total-memory: it used more than {100 * MIB} bytes of memory\n"
+    )
     assert done.stderr.decode() == told
 
 

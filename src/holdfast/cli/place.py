@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from holdfast.cli.status import FAILED, Ended
 from holdfast.cli.token import bearer_token
 from holdfast.environments.config.home import holdfast_home, is_configured
-from holdfast.errors import ConnectionLost, HoldfastError, InvalidConfig, InvalidParams
+from holdfast.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    HoldfastError,
+    InvalidConfig,
+    InvalidParams,
+)
 
 if TYPE_CHECKING:
     from holdfast.client import ExecServerClient
@@ -103,10 +109,11 @@ async def connected(
     from holdfast.environments.ssh.target import program_target
 
     target = program_target(split_command(options.cmd))
-    async with (
-        await ExecServerClient.connect(target) as client,
-        _last_words(client) as client,
-    ):
+    try:
+        connecting = await ExecServerClient.connect(target)
+    except ConnectFailed as error:
+        raise Ended(FAILED, f"no server answers through `{options.cmd}`: {error}") from error
+    async with connecting, _last_words(connecting) as client:
         with _LossTeller(client, say):
             yield client
 

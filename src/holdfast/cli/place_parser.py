@@ -48,7 +48,7 @@ def add_environment_option(parser: argparse.ArgumentParser) -> None:
         "--environment",
         metavar="NAME",
         help="run commands there: a name of `holdfast env list`, ssh://[USER@]HOST, or the URL"
-        " of an exec-server (default: this machine)",
+        " of an exec-server (default: the default of `holdfast env list`)",
     )
 
 

@@ -97,6 +97,10 @@ def meant_url(where: str) -> str:
     if not separator:
         if where.startswith("/"):
             return f" (did you mean `unix://{where}`?)"
+        scheme, _, rest = where.partition(":")
+        if scheme in ("ws", "wss", "unix"):
+            start = "unix:///" if scheme == "unix" else f"{scheme}://"
+            return f" (did you mean `{start}{rest.lstrip('/')}`?)"
         return f" (did you mean `ws://{where}`?)" if ":" in where else ""
     if scheme == "ssh":
         return " (a host behind ssh is given to `--on`, or to `holdfast.connect`)"

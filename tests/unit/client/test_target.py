@@ -38,6 +38,8 @@ def test_a_target_is_known_by_its_looks(where: str | list[str], kind: type[Targe
         ("wsss://x", " (did you mean `wss://x`?)"),
         ("unix://relative", " (did you mean `unix:///relative`?)"),
         ("127.0.0.1:80", " (did you mean `ws://127.0.0.1:80`?)"),
+        ("ws:/x", " (did you mean `ws://x`?)"),
+        ("/run/socket", " (did you mean `unix:///run/socket`?)"),
         ("ftp-data://x", ""),
         ("", ""),
     ],

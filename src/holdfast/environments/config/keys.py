@@ -9,6 +9,8 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Final, TypedDict, cast
 
+from holdfast.suggestions import did_you_mean
+
 __all__ = ["EntryKeys", "FileKeys", "Unfit", "read_keys"]
 
 _LONGEST: Final = 2.0**64
@@ -75,7 +77,8 @@ def _table(value: object, readers: Mapping[str, _Reader], place: str) -> dict[st
         if key not in readers:
             known = ", ".join(f"`{name}`" for name in readers)
             expected = f"one of {known}" if len(readers) > 1 else known
-            raise Unfit(f"unknown field `{key}`, expected {expected}", place)
+            meant = did_you_mean(key, readers)
+            raise Unfit(f"unknown field `{key}`{meant}, expected {expected}", place)
         read[key] = readers[key](inner, f"{place}.{key}" if place else key)
     return read
 

@@ -213,7 +213,7 @@ def test_a_new_entry_stands_apart(path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
-        (Entry(id="a", transport=ServerUrl(url="ws://d")), "environment id `a` is duplicated"),
+        (Entry(id="a", transport=ServerUrl(url="ws://d")), "there is an environment `a` in "),
         (Entry(id="local", transport=ServerUrl(url="ws://d")), "`local` is reserved"),
         (Entry(id="d", transport=ServerUrl(url="http://d")), "must use ws:// or wss://"),
         (Entry(id="d", transport=ServingProgram(program=" ")), "program cannot be empty"),
