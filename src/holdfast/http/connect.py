@@ -285,7 +285,7 @@ async def _resolve(host: str, port: int) -> Sequence[Address]:
     try:
         if run is None:
             loop = asyncio.get_running_loop()
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)  # type: ignore[assignment]
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         else:
             look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
             found, error = await run(partial(_caught, look_up))
@@ -295,6 +295,6 @@ async def _resolve(host: str, port: int) -> Sequence[Address]:
         raise OSError(f"no such host: {host}") from error
     families: dict[socket.AddressFamily, list[Address]] = {}
     for family, _, _, _, where in found:
-        families.setdefault(family, []).append((family, where))  # type: ignore[arg-type]
+        families.setdefault(family, []).append((family, where))
     turns = chain.from_iterable(zip_longest(*families.values()))
     return [address for address in turns if address is not None]
