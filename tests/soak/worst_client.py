@@ -163,7 +163,7 @@ async def serve_beside(name: str, seconds: float, folder: Path) -> Figures:
     """Serve one client while an attack goes on."""
     dead = folder / "dead"
     dead.mkdir()
-    command = [*HOLDFAST, "serve"]
+    command = [*HOLDFAST, "exec-server"]
     if name in NEEDS_DEAD_MOUNT:
         command = [*dead_mount.OWN_MOUNTS, *command]
     with serving(command=command) as server:
