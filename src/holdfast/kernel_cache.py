@@ -192,12 +192,16 @@ class _MountTable:
 
     def _open(self) -> bool:
         try:
-            # It stays open as long as this process lives.
-            self._list = open("/proc/self/mountinfo", "rb")  # noqa: SIM115
-            changes = select.epoll()
-            changes.register(self._list.fileno(), select.EPOLLPRI)
+            # Both stay open as long as this process lives.
+            mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False  # no descriptor is left, or there is no /proc
+        try:
+            changes = select.epoll()
+            changes.register(mounts, select.EPOLLPRI)
+        except OSError:
+            os.close(mounts)
+            return False
         self._changes = changes
         return True
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(not can_mount(), reason="nothing can be mounted 
 @pytest.fixture(scope="module")
 def lonely() -> Iterator[ServerProcess]:
     """A server whose mounts nobody else sees."""
-    with serving(command=(*OWN_MOUNTS, *HOLDFAST, "serve")) as server:
+    with serving(command=(*OWN_MOUNTS, *HOLDFAST, "exec-server")) as server:
         yield server
 
 

@@ -141,6 +141,35 @@ async def open_handles(url: str, folder: Path) -> None:
                 await client.run(["/bin/true"])
 
 
+async def huge_profiles(url: str, folder: Path) -> None:
+    """Ask for sandboxes with thousands of entries, and with patterns that are hard to match."""
+    (folder / ("a" * 200)).touch()
+    paths = [entry(folder / str(number), "deny") for number in range(20_000)]
+    glob = {"type": "glob_pattern", "pattern": f"{folder}/**/{'*a' * 30}*b"}
+    hard = {"path": glob, "access": "deny"}
+    profiles = [context(folder, special("root", "read"), *entries) for entries in (paths, [hard])]
+    number = 0
+    async with connect(url) as client:
+        while True:
+            for profile in profiles:
+                number += 1
+                params = start_params(str(number), ["true"], cwd=file_uri(folder), sandbox=profile)
+                request = await client.request("process/start", params)
+                await client.reply(request)
+
+
+async def thousand_starts(url: str, folder: Path) -> None:
+    """Start as many commands at once as requests may wait."""
+    number = 0
+    while True:
+        async with connect(url) as client:
+            for _ in range(300):
+                number += 1
+                await client.request("process/start", start_params(str(number), ["/bin/true"]))
+            await client.is_ready()
+            await asyncio.sleep(0.5)
+
+
 async def nothing(url: str, folder: Path) -> None:
     """Do no harm, for comparison."""
     await asyncio.sleep(3600)
@@ -154,6 +183,8 @@ ATTACKS: dict[str, Attack] = {
     "stuck files": stuck_files,
     "impossible folders": impossible_folders,
     "open handles": open_handles,
+    "huge profiles": huge_profiles,
+    "thousand starts": thousand_starts,
 }
 
 NEEDS_DEAD_MOUNT = frozenset({"stuck starts", "stuck files"})
@@ -163,7 +194,7 @@ async def serve_beside(name: str, seconds: float, folder: Path) -> Figures:
     """Serve one client while an attack goes on."""
     dead = folder / "dead"
     dead.mkdir()
-    command = [*HOLDFAST, "serve"]
+    command = [*HOLDFAST, "exec-server"]
     if name in NEEDS_DEAD_MOUNT:
         command = [*dead_mount.OWN_MOUNTS, *command]
     with serving(command=command) as server:

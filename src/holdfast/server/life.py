@@ -439,7 +439,8 @@ def _reap_orphans(loop: asyncio.AbstractEventLoop, seen: frozenset[int] = frozen
     """
     found: frozenset[int] = frozenset()
     try:
-        found = frozenset(children_of_this_process()) - owned_pids()
+        if _has_zombie():  # or there is no need to go through the children of all threads
+            found = frozenset(children_of_this_process()) - owned_pids()
         for pid in found & seen:
             with suppress(ChildProcessError):  # it was reaped since the list was made
                 os.waitpid(pid, os.WNOHANG)
@@ -447,3 +448,12 @@ def _reap_orphans(loop: asyncio.AbstractEventLoop, seen: frozenset[int] = frozen
         logger.warning("orphans are reaped later: %s", system_text(error))
     finally:
         loop.call_later(_REAP_INTERVAL, _reap_orphans, loop, found)
+
+
+def _has_zombie() -> bool:
+    """Return True if a child has ended that is not reaped, whoever owns it."""
+    try:
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_ALL, 0, flags) is not None
+    except ChildProcessError:
+        return False  # there is no child at all
