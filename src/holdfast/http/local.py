@@ -14,7 +14,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from holdfast.errors import OperationFailed
+from holdfast.errors import OperationFailed, Refused
 from holdfast.http.connect import Connector, system_errno
 from holdfast.http.exchange import Exchange, ExchangeFailed, HttpConnection
 from holdfast.http.outgoing import Headers, OutgoingRequest, prepare
@@ -137,6 +137,8 @@ class LocalHttpClient:
                     raise
                 exchange, _ = await self._begin(outgoing, fresh=True)
                 await self._head_of(exchange)
+        except Refused:
+            raise  # it may be an `OSError`, too
         except (OSError, ExchangeFailed) as error:
             if isinstance(error, TimeoutError) and not error.errno:
                 raise  # ours, on its way out

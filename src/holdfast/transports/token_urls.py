@@ -8,8 +8,6 @@ from holdfast.errors import InvalidConfig
 
 __all__ = ["authority_of", "check_token", "host_of", "may_carry_token"]
 
-_PREFIX: Final = "exec-server protocol error: "
-
 _NOT_IN_HEADER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -22,13 +20,13 @@ def check_token(url: str, token: str) -> None:
     """
     if not may_carry_token(url):
         raise InvalidConfig(
-            f"{_PREFIX}exec-server WebSocket headers require wss:// or a loopback destination",
+            "exec-server WebSocket headers require wss:// or a loopback destination",
             "use wss://, or tunnel to the server (`ssh -L`) and use ws://127.0.0.1:PORT;"
             " a token would cross the network in the clear",
         )
     if _NOT_IN_HEADER.search(token):
         raise InvalidConfig(
-            f"{_PREFIX}invalid value for exec-server WebSocket header `authorization`",
+            "invalid value for exec-server WebSocket header `authorization`",
             "the bearer token has a line break or another control character in it",
         )
 

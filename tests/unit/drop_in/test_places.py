@@ -83,7 +83,7 @@ def test_variables_win_over_the_file(tmp_path: Path) -> None:
         ("limits = 1", "`limits` is a table"),
         ("[limits]\ntime = 1", "unknown setting `limits.time`"),
         ("[limits]\nwall_time = -1", "limit wall_time must be more than 0"),
-        ("[limits]\nwall_time = 'x'", "limit wall_time is a number"),
+        ("[limits]\nwall_time = 'x'", "limit wall_time: expected seconds"),
         ('rules = "x"', "`rules` is a list of paths"),
         ("[", "not a TOML file"),
         ("x" * (1 << 20) + "x", "larger than"),

@@ -19,7 +19,7 @@ from holdfast.events import Exited, Reason, Verdict
 from holdfast.process.local import LocalProcess
 from holdfast.process.output import LogListener
 from holdfast.process.table import LocalProcesses
-from holdfast.protocol.process import OutputChunk, ProcessLimits
+from holdfast.protocol.process import OutputChunk, ProcessLimits, StartParams
 from tests.unit.process.starting import (
     LIMIT,
     closed,
@@ -29,6 +29,7 @@ from tests.unit.process.starting import (
     output,
     program,
     shell,
+    started,
     written,
 )
 
@@ -132,10 +133,14 @@ async def until_full(process: LocalProcess) -> None:
     await eventually(full)
 
 
+def filling(then: str, **more: Any) -> StartParams:
+    code = FILL_BOTH.format(then=then)
+    return program("/usr/bin/python3", "-I", "-S", "-c", code, **more)
+
+
 def held(processes: LocalProcesses, then: str, **more: Any) -> tuple[LocalProcess, Story]:
     """A process that fills both of its pipes while its reader is behind."""
-    code = FILL_BOTH.format(then=then)
-    process = launch(processes, program("/usr/bin/python3", "-I", "-S", "-c", code, **more))
+    process = launch(processes, filling(then, **more))
     story = Story(process)
     process.hold_output(story)
     return process, story
@@ -167,7 +172,9 @@ async def test_an_exit_is_told_after_what_was_written_whoever_is_behind(
 
 async def test_a_limit_throws_nothing_away_that_it_allows(processes: LocalProcesses) -> None:
     limits = ProcessLimits(wall_time_ms=60_000, output_bytes=FULL)
-    process, story = held(processes, "time.sleep(60)", limits=limits)
+    process = await started(processes, filling("time.sleep(60)", limits=limits))
+    story = Story(process)
+    process.hold_output(story)
     await until_full(process)
     process.release_output(story)
     assert (await closed(process)).reason is Reason.LIMIT

@@ -72,6 +72,6 @@ def test_a_name_that_nobody_knows_is_refused() -> None:
     with pytest.raises(InvalidParams) as caught:
         named_profile("write-only")
     assert str(caught.value) == (
-        "unknown sandbox profile `write-only`, "
+        "unknown sandbox profile `write-only` (did you mean `read-only`?), "
         "expected one of `read-only`, `workspace-write`, `disabled`"
     )
