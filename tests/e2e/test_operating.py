@@ -129,7 +129,7 @@ def _check_log(log: list[dict[str, Any]], session: str) -> None:
     (opened,) = of(log, message="connection opened")
     assert opened["peer"].startswith("websocket 127.0.0.1:")
     (begun,) = of(log, message="session opened")
-    assert (begun["session"], begun["client"], begun["principal"]) == (session, "test", "anonymous")
+    assert (begun["session"], begun["client"], begun["principal"]) == (session, "test", "default")
     (started,) = of(log, message="process started", process=HOSTILE)
     assert (started["program"], started["cwd"], started["sandbox"]) == ("/bin/sh", "/", "none")
     (ended,) = of(log, message="process ended", process=HOSTILE)
@@ -149,7 +149,7 @@ def _check_log(log: list[dict[str, Any]], session: str) -> None:
 
 
 def _check_audit(audit: list[dict[str, Any]], session: str, folder: Path) -> None:
-    assert all(line["principal"] == "anonymous" for line in audit)
+    assert all(line["principal"] == "default" for line in audit)
     assert all(line["session"] == session for line in audit)
     commands = {line["process"]: line for line in of(audit, event="command")}
     assert commands.keys() == {HOSTILE, "odd", "none", "net", "long"}
@@ -206,7 +206,7 @@ async def test_a_reader_that_is_stuck_holds_up_nobody_and_no_line_of_the_audit_i
     unread, stderr = os.pipe()
     fcntl.fcntl(stderr, fcntl.F_SETPIPE_SZ, 4096)  # soon full
     audit = tmp_path / "audit"
-    command = [*HOLDFAST, "serve", "--log-level", "info", "--audit-log", str(audit)]
+    command = [*HOLDFAST, "exec-server", "--log-level", "info", "--audit-log", str(audit)]
     process = subprocess.Popen(  # noqa: ASYNC220 - as `serving` does
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr
     )
@@ -270,6 +270,11 @@ class Notices:
         assert select.select([self._socket], [], [], LIMIT)[0], "nothing was told"
         return self._socket.recv(1000).decode()
 
+    def other_than(self, text: str) -> str:
+        while (told := self.next()) == text:
+            pass
+        return told
+
     def close(self) -> None:
         self._socket.close()
 
@@ -308,7 +313,7 @@ async def test_a_service_gets_its_sockets_and_tells_how_it_is(tmp_path: Path) ->
     file.listen()
     variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
     try:
-        with activated([port, file], **variables) as (process, urls):
+        with activated([port, file], "--no-auth", **variables) as (process, urls):
             number = port.getsockname()[1]
             assert urls == [f"ws://127.0.0.1:{number}", f"unix://{tmp_path / 'sock'}"]
             assert notices.next() == "READY=1"
@@ -319,11 +324,11 @@ async def test_a_service_gets_its_sockets_and_tells_how_it_is(tmp_path: Path) ->
             for name in (b"LISTEN_FDS", b"LISTEN_PID", b"NOTIFY_SOCKET", b"WATCHDOG"):
                 assert name not in seen.stdout
             assert b"socket:" not in seen.stdout  # nothing that it started has one of them
+            process.send_signal(signal.SIGHUP)
+            assert notices.other_than("WATCHDOG=1").startswith("RELOADING=1")
+            assert notices.other_than("WATCHDOG=1") == "READY=1"
             process.terminate()
-            told = [notices.next()]
-            while told[-1] == "WATCHDOG=1":
-                told.append(notices.next())
-            assert told[-1] == "STOPPING=1"
+            assert notices.other_than("WATCHDOG=1") == "STOPPING=1"
             assert process.wait(2 * LIMIT) == 0
         assert (tmp_path / "sock").exists()  # it is systemd's
     finally:

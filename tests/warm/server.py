@@ -1,6 +1,7 @@
 """Imports all of the command line, and forks a process for each launcher that asks for one."""
 
 import ast
+import atexit
 import gc
 import io
 import os
@@ -10,6 +11,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import traceback
 from contextlib import suppress
 from importlib import import_module
@@ -191,6 +193,9 @@ def _run() -> int:
         sys.stdout.flush()
     except OSError:
         status = 120  # as the interpreter does
+    # As at the end of an interpreter: threads first, then what asked to be called.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
     if isinstance(status, str):
         sys.stderr.write(f"{status}\n")
         return 1

@@ -10,6 +10,8 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.local_servers import Listed, Reachable, UnusableRuntimeFolder, list_server
+from holdfast.process.guardian import tell_service_manager
+from holdfast.process.service_manager import READY, RELOADING
 from holdfast.server.auth import (
     Access,
     AuthOptions,
@@ -286,6 +288,7 @@ class Reloading:
         if self._running is not None:
             self._again = True
             return
+        tell_service_manager(RELOADING)
         self._running = self._loop.run_in_executor(None, self._entrance.reload)
         self._running.add_done_callback(self._done)
 
@@ -298,6 +301,7 @@ class Reloading:
         self._running = None
         if reading.cancelled():
             return
+        tell_service_manager(READY)
         problems = reading.result()
         for problem in problems:
             logger.error("SIGHUP: %s; what was read before stays in use", problem)

@@ -111,7 +111,21 @@ def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
 class Listening:
     """A listener, and what was made for it."""
 
-    def __init__(self, url: str, server: "asyncio.Server | TlsListener", hidden: Reachable) -> None:
+    def __init__(
+        self,
+        url: str,
+        server: "asyncio.Server | TlsListener",
+        hidden: Reachable,
+        *,
+        owns_files: bool = True,
+    ) -> None:
+        """
+        Args:
+            url: Where it listens.
+            server: Accepts the connections.
+            hidden: What no command in a sandbox may get at.
+            owns_files: Remove its socket file at the end; one that was handed over stays.
+        """
         self.url = url
         """With the port that was really taken."""
         self._server = server
@@ -119,7 +133,7 @@ class Listening:
         self._stack.callback(server.close)
         # No command in a sandbox of this process gets at it.
         self._stack.enter_context(hide(hidden))
-        for path in hidden.sockets:
+        for path in hidden.sockets if owns_files else ():
             self._stack.callback(_remove_socket, path, os.lstat(path))
 
     def close(self) -> None:
@@ -174,7 +188,12 @@ async def listen(
             from holdfast.transports.unix import listen_unix
 
             server = await listen_unix(where.path, accept, listening=_handed(where))
-        return Listening(f"unix://{where.path}", server, Reachable(sockets=(where.path,)))
+        return Listening(
+            f"unix://{where.path}",
+            server,
+            Reachable(sockets=(where.path,)),
+            owns_files=where.descriptor is None,
+        )
     from holdfast.transports.websocket import listen_websocket
 
     listener = await listen_websocket(

@@ -4,15 +4,13 @@ import asyncio
 import os
 import socket
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from holdfast.process.guardian import guardian_pid, service_manager, tell_service_manager
-from holdfast.process.service_manager import READY, RELOADING, WATCHDOG
+from holdfast.process.service_manager import WATCHDOG
 from holdfast.server.listen import BadListenUrl, ListenUrl
 from holdfast.system_text import system_text
 
-__all__ = ["handed_sockets", "lets_everybody_in", "reloading", "send_signs_of_life"]
+__all__ = ["handed_sockets", "lets_everybody_in", "send_signs_of_life"]
 
 _FIRST = 3
 """The first descriptor that is handed over (`SD_LISTEN_FDS_START`)."""
@@ -82,16 +80,6 @@ def lets_everybody_in(place: ListenUrl) -> bool:
         return bool(os.stat(place.path).st_mode & stat.S_IWOTH)
     except OSError:
         return True  # an abstract one has no file, and no mode
-
-
-@contextmanager
-def reloading() -> Iterator[None]:
-    """Tell the service manager that settings are read again, and at the end that all is ready."""
-    tell_service_manager(RELOADING)
-    try:
-        yield
-    finally:
-        tell_service_manager(READY)
 
 
 def send_signs_of_life(loop: asyncio.AbstractEventLoop) -> None:

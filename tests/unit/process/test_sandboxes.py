@@ -229,12 +229,13 @@ async def test_a_path_that_the_kernel_logs_is_in_the_verdict(
 
 
 async def test_nothing_is_left_of_a_command_in_a_sandbox(processes: LocalProcesses) -> None:
-    script = "sleep 60 >/dev/null 2>&1 & echo ready"
-    process = await start(processes, shell(script, sandbox=managed()))
+    script = "sleep 60 >/dev/null 2>&1 & read go"
+    process = await start(processes, shell(script, sandbox=managed(), pipe_stdin=True))
     first = first_child(process.pid)
     assert first is not None
     pidfd = os.pidfd_open(first)
-    assert (await closed(process)).exit_code == 0
+    process.close_stdin()
+    assert (await closed(process)).exit_code == 1
     assert not process.terminate(left=True)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -146,14 +146,6 @@ def test_the_variables_are_taken_away(
     assert not any(name.startswith(("NOTIFY_", "WATCHDOG_")) for name in os.environ)
 
 
-def test_a_reload_is_told_and_ends_in_readiness(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
-    monkeypatch.setattr(systemd, "tell_service_manager", told.append)
-    with systemd.reloading():
-        assert told == [RELOADING]
-    assert told == [RELOADING, READY]
-
-
 @pytest.mark.parametrize("address", ["", "relative", "vsock:2:1234", "/"])
 def test_an_address_of_another_kind_is_none(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
