@@ -16,8 +16,6 @@ from holdfast.environments.sandbox import SandboxProfile
 from tests.breakout.ground import PYTHON
 from tests.e2e.wire import serving
 
-pytest.importorskip("holdfast.local_servers", reason="the server makes no token by itself")
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ASK = """
