@@ -13,6 +13,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -204,11 +205,15 @@ class _Reporter:
 
 def _chunks(items: list[pytest.Item]) -> Iterator[list[pytest.Item]]:
     """Divide the tests into groups of one module each, those that take long first."""
-    long = [item for item in items if item.get_closest_marker("long") is not None]
-    yield from ([item] for item in long)
+    together: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("together") is not None:
+            together.setdefault(item.path, []).append(item)
+    yield from together.values()
+    yield from ([item] for item in items if item.get_closest_marker("long") is not None)
     chunk: list[pytest.Item] = []
     for item in items:
-        if item.get_closest_marker("long") is not None:
+        if item.path in together or item.get_closest_marker("long") is not None:
             continue
         if chunk and (len(chunk) == _CHUNK or chunk[0].path != item.path):
             yield chunk

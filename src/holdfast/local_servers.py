@@ -133,7 +133,7 @@ def _open_folder(path: str) -> int:
     """
     try:
         with suppress(FileExistsError):
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            _make_parents(os.path.dirname(path))
             os.mkdir(path, 0o700)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -153,6 +153,24 @@ def _open_folder(path: str) -> int:
             path=path,
         )
     return descriptor
+
+
+def _make_parents(path: str) -> None:
+    """
+    Make the folders that lead to ours, but never a home that is not there.
+
+    Raises:
+        FileNotFoundError: There is no such home, or directory of state.
+    """
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    if any(os.path.basename(folder) not in (".local", "state", "holdfast") for folder in missing):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), missing[-1])
+    for folder in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
 
 
 # -- what a server writes down

@@ -14,7 +14,7 @@ import pytest_asyncio
 import holdfast
 from holdfast.environments.sandbox import SandboxProfile
 from tests.breakout.ground import PYTHON
-from tests.e2e.wire import serving
+from tests.e2e.wire import HOLDFAST, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -105,7 +105,7 @@ async def server(
     """The address of a server as anybody starts it, and a client of it."""
     place = tmp_path_factory.mktemp("s").resolve() / "socket"
     listen = "ws://127.0.0.1:0" if request.param == "port" else f"unix://{place}"
-    with serving("--listen", listen) as running:
+    with serving("--listen", listen, command=(*HOLDFAST, "serve")) as running:
         address = running.url.rpartition(":")[2] if request.param == "port" else str(place)
         async with holdfast.connect(running.url) as env:
             yield address, env

@@ -318,7 +318,7 @@ async def test_a_relative_token_file_is_found_from_the_working_directory(token: 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
 def test_beyond_loopback_a_server_without_auth_is_refused(host: str) -> None:
-    refusal = _error("--listen", f"ws://{host}:0")
+    refusal = _error("--listen", f"ws://{host}:0", command="exec-server")
     assert refusal.startswith("Error: listening on ")
     assert "--insecure-no-auth" in refusal
     assert refusal.count("\n") == 1

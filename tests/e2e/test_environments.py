@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -79,6 +81,7 @@ async def test_a_server_that_is_started_anew_gets_a_new_session(tmp_path: Path) 
         async with EnvironmentManager(UrlProvider(server.url)) as manager:
             environment = remote(manager, "remote")
             process = await start(environment, "p", "read x")
+            os.kill(server.serving_pid, signal.SIGKILL)  # it cannot say that it ends
             first.close()
             await is_recovering(environment)
             with serving("--listen", server.url):

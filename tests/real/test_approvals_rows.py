@@ -45,6 +45,7 @@ ON_PURPOSE: dict[str, frozenset[str]] = {
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.together,
     pytest.mark.skipif(not rules_available(), reason="the extra approvals is not installed"),
 ]
 

@@ -120,7 +120,12 @@ async def test_both_say_the_same_about_a_file(tmp_path: Path) -> None:
         compared = [
             tasks.create_task(compare(number, text)) for number, text in enumerate(RIGHT + WRONG)
         ]
-    differing = [found for found in map(asyncio.Task.result, compared) if found[1] != found[2]]
+    # Codex calls a mistake in a file a protocol error; for us it is none.
+    differing = [
+        (text, codex, ours)
+        for text, codex, ours in map(asyncio.Task.result, compared)
+        if (codex and codex.removeprefix("exec-server protocol error: ")) != ours
+    ]
     assert differing == []
     content = [found for found in map(asyncio.Task.result, compared) if found[1] is None]
     assert len(content) == len(RIGHT)

@@ -22,7 +22,7 @@ from tests.real.unified_exec.normal import Row
 from tests.real.unified_exec.on_codex import HOME_FILES, base_environment, fill_workspace
 from tests.real.unified_exec.on_library import play
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.together, pytest.mark.timeout(300)]
 
 RECORDED = record.load()
 

@@ -30,7 +30,7 @@ from holdfast.process.cgroups import CommandCgroup, shared_cgroups
 from holdfast.process.child import Child
 from holdfast.process.marks import mark_limit, new_mark
 from holdfast.process.program import Launch
-from holdfast.process.spawn import needs_descriptor_limit
+from holdfast.process.spawn import needs_descriptor_limit, refuse_nul
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.machines import MACHINES
 from holdfast.sandbox.memory_files import program_file
@@ -176,6 +176,7 @@ def start_bounded(
         descriptors = None
     if mark is None and not has_bounds(limits):
         return start(launch, ())
+    refuse_nul(launch.program, launch.argv, launch.cwd)  # before it is part of a program
     with ExitStack() as stack, ExitStack() as undo:
         bounds = make_bounds(limits, most_open_files=descriptors and descriptors[1])
         if bounds.cgroup is not None:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from holdfast.errors import SpawnFailed
 from holdfast.system_text import system_text
 
-__all__ = ["needs_descriptor_limit", "raise_descriptor_limit", "spawn"]
+__all__ = ["needs_descriptor_limit", "raise_descriptor_limit", "refuse_nul", "spawn"]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -92,6 +92,17 @@ def needs_descriptor_limit() -> tuple[int, int] | None:
     return None if threading.get_ident() == _own_thread else _own_limit
 
 
+def refuse_nul(program: str, argv: Sequence[str], cwd: str) -> None:
+    """
+    Refuse texts that the kernel would take for shorter ones.
+
+    Raises:
+        SpawnFailed: There is a NUL in one of them.
+    """
+    if any("\0" in text for text in argv) or "\0" in program or "\0" in cwd:
+        raise SpawnFailed("nul byte found in provided data", program=program)
+
+
 def spawn(
     program: str,
     argv: Sequence[str],
@@ -123,8 +134,7 @@ def spawn(
     Raises:
         SpawnFailed: Nothing was started. Its `path` is `cwd` if that is at fault.
     """
-    if any("\0" in text for text in argv) or "\0" in program or "\0" in cwd:
-        raise SpawnFailed("nul byte found in provided data", program=program)
+    refuse_nul(program, argv, cwd)
     variables = [f"{name}={value}" for name, value in env.items()]
     if any("\0" in text for text in variables):
         raise SpawnFailed("data provided contains a nul byte", program=program)
