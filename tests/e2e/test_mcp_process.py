@@ -193,7 +193,7 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
         (["--config", "absent"], "", "there is no file absent"),
         ([], "sandbox = 3", "Expected `str`, got `int` - at `$.sandbox`"),
         ([], "max-wait = 0", "Expected `float` > 0.0 - at `$.max-wait`"),
-        (["--max-wait", "1e9"], "", "expected seconds, or a time such as 500ms"),
+        ([], "max-wait = 1e9", "Expected `float` <= 10000000.0 - at `$.max-wait`"),
         ([], "colour = 'red'", "Object contains unknown field `colour`"),
         ([], "= nonsense", "Invalid statement (at line 1, column 1)"),
         (["--listen", "http://0.0.0.0:0"], "", "add `--token-file FILE`"),

@@ -68,6 +68,9 @@ def test_a_token_is_found_by_the_address_of_its_server(
 
 def test_a_server_from_before_the_login_is_found(environ: Environ) -> None:
     at_boot = {name: value for name, value in environ.items() if name != "XDG_RUNTIME_DIR"}
+    with pytest.raises(UnusableRuntimeFolder, match="No such file or directory"):
+        list_server("ws://127.0.0.1:4500", at_boot)  # there is no such home
+    Path(at_boot["HOME"]).mkdir()
     server = list_server("ws://127.0.0.1:4500", at_boot, token="t")
     assert find_token("ws://127.0.0.1:4500", environ) == "t"
     assert runtime_folder(at_boot) in reachable(environ).secrets
