@@ -36,6 +36,8 @@ __all__ = ["TRANSPORTS", "Figures", "fuzz"]
 
 TRANSPORTS = ("websocket", "unix", "stdio")
 
+_PROJECT = Path(__file__).parents[2]
+
 BATCH = 100
 """Messages between two plain questions."""
 
@@ -393,6 +395,8 @@ def _server(transport: str, folder: Path) -> Iterator[_Server]:
     errors = folder / "stderr"
     where = {"websocket": "ws://127.0.0.1:0", "unix": f"unix://{folder}/s", "stdio": "stdio"}
     command = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    for place in (str(_PROJECT), sys.prefix):  # either may be below /tmp
+        command += ["--ro-bind", place, place]
     command += ["--bind", str(folder), str(folder), "--unshare-pid", "--unshare-ipc"]
     command += ["--die-with-parent", "--", *COLD, "exec-server", "--listen", where[transport]]
     with errors.open("wb") as stderr:
