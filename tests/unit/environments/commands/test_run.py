@@ -301,6 +301,6 @@ async def test_an_end_that_a_slow_callback_did_not_get_to_is_known(
         await asyncio.Event().wait()
 
     async with asyncio.timeout(LIMIT):
-        done = await env.run("cat /dev/zero", timeout=0.05, on_output=stand)
+        done = await env.run("cat /dev/zero", timeout=1.0, on_output=stand)
     assert (done.reason, done.exit_code) == (Reason.TIMED_OUT, 137)
     assert "its last output was not taken in time" in str(done)
