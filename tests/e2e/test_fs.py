@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess
+from tests.warm import COLD
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
@@ -147,7 +148,7 @@ def test_an_upload_that_is_killed_leaves_the_old_file(
 ) -> None:
     (tmp_path / "f").write_text("old")
     before = os.listdir(tmp_path)
-    argv = [*HOLDFAST, "fs", "put", "--url", server.url, "-", str(tmp_path / "f")]
+    argv = [*COLD, "fs", "put", "--url", server.url, "-", str(tmp_path / "f")]
     with subprocess.Popen(argv, stdin=subprocess.PIPE) as putting:
         assert putting.stdin is not None
         # More than pipes hold: some of it is on its way.

@@ -222,8 +222,8 @@ async def test_a_path_that_the_kernel_logs_is_in_the_verdict(
             sandbox.close()
             assert verdict.denial is not None
             found = verdict.denial.path
-            if found is not None:
-                break
+            if found == str(fifo):
+                break  # on a busy machine the log may come too late, or not at all
 
     assert found == str(fifo)  # it spoke of `fifo` only
 
