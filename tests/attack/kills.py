@@ -18,6 +18,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from websockets.exceptions import WebSocketException
+
 from tests.e2e.test_nothing_left_behind import ENDS, KINDS
 from tests.e2e.wire import LIMIT, PATH, Ended, connect, serving, start_params
 
@@ -50,7 +52,8 @@ async def kill_servers(*, kills: int, seed: int) -> float:
             await asyncio.sleep(chance.uniform(0.0, _LONGEST))
             os.kill(server.pid if who == "guardian" else server.serving_pid, number)
             ended = time.monotonic()
-            with suppress(Ended, OSError):
+            # It may be gone at any moment, in the handshake as well.
+            with suppress(Ended, OSError, EOFError, WebSocketException):
                 await starting
         while left := _marked(mark):
             waited = time.monotonic() - ended
