@@ -94,7 +94,7 @@ _fields = struct.Struct("=I24xH10xQ32xqI4x16xqI20xQ").unpack_from
 
 
 class Facts(NamedTuple):
-    """What is needed of a `struct statx`."""
+    """The fields of a `struct statx` that are needed here."""
 
     mask: int
     mode: int

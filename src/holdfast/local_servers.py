@@ -51,7 +51,7 @@ _SETTLED: Final = 1.0
 _ADDRESS: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9.-]+)):(?P<port>[0-9]{1,5})"
 )
-"""What a client connects to. One with a user in it is none of ours: `@` may mislead."""
+"""The address that a client connects to. One with a user in it is none of ours: `@` may mislead."""
 
 
 class UnusableRuntimeFolder(HoldfastError):
@@ -59,7 +59,7 @@ class UnusableRuntimeFolder(HoldfastError):
 
 
 class Reachable(NamedTuple):
-    """What a sandboxed command could get out of its sandbox by."""
+    """The ways by which a sandboxed command could leave its sandbox."""
 
     secrets: tuple[str, ...] = ()
     """Folders and files that no command may read."""
@@ -111,7 +111,7 @@ def _known_folders(runtime: str, state: str, home: str) -> tuple[str, ...]:
 
 
 def _is_private_base(path: str) -> bool:
-    """Whether a directory is this user's: `su` leaves the variables of another one behind."""
+    """Return True if a directory is this user's: `su` leaves variables of another one behind."""
     try:
         about = os.stat(path)
     except OSError:
@@ -296,7 +296,7 @@ def find_token(url: str, environ: Mapping[str, str]) -> str | None:
 
 
 _own: tuple[Reachable, ...] = ()
-"""What this very process is reached by. Replaced, never changed: threads read it."""
+"""The ways to reach this very process. Replaced, never changed: threads read it."""
 
 
 @contextmanager
@@ -313,7 +313,7 @@ def hide(what: Reachable) -> Iterator[None]:
 
 
 class _Known(NamedTuple):
-    """What was found, and what it was found in."""
+    """The servers that were found, and the folders they were found in."""
 
     folder: str
     changed: int

@@ -1,4 +1,4 @@
-"""What somebody may have meant who made a typo."""
+"""Suggestions for a word that was mistyped."""
 
 from collections.abc import Iterable
 

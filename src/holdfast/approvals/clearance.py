@@ -60,15 +60,15 @@ class CommandRequest:
     cwd: str
     tty: bool = False
     sandbox: SandboxContext | None = None
-    """What commands may touch unless somebody decides otherwise; None for everything."""
+    """The sandbox of commands unless somebody decides otherwise; None for none."""
     script: str | None = None
     """The text that the model gave."""
     shell: str | None = None
     """The path of the shell that is configured."""
     permissions: SandboxPermissions | None = None
-    """What the call wants of its sandbox; None if it does not say."""
+    """The sandbox that the call asks for; None if it does not say."""
     added: AddedPermissions | None = None
-    """What it wants beyond the sandbox. Paths are absolute."""
+    """The permissions it wants beyond the sandbox. Paths are absolute."""
     justification: str | None = None
     prefix_rule: tuple[str, ...] | None = None
 
@@ -94,7 +94,7 @@ class Clearance:
     digest: str
     """Stands for what may run; `verify` compares it."""
     sandbox: SandboxContext | None
-    """What the command may touch in this run."""
+    """The files and the network that the command has in this run."""
     left_sandbox: bool = False
     """True if it runs outside of the sandbox that holds for other commands."""
     approved: bool = False

@@ -26,11 +26,11 @@ class Approvals:
     """
 
     policy: AnyPolicy = "on-request"
-    """Who may be asked, and about what."""
+    """The questions that may be asked."""
     rules: RuleSet = field(default_factory=RuleSet)
-    """What is allowed, asked about and forbidden; see `load_rules`."""
+    """The rules: commands that are allowed, asked about and forbidden; see `load_rules`."""
     approver: AnyApprover | None = None
-    """Who is asked; without one, what would be asked is declined."""
+    """The person or program that is asked; without one, every question is declined."""
     home: Path | None = None
     """The folder in whose `rules/default.rules` accepted amendments are stored."""
     additional_permissions: bool = False

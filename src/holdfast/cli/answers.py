@@ -1,4 +1,4 @@
-"""What a place answers: how fast, and which server it is."""
+"""The answer of a server to `env check`: how fast it is, and which version."""
 
 from collections.abc import Awaitable, Callable
 from statistics import median

@@ -28,7 +28,7 @@ NOT_FOUND = 4
 
 
 FOLDER = "it is a folder: give -r for all that is below it"
-"""What is said of a folder where only a file was expected."""
+"""The error for a folder where only a file was expected."""
 
 
 class FilePlace(NamedTuple):

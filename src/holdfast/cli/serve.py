@@ -52,7 +52,7 @@ def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def reloads(options: argparse.Namespace) -> bool:
-    """Whether SIGHUP reads something again instead of ending the server, as it does Codex's."""
+    """Return True if SIGHUP reads files again; otherwise it ends the server, as it does Codex's."""
     has_files = options.token_file is not None or options.tls_cert is not None
     return (has_files or not options.as_codex) and options.listen not in ("stdio", "stdio://")
 

@@ -393,7 +393,7 @@ class ExecServerClient:
 
     @property
     def recovers(self) -> bool:
-        """Whether a lost connection can be made anew, with the same session."""
+        """True if a lost connection can be made anew, with the same session."""
         return self.target.can_reconnect and not (self._server_stopping or self.session_id is None)
 
     @property

@@ -31,7 +31,7 @@ class Target(ABC):
     can_reconnect = True
 
     label = "a server"
-    """Where it is, for people: a URL, or the command that leads there."""
+    """The address for people to read: a URL, or the command that leads there."""
 
     retry_interval = 0.0
     """Seconds between two attempts to reconnect, where that has to be more than usual."""

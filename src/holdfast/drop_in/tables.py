@@ -45,7 +45,7 @@ _FORWARDED: Final = (
     signal.SIGUSR2,
     signal.SIGCONT,
 )
-"""What the launcher passes on. A shell that has stopped itself goes on with it."""
+"""Signals that the launcher passes on. A shell that has stopped itself goes on with the last."""
 
 _ALL_BUT_CHILD: Final = 0xFFFFFFFFFFFFFFFF & ~(1 << (signal.SIGCHLD - 1))
 _SIGNALFD_FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC

@@ -81,7 +81,7 @@ class Environment(ABC):
 
     @property
     def where(self) -> str:
-        """Where it is, for people: `this machine`, a URL, or the command that leads there."""
+        """The address for people to read: `this machine`, a URL, or a command that leads there."""
         return self.id
 
     def _connection_state(self) -> str:

@@ -121,7 +121,7 @@ def _reading_all(secrets: tuple[str, ...]) -> Operations:
 
 
 class _Secrets(NamedTuple):
-    """What no sandbox shows, and how long that is believed."""
+    """The paths that no sandbox shows, and until when that list is believed."""
 
     until: float = 0.0
     paths: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ def _secrets() -> _Secrets:
 
 
 def shows_secrets(path: str) -> bool:
-    """Whether a path without links is one of those that no sandbox shows, or below it."""
+    """Return True if a path without links is one that no sandbox shows, or below one."""
     secrets = _secrets()
     return path.startswith(secrets.below) or path in secrets.paths
 

@@ -34,7 +34,7 @@ _MAX_ENDED = 4096
 """Numbers of ended watches that are remembered for threads which may just have got them."""
 
 _TRIES = 3
-"""How often a watch is added that ends with another one at that very moment."""
+"""Tries to add a watch, if another one ends at that very moment."""
 
 _READ = 16 << 10
 """Bytes of events that are read at once, some hundreds."""
@@ -52,7 +52,7 @@ class Event(NamedTuple):
     """Of the watch."""
     mask: int
     name: bytes
-    """What changed in the folder; empty if it is what is watched itself."""
+    """The name that changed in the folder; empty if it is the watched folder itself."""
 
 
 Listener = Callable[[Event | None], None]
@@ -122,7 +122,7 @@ class Inotify:
         self._descriptor = self._mounts = -1
 
     def __len__(self) -> int:
-        """How many files and folders are watched."""
+        """The number of files and folders that are watched."""
         return len(self._listeners)
 
     def add(self, descriptor: int, events: int, listener: Listener) -> int:

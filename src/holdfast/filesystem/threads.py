@@ -48,7 +48,7 @@ STUCK = 0.05
 
 
 class Threads(Protocol):
-    """Where work on files is done."""
+    """The threads that do work on files."""
 
     def run(
         self, work: Callable[[], T], undo: Callable[[T], None] | None = None

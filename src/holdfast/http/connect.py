@@ -242,7 +242,7 @@ async def _connect(address: Address) -> socket.socket:
 
 
 NamesFound: TypeAlias = list[tuple[Any, ...]]
-"""What `socket.getaddrinfo` returns."""
+"""The result of `socket.getaddrinfo`."""
 
 RunLookUp: TypeAlias = Callable[
     [Callable[[], tuple[NamesFound, Exception | None]]],

@@ -46,7 +46,7 @@ ANONYMOUS: Final = "anonymous"
 """The principal of all requests of 2026-07-28 without a token: they have no session id."""
 
 _SESSION: Final = "session:"
-"""How the key of a principal begins that is known by its MCP session."""
+"""The beginning of the key of a principal that is known by its MCP session."""
 
 _LARGEST: Final = 16 << 20
 """Bytes of a request."""

@@ -72,7 +72,7 @@ class Child:
         self.cgroup: CommandCgroup | None = None
         """What limits it and all that it starts, if anything does."""
         self.mark: int | None = None
-        """What all that it starts can be found by, if it has limits (`process.marks`)."""
+        """The mark by which all that it starts is found, if it has limits (`process.marks`)."""
         self._reaped = False
         self._waiter: asyncio.Future[None] | None = None
         # When it was reaped, if its group was not empty then; see `process.group`.

@@ -33,7 +33,7 @@ _known: dict[tuple[str, int, int, int], str] = {}
 """Interpreters by path, size and time of change of the program; empty if there is none."""
 
 _at_hand: dict[str, float] = {}
-"""When interpreters were found to be at hand."""
+"""The times at which interpreters were found to be at hand."""
 
 
 def is_interpreter_at_hand(path: str, facts: Facts, kind_of: Callable[[str], str]) -> bool:

@@ -78,7 +78,7 @@ class Watchdog:
             self._timer = loop.call_later(min(seconds, _LONGEST_TIMER), self._exceed, late)
 
     def before(self, log: OutputLog) -> Sink:
-        """What takes the output in place of the log: it passes on as much as there may be."""
+        """Return a sink before the log, which passes on no more output than the limit allows."""
         limit = self._limits.output_bytes
         if limit is None:
             return log

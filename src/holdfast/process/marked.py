@@ -23,7 +23,7 @@ MARK_VARIABLE = "HOLDFAST_INVOCATION_ID"
 _MARK = re.compile(r"[0-9a-f]{16}(-[0-9]+)?")
 
 _ROUNDS = 32
-"""How often to look for more: what is found may start others before it is killed."""
+"""Rounds of looking: a process that is found may start others before it is killed."""
 
 _MANY = 4096
 """Pids beyond which the list of all processes is shorter."""

@@ -24,7 +24,7 @@ _LOWEST, _HIGHEST = 1 << 40, 1 << 50
 """Between them are enough numbers that no two commands of a machine have the same."""
 
 _ROUNDS = 32
-"""How often to look for more; each round stops what the one before found."""
+"""Rounds of looking; each one stops the processes that the one before found."""
 
 _ZOMBIE = (b"Z", b"X")
 
@@ -47,7 +47,7 @@ def mark_limit(mark: int) -> tuple[int, int, int]:
 
 
 def is_left(mark: int) -> bool:
-    """Whether a process with the mark has not ended."""
+    """Return True if a process with the mark has not ended."""
     return any(not _has_ended(pid) for pid in _marked(mark))
 
 

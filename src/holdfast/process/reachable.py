@@ -63,7 +63,7 @@ def is_start_at_hand(argv: Sequence[str], cwd: str, env: Mapping[str, str], *, t
 
 
 def _kind(path: str) -> str:
-    """What the kernel remembers of a path: directory, program, other, missing, or `?`."""
+    """Return the kernel's memory of a path: directory, program, other, missing, or `?` for none."""
     try:
         name = os.fsencode(path)
         # A rename or a mount anywhere, at the same moment, makes the kernel give up the first.

@@ -38,7 +38,7 @@ class ServiceManager:
     """The other end of `NOTIFY_SOCKET`, as the guardian has it."""
 
     signals = tuple(_NEWS)
-    """What the worker sends to the guardian, one for each kind of news."""
+    """The signals from the worker to the guardian, one for each kind of news."""
 
     def __init__(self, address: str, watchdog: float | None) -> None:
         self.watchdog = watchdog

@@ -351,7 +351,7 @@ class EndMarkedParams(Wire, frozen=True, kw_only=True):
 
 class EndMarkedResponse(Wire, frozen=True, kw_only=True):
     killed: int
-    """How many processes."""
+    """The number of processes."""
 
 
 class HoldParams(Wire, frozen=True, kw_only=True):

@@ -66,7 +66,7 @@ class Automaton:
         self._start = self._with_also(1)
 
     def matches(self, text: str) -> bool:
-        """Whether the whole of a text is as the pattern says."""
+        """Return True if the whole of a text is as the pattern says."""
         places = self._places(self._start)
         for char in text:
             places = places[char]

@@ -22,10 +22,10 @@ __all__ = [
 ]
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-"""What bubblewrap takes from the machine."""
+"""The devices that bubblewrap takes from the machine."""
 
 _FOLDER = ".holdfast-"
-"""How the name of the folder begins."""
+"""The beginning of the folder's name."""
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -33,7 +33,7 @@ _NOBODY = 65534
 
 
 def need_devices(dev: str = "/dev") -> bool:
-    """Whether a command of this user could change what is told of the machine's devices."""
+    """Return True if a command of this user could change the metadata of the machine's devices."""
     for name in DEVICES:
         with suppress(OSError):  # it is not there, and so not in a sandbox either
             path = f"{dev}/{name}"
@@ -76,7 +76,7 @@ class OwnDevices:
 
 
 def may_make_devices(dev: str = "/dev") -> bool:
-    """Whether they can be made, found out by making them: not every root may."""
+    """Return True if they can be made, found out by making them: not every root may."""
     try:
         OwnDevices(dev).close()
     except OSError:

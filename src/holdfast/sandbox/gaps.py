@@ -1,4 +1,4 @@
-"""What a sandbox does not stop: on a machine, and with the rules of one policy."""
+"""The gaps of a sandbox: on a machine, and with the rules of one policy."""
 
 from holdfast.sandbox.landlock import OLDEST_ABI, SCOPING_ABI
 from holdfast.sandbox.policy import Policy

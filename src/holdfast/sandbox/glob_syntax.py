@@ -21,7 +21,7 @@ class BadPattern(ValueError):
 
 
 class Wildcard(Enum):
-    """What stands for more than one character in a pattern."""
+    """A part of a pattern that stands for more than one character."""
 
     NAME = auto()
     """Any text within a component: `*`."""
@@ -44,7 +44,7 @@ class Characters(NamedTuple):
     """Any but these."""
 
     def has(self, char: str) -> bool:
-        """Whether a character is one of them."""
+        """Return True if a character is one of them."""
         inside = any(first <= char <= last for first, last in self.ranges)
         return char != "/" and inside is not self.negated
 
@@ -53,7 +53,7 @@ Part: TypeAlias = Wildcard | Characters | str
 """A wildcard, a set of characters, or the one character that has to be there."""
 
 ANY_IN_NAME = Characters((), negated=True)
-"""What `?` stands for."""
+"""The class of characters that `?` stands for."""
 
 
 def parts(pattern: str) -> Iterator[Part]:

@@ -46,7 +46,7 @@ class Glob:
 
     @property
     def wildcards(self) -> int:
-        """How many it has: what a comparison costs grows with them."""
+        """The number of its wildcards: the cost of a comparison grows with them."""
         return sum(isinstance(part, Wildcard) for part in self.parts)
 
     @property

@@ -78,13 +78,13 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
     """Parts of `/proc` that this user could change the machine by, beside `/proc/sys`."""
     own_devices: bool = False
-    """Whether sandboxes need devices of their own, and they can be made."""
+    """True if sandboxes need devices of their own, and they can be made."""
     read_only_proc: bool = False
-    """Whether all of `/proc` has to be read-only, since its files belong to this user."""
+    """True if all of `/proc` has to be read-only, since its files belong to this user."""
     problem: str | None = None
     """Why it is not the highest rung, and what to change."""
     gaps: tuple[str, ...] = ()
-    """What no sandbox on this rung stops; `policy_gaps` has what depends on the profile."""
+    """The gaps of every sandbox on this rung; `policy_gaps` has those of a profile."""
 
 
 class _Trial(NamedTuple):

@@ -170,7 +170,7 @@ class Policy:
             path = parent_of(path)
 
     def denies_folder(self, path: str) -> bool:
-        """Whether a directory is denied, and nothing below it is open, so nobody can be there."""
+        """Return True if a directory is denied, and so is all below it: nobody can be there."""
         rule = None if self.full_write else self.governing(path)
         return rule is not None and rule.access == "deny" and not self.opens(path)
 

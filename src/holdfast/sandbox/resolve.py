@@ -95,7 +95,7 @@ class Facts:
     """Not to be had through `tmpdir`."""
     uid: int = 0
     reachable: Reachable = _NOBODY
-    """What Holdfast servers of this user would be used by."""
+    """The ways to use the Holdfast servers of this user."""
     disk: Disk = HOST
 
 

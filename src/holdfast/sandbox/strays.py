@@ -24,14 +24,14 @@ _MOST_LINKS = 256
 """Links that are looked at in one directory."""
 
 _LISTS = 4
-"""How often a directory is listed."""
+"""Times that a directory is listed."""
 
 _LAUNCHERS_OWN = ("/oldroot", "/newroot")
-"""What the machine and the sandbox are called while it is built: a link may lead there."""
+"""The names of the machine and of the sandbox while it is built: a link may lead there."""
 
 _FILE_MODES = (0o444,)
 _FOLDER_MODES = (0o755, 0o700)
-"""What bubblewrap makes. Hardly anybody else makes a file that he cannot write to."""
+"""The modes that bubblewrap makes things with. Few others make a file they cannot write to."""
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

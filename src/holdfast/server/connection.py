@@ -46,7 +46,7 @@ class ServerConnection:
     ) -> None:
         self.state = state
         self.principal = transport.principal
-        """Who the client is: the name of its token, `local` or `anonymous`."""
+        """The name of the client's token, or `local`, or `anonymous`."""
         self.usage = state.principals[self.principal]
         self.connection = Connection(transport, self)
         self.paused = False

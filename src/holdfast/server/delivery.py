@@ -64,7 +64,7 @@ class Owner(Protocol):
 
     @property
     def usage(self) -> Usage:
-        """What its principal uses of the server."""
+        """The use that its principal makes of the server."""
 
     def send(self, message: bytes) -> None:
         """Send an encoded message."""

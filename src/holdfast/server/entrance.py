@@ -54,17 +54,17 @@ class EntranceOptions(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str | None = None
     """`--token-file`: made if it is missing."""
     makes_token: bool = False
-    """Whether a listener that was told nothing else makes a token of its own."""
+    """True if a listener that was told nothing else makes a token of its own."""
     no_auth: bool = False
-    """Whether everybody on this machine may connect."""
+    """True if everybody on this machine may connect."""
     insecure_no_auth: bool = False
-    """Whether everybody on the network may."""
+    """True if everybody on the network may."""
     tls_cert: str | None = None
     tls_key: str | None = None
 
 
 class Entrance:
-    """What a listener asks for and shows; see `make_entrance`."""
+    """The token and the certificate of a listener; see `make_entrance`."""
 
     def __init__(
         self,
@@ -313,7 +313,7 @@ class Reloading:
 
 
 def _has_terminal() -> bool:
-    """Whether this process has a terminal that sends it signals."""
+    """Return True if this process has a terminal that sends it signals."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:

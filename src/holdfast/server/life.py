@@ -94,9 +94,9 @@ class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whom to let in, beside the `--ws-…` options."""
     limits: PrincipalLimits = PrincipalLimits()
     pages: bool = False
-    """Whether `/healthz` and `/metrics` are answered."""
+    """True if `/healthz` and `/metrics` are answered."""
     reloads: bool = False
-    """Whether SIGHUP reads tokens and certificates again, instead of ending a listener."""
+    """True if SIGHUP reads tokens and certificates again, instead of ending a listener."""
     idle_exit: float | None = None
     """Seconds without a connection and a session after which the server ends; None: never."""
     audit_log: str | None = None

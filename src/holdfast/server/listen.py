@@ -219,7 +219,7 @@ def _only_own_user(header: str | None) -> str:
 
 
 class Pages(NamedTuple):
-    """What a listener answers to plain HTTP besides `/readyz`, which Codex has too."""
+    """The pages of a listener for plain HTTP besides `/readyz`, which Codex has too."""
 
     metrics: Callable[[], Response]
     """Only for whoever has a token."""

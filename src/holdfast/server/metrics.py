@@ -1,4 +1,4 @@
-"""What a server tells of itself in Prometheus's text format (version 0.0.4)."""
+"""The numbers of a server in Prometheus's text format (version 0.0.4)."""
 
 import os
 import resource

@@ -30,7 +30,7 @@ _WORDS: Final[dict[Counted, str]] = {
 
 
 class PrincipalLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one principal may use at a time; None for any amount."""
+    """The most that one principal may use at a time; None for any amount."""
 
     connections: int | None = None
     sessions: int | None = None
@@ -43,7 +43,7 @@ class PrincipalLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals:
-    """What has happened since the server started, of all principals together."""
+    """The counts since the server started, of all principals together."""
 
     __slots__ = ("connections", "overloads", "processes", "refusals", "requests")
 
@@ -58,7 +58,7 @@ class Totals:
 
 
 class Usage(ProcessObserver):
-    """What one principal uses now. It observes the processes of all its sessions."""
+    """The use of one principal now. It observes the processes of all its sessions."""
 
     def __init__(self, principal: str, limits: PrincipalLimits, totals: Totals) -> None:
         self.principal = principal
@@ -74,7 +74,7 @@ class Usage(ProcessObserver):
 
     @property
     def processes(self) -> int:
-        """How many run, or are about to."""
+        """The number of processes that run, or are about to."""
         return self._running + len(self._starting)
 
     def check(self, what: Counted) -> None:

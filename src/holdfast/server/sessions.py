@@ -53,10 +53,10 @@ class Session(ProcessObserver):
         self.id = session_id
         self.processes = processes
         self.usage = usage
-        """What its principal uses; nobody else can resume it."""
+        """The use of its principal; nobody else can resume it."""
         self.owner: Owner | None = None
         self.principal = ANONYMOUS
-        """Who opened or resumed it last, by the name that goes with the token."""
+        """The name of the token by which it was opened, or resumed last."""
         # By process id, of the processes that are not forgotten.
         self._deliveries: dict[str, Delivery] = {}
         # Marks of the client's commands, to find what they leave behind; see `process.marked`.

@@ -1,4 +1,4 @@
-"""What a server shares with systemd: sockets that it is handed, and signs of life."""
+"""The tie of a server to systemd: sockets that it is handed, and signs of life."""
 
 import asyncio
 import os

@@ -26,7 +26,7 @@ SIGN_INTERVAL = 10.0
 """Seconds between two signs of life of a client, and of either side where both are Holdfast."""
 
 LOCAL_PRINCIPAL = "local"
-"""Who is on the other side of a connection that only the server's own user can make."""
+"""The principal of a connection that only the server's own user can make."""
 
 
 class Receiver(Protocol):
@@ -62,7 +62,7 @@ class Transport(Protocol):
 
     @property
     def principal(self) -> str:
-        """Who is on the other side, as a server has found out: the name of a token."""
+        """The name of the token that the other side has shown, as a server found out."""
 
     @property
     def went_silent(self) -> bool:

@@ -39,7 +39,7 @@ class BadCertificate(HoldfastError):
 
 
 class ServerTls:
-    """What a listener shows to clients that come by TLS."""
+    """The certificate that a listener shows to clients that come by TLS."""
 
     def __init__(self, certificate: str, key: str) -> None:
         """
