@@ -14,6 +14,7 @@ import errno
 import os
 import select
 import struct
+from time import monotonic
 from typing import NamedTuple
 
 __all__ = [
@@ -55,6 +56,10 @@ _LOCAL = frozenset(
     | {b"overlay", b"ramfs", b"squashfs", b"tmpfs", b"xfs", b"zfs"}
 )
 """File systems whose files change through this kernel only, so it knows them."""
+
+
+_FRESH = 0.01
+"""Seconds between two looks for changes of the mounts: each is a system call of its own."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -178,13 +183,17 @@ class _MountTable:
     def __init__(self) -> None:
         self._local: dict[int, bool] = {}
         self._changes: select.epoll | None = None
+        self._looked = -_FRESH
 
     def is_local(self, mount: int) -> bool:
-        if self._changes is None and not self._open():
-            return False
-        assert self._changes is not None  # it was opened just now
-        if self._changes.poll(0):
-            self._local.clear()
+        now = monotonic()
+        if now - self._looked >= _FRESH:
+            if self._changes is None and not self._open():
+                return False
+            assert self._changes is not None  # it was opened just now
+            self._looked = now
+            if self._changes.poll(0):
+                self._local.clear()
         known = self._local.get(mount)
         if known is None:
             known = self._local[mount] = _is_local(mount)

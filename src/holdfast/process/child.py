@@ -5,7 +5,7 @@ import os
 import select
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from holdfast.process.group import kill_left, left_since
@@ -237,35 +237,35 @@ class Child:
         Raises:
             SpawnFailed: Nothing was started and nothing is left open.
         """
-        with ExitStack() as undo, ExitStack() as theirs:
-
-            def pipe(our_end: int) -> tuple[int, int]:
-                """A pipe as our end and the child's; only ours does not block."""
-                ends = os.pipe()
-                undo.callback(os.close, ends[our_end])
-                theirs.callback(os.close, ends[1 - our_end])
-                os.set_blocking(ends[our_end], False)
-                return ends[our_end], ends[1 - our_end]
-
-            out, out_end = pipe(_READ)
+        ours: list[int] = []
+        theirs: list[int] = []
+        try:
+            out = _pipe(ours, theirs, _READ)
             outputs: list[tuple[OutputStream, int]] = [("stdout", out)]
             err_end = stdin_end = _DEV_NULL
             stdin: int | None = None
             if pipe_stderr:
-                err, err_end = pipe(_READ)
-                outputs.append(("stderr", err))
+                outputs.append(("stderr", _pipe(ours, theirs, _READ)))
+                err_end = theirs[-1]
             if pipe_stdin:
-                stdin, stdin_end = pipe(_WRITE)
+                stdin = _pipe(ours, theirs, _WRITE)
+                stdin_end = theirs[-1]
             pid = spawn(
                 launch.program,
                 launch.argv,
                 cwd=launch.cwd,
                 env=env,
-                stdio=(stdin_end, out_end, err_end),
+                stdio=(stdin_end, theirs[0], err_end),
                 pass_fds=pass_fds,
             )
             pidfd = _open_pidfd(pid)
-            undo.pop_all()  # it runs: our ends are the caller's from here on
+        except BaseException:
+            for fd in ours:
+                os.close(fd)
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
         return cls(pid, pidfd, stdin, outputs)
 
     @classmethod
@@ -285,9 +285,8 @@ class Child:
         Raises:
             SpawnFailed: Nothing was started and nothing is left open.
         """
-        with ExitStack() as undo:
-            master, slave = open_terminal(rows, cols)
-            undo.callback(os.close, master)
+        master, slave = open_terminal(rows, cols)
+        try:
             try:
                 pid = spawn(
                     launch.program,
@@ -303,8 +302,19 @@ class Child:
                 # is left: one kept here would make the output look endless.
                 os.close(slave)
             pidfd = _open_pidfd(pid)
-            undo.pop_all()  # it runs: the master is the caller's from here on
+        except BaseException:
+            os.close(master)
+            raise
         return cls(pid, pidfd, master, [("pty", master)])
+
+
+def _pipe(ours: list[int], theirs: list[int], our_end: int) -> int:
+    """Make a pipe, note its ends, and return ours, the only one that does not block."""
+    ends = os.pipe()
+    ours.append(ends[our_end])
+    theirs.append(ends[1 - our_end])
+    os.set_blocking(ends[our_end], False)
+    return ends[our_end]
 
 
 def _open_pidfd(pid: int) -> int:

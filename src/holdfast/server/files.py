@@ -241,7 +241,7 @@ def _get_metadata(
 
 
 async def _look(client: ServerConnection, params: GetMetadataParams, follow: bool) -> FileMetadata:
-    found = await client.state.filesystem.get_metadata(
+    found = await client.filesystem.get_metadata(
         params.path, follow_symlinks=follow, sandbox=params.sandbox
     )
     return found if client.acknowledges else _as_codex(found)
@@ -316,7 +316,7 @@ async def _copy(client: ServerConnection, params: CopyParams) -> Empty:
 
 
 async def _rename(client: ServerConnection, params: RenameParams) -> Empty:
-    await client.state.filesystem.rename(params.source_path, params.destination_path)
+    await client.filesystem.rename(params.source_path, params.destination_path)
     return _EMPTY
 
 

@@ -51,6 +51,9 @@ __all__ = ["LifeOptions", "ListenFailed", "Service", "ServiceMaker", "StartFaile
 
 logger = logging.getLogger(__name__)
 
+_GC_THRESHOLDS = (20_000, 20, 20)
+"""Python's are 700, 10 and 10."""
+
 _REAP_INTERVAL = 1.0
 """Seconds between two looks for orphans that ended."""
 
@@ -326,6 +329,9 @@ async def _serve(
         # What was made until here lives as long as the server: no need to look at it again.
         gc.collect()
         gc.freeze()
+        # Nor is there much to find in what is made from here on, such as a thousand processes
+        # that are kept for their clients: objects that refer to each other are rare.
+        gc.set_threshold(*_GC_THRESHOLDS)
         loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
         tell_service_manager(READY)
         send_signs_of_life(loop)

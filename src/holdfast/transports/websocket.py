@@ -96,6 +96,9 @@ _READ_BUFFER = 64 << 10
 _COPIED = 8192
 """Bytes up to which picows copies a message that it sends for a server."""
 
+_MAX_CORKED = 256
+"""Messages of at most `_COPIED` bytes that are kept back to be sent together: 2 MiB."""
+
 
 class WebSocketTransport(WSListener):
     """One WebSocket connection, of either side."""
@@ -128,7 +131,8 @@ class WebSocketTransport(WSListener):
         self._ws: WSTransport
         # A message that comes in fragments, until the last one is there.
         self._fragments: io.BytesIO | None = None
-        # What is sent while a batch of frames is being received.
+        # Small messages of a server that are sent together. It is a list, empty or not, while
+        # frames are received and as long as a call of `_uncork` is due.
         self._corked: list[bytes] | None = None
         self._quick_ack: socket.socket | None = None
         self._life = LifeWatch(loop, send_sign=self._ping, end=self._give_up)
@@ -157,28 +161,26 @@ class WebSocketTransport(WSListener):
     # -- Transport
 
     def send(self, message: bytes) -> None:
-        if self._corked is not None and len(message) <= _COPIED:
+        if self._is_client:
+            self._send_now(message)
+        elif len(message) > _COPIED:
+            self._write_frame(len(message), (message,))
+        elif self._corked is None:
+            # There are often several: the last output of a process and its exit, the exits of
+            # many, the answers to a batch. A system call for each would cost more than the rest.
+            self._corked = [message]
+            self._loop.call_soon(self._uncork)
+        else:
             self._corked.append(message)
-        elif self._corked is not None:
-            # Not kept back: if the other side does not read such a one, the sender is to know.
-            self._uncork()
-            self.send(message)
-            self._corked = []
-        elif len(message) <= _COPIED or self._ws.is_client_side:
-            # asyncio logs what is written after an end of which nobody was told yet.
-            if not self._ws.underlying_transport.is_closing():
-                self._ws.send(WSMsgType.TEXT, message)
-        elif not self._lost:
-            # picows would hand the transport a view of a buffer that it uses
-            # again at once; uvloop keeps what it is given until the socket takes it.
-            self._ws.underlying_transport.writelines((_frame_head(len(message)), message))
+            if len(self._corked) > _MAX_CORKED:
+                self._uncork()
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
         size = sum(map(len, parts))
-        if size <= _COPIED or self._corked is not None or self._ws.is_client_side:
+        if size <= _COPIED or self._is_client:
             self.send(b"".join(parts))
-        elif not self._lost:
-            self._ws.underlying_transport.writelines((_frame_head(size), *parts))
+        else:
+            self._write_frame(size, parts)
 
     def pause_receiving(self) -> None:
         underlying = self._ws.underlying_transport
@@ -244,7 +246,7 @@ class WebSocketTransport(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         if self._aborted:
             return
-        if not frame.last_in_buffer and self._corked is None:
+        if self._corked is None and not self._is_client:
             self._corked = []
         try:
             self._frame(transport, frame)
@@ -310,16 +312,27 @@ class WebSocketTransport(WSListener):
         logger.info("%s sent %s", self.label, what)
         self.abort()
 
+    def _send_now(self, message: bytes) -> None:
+        # asyncio logs what is written after an end of which nobody was told yet.
+        if not self._ws.underlying_transport.is_closing():
+            self._ws.send(WSMsgType.TEXT, message)
+
+    def _write_frame(self, size: int, parts: Sequence[bytes]) -> None:
+        """Send a large message of a server, not kept back: who sends too much is to know."""
+        self._uncork()
+        if not self._lost:
+            # picows would hand the transport a view of a buffer that it uses
+            # again at once; uvloop keeps what it is given until the socket takes it.
+            self._ws.underlying_transport.writelines((_frame_head(size), *parts))
+
     def _uncork(self) -> None:
         corked, self._corked = self._corked, None
         if not corked or self._lost:
             return
-        if len(corked) == 1 or self._ws.is_client_side:
-            for message in corked:
-                self.send(message)
+        if len(corked) == 1:
+            self._send_now(corked[0])
         else:
-            # One system call for all of them. A server's frames are not masked,
-            # so their heads are easily made here.
+            # A server's frames are not masked, so their heads are easily made here.
             self._ws.underlying_transport.write(
                 b"".join(
                     [part for message in corked for part in (_frame_head(len(message)), message)]
