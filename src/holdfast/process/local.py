@@ -27,6 +27,7 @@ from holdfast.process.observers import sandbox_type
 from holdfast.process.output import OutputLog
 from holdfast.process.pty import set_size
 from holdfast.process.pump import OutputPump
+from holdfast.process.readers import readers_of
 from holdfast.process.start_threads import call_in_daemon
 from holdfast.process.stdin import StdinQueue
 from holdfast.protocol.process import (
@@ -87,6 +88,7 @@ class LocalProcess:
         self.log = log
         self.started = monotonic()
         self._loop = loop
+        self._readers = readers_of(loop)
         self._exited = exited
         self._closed = closed
         self._child = child
@@ -110,7 +112,7 @@ class LocalProcess:
         self._pumps = [
             OutputPump(loop, fd, stream, sink, self._stream_ended) for stream, fd in child.outputs
         ]
-        loop.add_reader(child.pidfd, self._child_exited)
+        self._readers.add(child.pidfd, self._child_exited)
 
     @property
     def running(self) -> bool:
@@ -380,7 +382,7 @@ class LocalProcess:
             if status is None:
                 return
             verdict = self._verdict(status)
-        self._loop.remove_reader(self._child.pidfd)
+        self._readers.remove(self._child.pidfd)
         if self._stdin is not None:
             self._stdin.discard()
         # What it wrote before it exited is there by now. Told before the exit it

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from holdfast.process.readers import readers_of
 from holdfast.protocol.process import OutputStream
 
 __all__ = ["CHUNK", "OutputPump", "Sink"]
@@ -75,6 +76,7 @@ class OutputPump:
         ended: Callable[[], None],
     ) -> None:
         self._loop = loop
+        self._readers = readers_of(loop)
         self._fd = fd
         self._stream = stream
         self._log = log
@@ -130,9 +132,9 @@ class OutputPump:
         if wanted != self._polled:
             self._polled = wanted
             if wanted:
-                self._loop.add_reader(self._fd, self._readable)
+                self._readers.add(self._fd, self._readable)
             else:
-                self._loop.remove_reader(self._fd)
+                self._readers.remove(self._fd)
 
     def _readable(self) -> None:
         for _ in range(_READS_PER_WAKEUP):

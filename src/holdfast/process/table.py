@@ -47,6 +47,7 @@ from holdfast.process.program import (
 )
 from holdfast.process.pty import DEFAULT_SIZE
 from holdfast.process.reachable import call_after_look, is_start_at_hand, places
+from holdfast.process.readers import readers_of
 from holdfast.process.refuse import (
     NO_PROXY,
     complaint,
@@ -121,6 +122,8 @@ class LocalProcesses:
             input_budget: Bounds the input that waits for all of them; one of their own by default.
         """
         self._loop = asyncio.get_running_loop()
+        # Made now: once a child runs, nothing may fail for want of a descriptor.
+        readers_of(self._loop)
         self._inherited = os.environ if inherited is None else inherited
         self._shell = shell
         self._observers = Observers(observers)
