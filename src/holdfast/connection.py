@@ -6,8 +6,11 @@ and notifications, and what happens to a message that cannot be read.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -24,6 +27,7 @@ from holdfast.protocol.base import Method, NotificationMethod
 from holdfast.protocol.envelope import (
     ErrorData,
     ErrorReply,
+    Message,
     Notification,
     Reply,
     Request,
@@ -37,11 +41,14 @@ from holdfast.rpc.encode import (
     encode_result,
     encode_result_parts,
 )
+from holdfast.rpc.heavy import is_heavy
 from holdfast.rpc.params import decode_result
 from holdfast.rpc.peer import Peer
 from holdfast.transports.base import Transport
 
 __all__ = ["MAX_UNREAD", "Connection", "ConnectionHandler"]
+
+logger = logging.getLogger(__name__)
 
 MAX_UNREAD = 8 << 20
 """Bytes of answers for a peer that does not read; then its requests have to wait."""
@@ -51,6 +58,17 @@ MANY_CALLS = 100
 
 P = TypeVar("P")
 R = TypeVar("R")
+
+
+@cache
+def _decoding_thread() -> ThreadPoolExecutor:
+    """
+    Return the thread that decodes messages with many values.
+
+    It is one for all connections. Several would take the interpreter from each other, and the
+    event loop would have to wait for each of them.
+    """
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-decode")
 
 
 class ConnectionHandler(Protocol):
@@ -82,8 +100,22 @@ class Connection:
     """A conversation. It is the receiver of its transport."""
 
     def __init__(
-        self, transport: Transport, handler: ConnectionHandler, dialect: Dialect = EXEC_SERVER
+        self,
+        transport: Transport,
+        handler: ConnectionHandler,
+        dialect: Dialect = EXEC_SERVER,
+        prepare: Callable[[Request, int], Request] | None = None,
     ) -> None:
+        """
+        Args:
+            transport: Carries the messages.
+            handler: Is told what the peer says.
+            dialect: What the peer speaks.
+            prepare: Decodes the params of a request with many values, whose message has so many
+                bytes, and returns it with them. It is called in a thread. Without it every
+                message is decoded where it is received.
+        """
+        self._prepare = prepare
         self.transport = transport
         self._handler = handler
         self._peer = Peer(dialect)
@@ -97,8 +129,10 @@ class Connection:
         self._paused = False
         # Bytes sent to a peer that does not read, since it stopped.
         self._unread = 0
-        # Messages that came together with one whose answer was one too many.
+        # Messages that came together with one whose answer was one too many, or that is decoded
+        # in a thread, wait until that is over.
         self._choked = False
+        self._decoding = False
         self._postponed: deque[bytes] = deque()
         self._holding: set[str] = set()
         transport.excuse_silence(self._is_peer_busy)
@@ -189,23 +223,61 @@ class Connection:
     # -- what the transport says
 
     def received(self, message: bytes) -> None:
-        if self._choked:
+        if self._choked or self._decoding:
             self._postponed.append(message)
         else:
             self._receive(message)
 
     def _receive(self, message: bytes) -> None:
-        handler = self._handler
-        if handler.raw_notification(message):
+        if self._handler.raw_notification(message):
+            return
+        if self._prepare is not None and is_heavy(message):
+            self._decode_elsewhere(message, self._prepare)
             return
         try:
             event = self._peer.receive(message)
         except MalformedMessage as error:
-            handler.malformed(error)
-            return
+            self._handler.malformed(error)
         except RemoteProtocolError:
             self.transport.abort()
+        else:
+            self._handle(event)
+
+    def _decode_elsewhere(self, message: bytes, prepare: Callable[[Request, int], Request]) -> None:
+        """Decode a message that has many values in a thread; what comes after it waits."""
+
+        def decode() -> Message:
+            event = self._peer.decode(message)
+            return prepare(event, len(message)) if type(event) is Request else event
+
+        self._decoding = True
+        self.hold_receiving("decoding")
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(_decoding_thread(), decode).add_done_callback(self._decoded)
+
+    def _decoded(self, decoded: asyncio.Future[Message]) -> None:
+        self._decoding = False
+        if decoded.cancelled() or self._ended is not None:
             return
+        try:
+            self._handle(self._peer.receive_decoded(decoded.result()))
+        except MalformedMessage as error:
+            self._handler.malformed(error)
+        except RemoteProtocolError:
+            self.transport.abort()
+        except Exception:
+            logger.exception("a message could not be decoded")
+            self.transport.abort()
+        self._receive_postponed()
+        if not self._decoding:
+            self.release_receiving("decoding")
+
+    def _receive_postponed(self) -> None:
+        while self._postponed and not self._choked and not self._decoding:
+            self._receive(self._postponed.popleft())
+
+    def _handle(self, event: Message | None) -> None:
+        handler = self._handler
         if type(event) is Request:
             handler.request(event)
         elif type(event) is Notification:
@@ -236,8 +308,7 @@ class Connection:
         self._choked = False
         self._paused = False
         self._handler.resume_sending()
-        while self._postponed and not self._choked:
-            self._receive(self._postponed.popleft())
+        self._receive_postponed()
         if not self._choked:
             self.release_receiving("unread")
 

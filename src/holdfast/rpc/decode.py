@@ -27,7 +27,7 @@ from holdfast.protocol.envelope import (
 )
 from holdfast.rpc.blame import blame
 
-__all__ = ["MAX_DEPTH", "MAX_VALUES", "decode_any_keys", "decode_message"]
+__all__ = ["MAX_DEPTH", "MAX_VALUES", "count_rare", "decode_any_keys", "decode_message"]
 
 T = TypeVar("T")
 
@@ -216,7 +216,7 @@ def _too_deep(data: bytes) -> MalformedMessage:
 
 def _check_value_count(data: bytes) -> None:
     """Refuse a huge number of values before memory is spent on them."""
-    if _count(data, b",") + _count(data, b"[") + _count(data, b"{") < MAX_VALUES:
+    if count_rare(data, b",") + count_rare(data, b"[") + count_rare(data, b"{") < MAX_VALUES:
         return
     # Commas and brackets inside of strings do not count.
     bare = _STRING.sub(b"0", data)
@@ -265,9 +265,9 @@ def _count_key_ends(data: bytes) -> int:
     return found
 
 
-def _count(data: bytes, byte: bytes) -> int:
+def count_rare(data: bytes, byte: bytes) -> int:
     """
-    How often a byte occurs; for one that is rare, many times faster than `bytes.count`.
+    Count a byte; for one that is rare, many times faster than `bytes.count`.
 
     A file in base64 has none of the bytes that matter here: to look for the next one
     costs next to nothing, while counting goes through the file byte by byte.

@@ -19,14 +19,16 @@ from holdfast.errors import (
     NotFound,
     OperationFailed,
     Overloaded,
+    Refused,
     SessionAttached,
 )
 from holdfast.protocol import codes
 from holdfast.protocol.base import Method
-from holdfast.protocol.envelope import ErrorData
+from holdfast.protocol.envelope import ErrorData, Request
 from holdfast.protocol.paths import PathUri
 from holdfast.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.rpc.encode import Encoded
+from holdfast.rpc.heavy import DecodedParams
 
 __all__ = ["ErrorAnswer", "Handler", "Route", "Router", "error_of", "kind_of"]
 
@@ -62,6 +64,8 @@ class Route(Generic[C]):
 
     def decode(self, params: object) -> Any:
         """Return the params in the type the handler takes, or raise `Refused`."""
+        if type(params) is DecodedParams:
+            return params.get()
         return self._decode_params(params, self.params)
 
 
@@ -95,6 +99,23 @@ class Router(Generic[C]):
         if route is None:
             raise self._dialect.unknown_method(method, self._routes)
         return route
+
+    def prepare(self, request: Request, size: int) -> Request:
+        """
+        Return a request with its params decoded, or with the error that they are refused by.
+
+        Args:
+            request: Any request.
+            size: Bytes of its message.
+        """
+        route = self._routes.get(request.method)
+        if route is None:
+            return request  # `find` says so when its turn comes
+        try:
+            params = DecodedParams(route.decode(request.params), None, size)
+        except Refused as error:
+            params = DecodedParams(None, error, size)
+        return Request(request.id, request.method, params, request.trace)
 
 
 _CODES: tuple[tuple[type[HoldfastError], int], ...] = (

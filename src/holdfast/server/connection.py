@@ -48,7 +48,7 @@ class ServerConnection:
         self.principal = transport.principal
         """The name of the client's token, or `local`, or `anonymous`."""
         self.usage = state.principals[self.principal]
-        self.connection = Connection(transport, self)
+        self.connection = Connection(transport, self, prepare=router.prepare)
         self.paused = False
         self.acknowledges = False
         self.turns = Turns()

@@ -22,6 +22,7 @@ from holdfast.log_event import LogEvent, clip
 from holdfast.protocol import codes
 from holdfast.protocol.envelope import Request
 from holdfast.rpc.dialect import EXEC_SERVER, Dialect
+from holdfast.rpc.heavy import DecodedParams
 from holdfast.rpc.router import Route, Router, error_of
 from holdfast.server.principals import Usage
 from holdfast.telemetry import RequestRecord, Telemetry
@@ -331,6 +332,8 @@ class Dispatcher(Generic[C]):
 
 def _size(request: Request) -> int:
     """Return about how many bytes of text a request has: all, as far as requests are nested."""
+    if type(request.params) is DecodedParams:
+        return request.params.size
     return _text_in(request.params, 3)
 
 
