@@ -38,7 +38,7 @@ async def test_what_comes_after_it_waits(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "params, error",
+    ("params", "error"),
     [
         ({"processId": 7, "argv": WORDS}, "invalid type: number, expected a string"),
         ({"processId": "p", "argv": [*WORDS, 7]}, "invalid type: number, expected a string"),
