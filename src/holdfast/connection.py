@@ -46,8 +46,8 @@ __all__ = ["MAX_UNREAD", "Connection", "ConnectionHandler"]
 MAX_UNREAD = 8 << 20
 """Bytes of answers for a peer that does not read; then its requests have to wait."""
 
+# Calls in flight beyond which a peer may be too busy to answer a ping.
 MANY_CALLS = 100
-"""Calls in flight beyond which a peer may be too busy to answer a ping."""
 
 P = TypeVar("P")
 R = TypeVar("R")

@@ -225,8 +225,8 @@ Built-in exceptions that a refusal may be; with any other number it is a plain `
 A `TimeoutError` or a `BrokenPipeError` means something else to those who catch it.
 """
 
+# The classes that are also a built-in exception, by the two that each is made of.
 _BUILTIN_TWINS: dict[tuple[type, type], type] = {}
-"""The classes that are also a built-in exception, by the two that each is made of."""
 
 
 def _also_builtin(cls: type["Refused"], number: int) -> type["Refused"]:

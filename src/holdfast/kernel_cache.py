@@ -37,24 +37,24 @@ AT_FDCWD = -100
 AT_SYMLINK_NOFOLLOW = 0x100
 AT_EMPTY_PATH = 0x1000
 AT_STATX_DONT_SYNC = 0x4000
+# All basic facts, the time of birth and the mount.
 _WANTED = 0x1FFF
-"""All basic facts, the time of birth and the mount."""
 BIRTH = 0x800
 """In a mask: the time of birth is known."""
 _MOUNT = 0x1000
+# The number of the system call; the same on every architecture.
 _OPENAT2 = 437
-"""The number of the system call; the same on every architecture."""
 
 _RESOLVE_CACHED = 0x20
 _RESOLVE_NO_SYMLINKS = 0x04
+# A `struct statx`, as bytes.
 _Statx = ctypes.c_char * 256
-"""A `struct statx`, as bytes."""
 
+# File systems whose files change through this kernel only, so it knows them.
 _LOCAL = frozenset(
     {b"bcachefs", b"btrfs", b"devtmpfs", b"erofs", b"ext2", b"ext3", b"ext4", b"f2fs"}
     | {b"overlay", b"ramfs", b"squashfs", b"tmpfs", b"xfs", b"zfs"}
 )
-"""File systems whose files change through this kernel only, so it knows them."""
 
 
 class _OpenHow(ctypes.Structure):

@@ -39,19 +39,19 @@ __all__ = [
     "runtime_folder",
 ]
 
+# Bytes of a file.
 _LARGEST: Final = 16 << 10
-"""Bytes of a file."""
 
+# Files that are looked at; a user with more servers than that has other worries.
 _MOST: Final = 256
-"""Files that are looked at; a user with more servers than that has other worries."""
 
+# Seconds after which an unchanged time stamp of a folder means that nothing was added.
 _SETTLED: Final = 1.0
-"""Seconds after which an unchanged time stamp of a folder means that nothing was added."""
 
+# The address that a client connects to. One with a user in it is none of ours: `@` may mislead.
 _ADDRESS: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9.-]+)):(?P<port>[0-9]{1,5})"
 )
-"""The address that a client connects to. One with a user in it is none of ours: `@` may mislead."""
 
 
 class UnusableRuntimeFolder(HoldfastError):
@@ -295,8 +295,8 @@ def find_token(url: str, environ: Mapping[str, str]) -> str | None:
     return None
 
 
+# The ways to reach this very process. Replaced, never changed: threads read it.
 _own: tuple[Reachable, ...] = ()
-"""The ways to reach this very process. Replaced, never changed: threads read it."""
 
 
 @contextmanager

@@ -15,16 +15,16 @@ from holdfast.protocol.paths import ForeignPathUri, PathUri
 
 __all__ = ["LogEvent", "clip", "inform", "path_text", "printable"]
 
+# Characters of one field that a client chose: enough for a program, an id or a path.
 MAX_FIELD = 256
-"""Characters of one field that a client chose: enough for a program, an id or a path."""
 
+# Characters of a path.
 MAX_PATH = 1024
-"""Characters of a path."""
 
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
 
+# Matches a value that needs no quotes: nothing in it could be its end, or an escape.
 _is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+").fullmatch
-"""Matches a value that needs no quotes: nothing in it could be its end, or an escape."""
 
 
 class LogEvent:

@@ -11,13 +11,13 @@ import os
 __all__ = ["system_text", "without_number"]
 
 
+# Where the C library of the real server words an error differently from most others.
 _WORDS = {
     errno.EIO: "I/O error",
     errno.EBUSY: "Resource busy",
     errno.ENAMETOOLONG: "Filename too long",
     errno.ELOOP: "Symbolic link loop",
 }
-"""Where the C library of the real server words an error differently from most others."""
 
 
 def system_text(error: int | OSError) -> str:

@@ -29,13 +29,13 @@ __all__ = [
 DEFAULT_PRINCIPAL: Final = "default"
 """The name of a token that has none."""
 
+# Names of principals without a token.
 _RESERVED: Final = ("local", "anonymous")
-"""Names of principals without a token."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
+# Bytes of a file.
 _LARGEST: Final = 64 << 10
-"""Bytes of a file."""
 
 
 class BadTokenFile(HoldfastError):

@@ -54,8 +54,8 @@ To refuse a write instead would leave a hole in the input of a client that does 
 for answers.
 """
 
+# Bytes that a waiting control counts for, beside its input.
 _REQUEST_COST: Final = 1024
-"""Bytes that a waiting control counts for, beside its input."""
 
 
 class TerminalSize(Protocol):

@@ -17,12 +17,12 @@ from holdfast.system_text import system_text
 
 __all__ = ["Sandboxes"]
 
+# Names of the protocol, and what Holdfast calls the same profiles.
 _BUILTIN = {
     ":read-only": "read-only",
     ":workspace": "workspace-write",
     ":danger-full-access": "disabled",
 }
-"""Names of the protocol, and what Holdfast calls the same profiles."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,11 +33,11 @@ __all__ = [
 DEFAULT_FILE: Final = "default.rules"
 """The file, in the directory `rules` of the home, that amendments are appended to."""
 
+# Seconds to wait for other writers of the file.
 _LOCK_SECONDS: Final = 5.0
-"""Seconds to wait for other writers of the file."""
 
+# Seconds between two attempts to get the lock.
 _LOCK_POLL: Final = 0.01
-"""Seconds between two attempts to get the lock."""
 
 
 def _banned_prefixes() -> Iterator[tuple[str, ...]]:

@@ -42,14 +42,14 @@ T = TypeVar("T")
 REVIEW_LIMIT = 90.0
 """Seconds that an automatic reviewer has."""
 
+# Questions that may wait for a user interface; one more is declined.
 _QUEUED = 64
-"""Questions that may wait for a user interface; one more is declined."""
 
+# Seconds that an approver has to withdraw a question that nobody waits for any more.
 _WITHDRAWAL = 1.0
-"""Seconds that an approver has to withdraw a question that nobody waits for any more."""
 
+# Answers a person may mistype before the question counts as declined.
 _TRIES = 3
-"""Answers a person may mistype before the question counts as declined."""
 
 
 @runtime_checkable

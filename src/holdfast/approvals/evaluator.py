@@ -21,6 +21,7 @@ from typing import Any
 
 __all__: list[str] = []
 
+# The parameters of each function and their types, in the order of positional arguments.
 _PARAMETERS: dict[str, dict[str, str]] = {
     "prefix_rule": {
         "pattern": "list",
@@ -32,7 +33,6 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "host_executable": {"name": "str", "paths": "list"},
     "network_rule": {"host": "str", "protocol": "str", "decision": "str", "justification": "str"},
 }
-"""The parameters of each function and their types, in the order of positional arguments."""
 
 _REQUIRED = {
     "prefix_rule": ("pattern",),
@@ -40,8 +40,8 @@ _REQUIRED = {
     "network_rule": ("host", "protocol", "decision"),
 }
 
+# Parameters that only Holdfast has; by name only.
 _OWN_PARAMETERS = {"prefix_rule": {"sandbox": "str"}}
-"""Parameters that only Holdfast has; by name only."""
 
 _PROTOCOLS = {
     "http": "http",
@@ -82,8 +82,8 @@ A function that a rules file calls. It passes the types of its arguments on.
 It has no helpers: each would be a name that a rules file could replace.
 """
 
+# Characters that an error shows of a value, a mark for what is left out included.
 _SHOWN = 58
-"""Characters that an error shows of a value, a mark for what is left out included."""
 
 _LEFT_OUT = "<<...>>"
 

@@ -75,8 +75,8 @@ _PERMISSIONS_MISSING = (
 )
 _REQUEST_REFUSED = "permission requests are not allowed by the approval policy"
 
+# Characters of a command above which it is looked through in a thread.
 _LONG_COMMAND = 4_096
-"""Characters of a command above which it is looked through in a thread."""
 
 
 class ApprovalFlow:

@@ -35,8 +35,8 @@ __all__ = ["PatchToWrite", "admit_patch", "refuse_escalation"]
 OUTSIDE = "writing outside of the project; rejected by user approval settings"
 READ_ONLY = "writing is blocked by read-only sandbox; rejected by user approval settings"
 
+# Characters of a patch that a question shows: the first ones.
 _SHOWN_PATCH = 16_384
-"""Characters of a patch that a question shows: the first ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,8 +67,8 @@ MAX_WALL_SECONDS: Final = 10.0
 TOTAL_WALL_SECONDS: Final = 30.0
 """Seconds that all files of one call may take together; files behind that are broken."""
 
+# Bytes of the answer for one file.
 _MAX_ANSWER: Final = 64 << 20
-"""Bytes of the answer for one file."""
 
 _EVALUATOR: Final = str(Path(__file__).with_name("evaluator.py"))
 

@@ -8,8 +8,8 @@ from holdfast.protocol.handshake import EnvironmentInfo
 
 __all__ = ["answer_time", "server_version"]
 
+# Whose median counts.
 _QUESTIONS = 5
-"""Whose median counts."""
 
 
 async def answer_time(ask: Callable[[], Awaitable[object]]) -> float:

@@ -17,11 +17,11 @@ from holdfast.protocol.process import StartParams
 
 __all__ = ["attend"]
 
+# Seconds a server may take to end what the command left there.
 _END_LIMIT = 5.0
-"""Seconds a server may take to end what the command left there."""
 
+# Seconds between two looks for orphans that ended.
 _REAP_INTERVAL = 2.0
-"""Seconds between two looks for orphans that ended."""
 
 
 async def attend(options: argparse.Namespace, lifeline: int) -> int:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["attach", "start_kept"]
 
+# Seconds a client may take to send its token.
 _TOKEN_LIMIT = 30.0
-"""Seconds a client may take to send its token."""
 
 
 def start_kept(work: "Callable[[int, Callable[[str], None], Keeping], int]") -> int:

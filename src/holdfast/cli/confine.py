@@ -93,9 +93,10 @@ def told(verdict: Verdict) -> str | None:
     return None
 
 
+# The options that may be too small to be a limit.
 _BY_NAME = {"open_files": "--limit-files", "total_memory": "--limit-total-memory"}
-"""The options that may be too small to be a limit."""
 
+# The option behind each limit; somebody who gave it recognizes it.
 _OPTIONS = {
     LimitKind.ADDRESS_SPACE: "--limit-memory",
     LimitKind.PROCESSES: "--limit-processes",
@@ -105,7 +106,6 @@ _OPTIONS = {
     LimitKind.OUTPUT: "--limit-output",
     LimitKind.WALL_TIME: "--limit-time",
 }
-"""The option behind each limit; somebody who gave it recognizes it."""
 
 _WRITES = (DenialKind.READ_ONLY_FILE_SYSTEM, DenialKind.FAILED_TO_WRITE_FILE)
 

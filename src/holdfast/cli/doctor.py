@@ -24,14 +24,14 @@ from holdfast.sandbox.machines import MACHINES
 
 __all__ = ["Finding", "doctor", "findings"]
 
+# `missing` is a pity, and `failed` is something that somebody should change.
 Standing: TypeAlias = Literal["ok", "warning", "missing", "failed"]
-"""`missing` is a pity, and `failed` is something that somebody should change."""
 
+# Seconds for ssh to tell its version.
 _SSH_LIMIT = 5.0
-"""Seconds for ssh to tell its version."""
 
+# What the controllers of cgroups limit, in our words.
 _LIMITED = {"memory": "memory", "pids": "processes"}
-"""What the controllers of cgroups limit, in our words."""
 
 
 class Finding(NamedTuple):

@@ -37,11 +37,11 @@ from holdfast.suggestions import did_you_mean
 
 __all__ = ["env"]
 
+# Seconds for one place to connect and answer; most fail by their own limits before.
 _LIMIT = 60.0
-"""Seconds for one place to connect and answer; most fail by their own limits before."""
 
+# Places that are checked side by side.
 _AT_ONCE = 16
-"""Places that are checked side by side."""
 
 
 def env(operation: str, options: argparse.Namespace) -> int:
@@ -210,8 +210,8 @@ class _Found:
     error: str | None = None
     info: EnvironmentInfo | None = None
     connected: float = 0.0
+    # Seconds.
     answers: float = 0.0
-    """Seconds."""
 
     def facts(self) -> dict[str, object]:
         facts = self.place.facts() | {

@@ -23,23 +23,23 @@ from holdfast.protocol.process import OutputChunk, WriteStatus
 
 __all__ = ["Foreground"]
 
+# Signals that mean the end where nobody handles them.
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
-"""Signals that mean the end where nobody handles them."""
 
+# Seconds within which a second interrupt means: at once.
 _TWICE = 2.0
-"""Seconds within which a second interrupt means: at once."""
 
+# Seconds a server may take over a request that this process must not wait for.
 _ASK_LIMIT = 2.0
-"""Seconds a server may take over a request that this process must not wait for."""
 
+# Seconds after the exit within which most of what a process wrote has arrived.
 _LAST_OUTPUT = 0.5
-"""Seconds after the exit within which most of what a process wrote has arrived."""
 
+# Ctrl-D, which is all the end that input of a terminal has.
 _END_OF_INPUT = b"\x04"
-"""Ctrl-D, which is all the end that input of a terminal has."""
 
+# Seconds between two of them: each is taken by one reader, and the next one waits for its own.
 _END_AGAIN = 1.0
-"""Seconds between two of them: each is taken by one reader, and the next one waits for its own."""
 
 
 class Foreground:

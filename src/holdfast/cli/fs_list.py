@@ -15,20 +15,20 @@ from holdfast.protocol.paths import PathUri
 
 __all__ = ["list_paths"]
 
+# Questions on their way at once.
 _AT_ONCE = 32
-"""Questions on their way at once."""
 
+# As much as a server takes.
 _EVERYTHING = WalkOptions(
     max_depth=64, max_directories=10_000, max_entries=50_000, follow_directory_symlinks=False
 )
-"""As much as a server takes."""
 
 
 class _Line(NamedTuple):
     name: str
     path: PathUri
+    # Not there if nobody asked for it.
     metadata: FileMetadata | None
-    """Not there if nobody asked for it."""
     is_directory: bool
 
 

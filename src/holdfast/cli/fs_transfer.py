@@ -33,8 +33,8 @@ from holdfast.protocol.paths import PathUri
 
 __all__ = ["cat", "get", "put"]
 
+# Connections that may be lost in a row, without a byte in between.
 _ATTEMPTS = 5
-"""Connections that may be lost in a row, without a byte in between."""
 
 # -- cat and get
 

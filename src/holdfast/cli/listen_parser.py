@@ -6,8 +6,8 @@ __all__ = ["add_listen_options", "add_principal_limits", "positive"]
 
 _AUTH_MODES = ("capability-token", "signed-bearer-token")
 
+# Seconds, about four months; more than that is a mistake.
 _LONGEST_IDLE = 1e7
-"""Seconds, about four months; more than that is a mistake."""
 
 
 def add_listen_options(

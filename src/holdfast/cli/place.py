@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["choose_place", "connected", "is_remote", "split_command", "words_of"]
 
+# Seconds between two lines that a lost connection is still being tried.
 _STILL_TRYING = 5.0
-"""Seconds between two lines that a lost connection is still being tried."""
 
 
 def choose_place(options: argparse.Namespace) -> None:

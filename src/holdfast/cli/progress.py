@@ -10,11 +10,11 @@ from typing import Self, TextIO
 
 __all__ = ["Progress", "human_size"]
 
+# Seconds before there is anything to see: most transfers are over by then.
 _PATIENCE = 0.5
-"""Seconds before there is anything to see: most transfers are over by then."""
 
+# Seconds between two looks.
 _INTERVAL = 0.1
-"""Seconds between two looks."""
 
 _WIDTH = 24
 

@@ -14,6 +14,7 @@ from holdfast.process.guardian import kill_all_children, run_guarded
 
 __all__ = ["run"]
 
+# What the command hears of; see `Foreground` for what it makes of each.
 _FORWARDED = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -24,7 +25,6 @@ _FORWARDED = (
     signal.SIGWINCH,
     signal.SIGTSTP,
 )
-"""What the command hears of; see `Foreground` for what it makes of each."""
 
 
 def run(options: argparse.Namespace) -> int:

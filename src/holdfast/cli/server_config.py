@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["with_config"]
 
+# Size of a config file; more is another kind of file.
 _MAX_BYTES = 1 << 20
-"""Size of a config file; more is another kind of file."""
 
+# Placeholders of options that take a path: in the file it is relative to the file's folder.
 _PATHS = ("PATH", "FILE")
-"""Placeholders of options that take a path: in the file it is relative to the file's folder."""
 
 
 def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) -> argparse.Namespace:

@@ -21,8 +21,8 @@ __all__ = ["shell"]
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
+# Ctrl-]: the key that ends an attachment.
 _DETACH = 0x1D
-"""Ctrl-]: the key that ends an attachment."""
 
 _HISTORY = "shell_history"
 

@@ -15,6 +15,7 @@ FAILED = 125
 _CANNOT_EXECUTE = 126
 _NOT_FOUND = 127
 
+# Faults of the program that was named; others, such as no memory, are not its own.
 _EXECUTION_ERRORS = frozenset(
     {
         errno.E2BIG,
@@ -28,7 +29,6 @@ _EXECUTION_ERRORS = frozenset(
         errno.ETXTBSY,
     }
 )
-"""Faults of the program that was named; others, such as no memory, are not its own."""
 
 
 class Ended(Exception):

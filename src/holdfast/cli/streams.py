@@ -16,14 +16,14 @@ from threading import Thread
 
 __all__ = ["OutputWriter", "is_null", "read_chunks"]
 
+# Bytes read at once.
 _CHUNK = 64 << 10
-"""Bytes read at once."""
 
+# Bytes that may wait to be written before a writer has to wait itself.
 _MAX_QUEUED = 256 << 10
-"""Bytes that may wait to be written before a writer has to wait itself."""
 
+# Seconds between two looks whether this process may read from its terminal again.
 _BACKGROUND_INTERVAL = 0.5
-"""Seconds between two looks whether this process may read from its terminal again."""
 
 
 def is_null(fd: int) -> bool:

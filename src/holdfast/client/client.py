@@ -68,11 +68,11 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 _INFO_TIMEOUT = 30.0
+# Seconds; other calls have no deadline of their own.
 _STATUS_TIMEOUT = 10.0
-"""Seconds; other calls have no deadline of their own."""
 
+# Seconds a server may take to read what was sent before the end, which is then cut short.
 _CLOSE_LIMIT = 1.0
-"""Seconds a server may take to read what was sent before the end, which is then cut short."""
 
 
 class ExecServerClient:

@@ -9,11 +9,11 @@ __all__ = ["CommandLog"]
 
 logger = logging.getLogger("holdfast.client.command")
 
+# Bytes read at once; also the longest line that is logged in one piece.
 _READ = 4096
-"""Bytes read at once; also the longest line that is logged in one piece."""
 
+# Seconds to wait for what a command says while it ends.
 _LAST_WORDS_LIMIT = 0.5
-"""Seconds to wait for what a command says while it ends."""
 
 
 class CommandLog:

@@ -72,11 +72,11 @@ P = TypeVar("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
+# Bytes up to which a file is read or written by one request; larger ones go in blocks.
 _AT_ONCE = 4 << 20
-"""Bytes up to which a file is read or written by one request; larger ones go in blocks."""
 
+# Bytes that fit into one frame of 16 MiB as base64, with room for the rest of the message.
 _ONE_MESSAGE = 11 << 20
-"""Bytes that fit into one frame of 16 MiB as base64, with room for the rest of the message."""
 
 
 class _FileText(Wire, frozen=True, kw_only=True):

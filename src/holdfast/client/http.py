@@ -33,8 +33,8 @@ MAX_QUEUED = 256
 MAX_QUEUED_BYTES = 16 << 20
 """Bytes of them."""
 
+# At a quarter of either limit the server has to wait, so that they are hardly ever reached.
 _SLOW = 4
-"""At a quarter of either limit the server has to wait, so that they are hardly ever reached."""
 
 
 class _ResponseText(Wire, frozen=True, kw_only=True):

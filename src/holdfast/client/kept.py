@@ -20,17 +20,18 @@ __all__ = ["GRACE", "KeptCommand", "command_environment"]
 GRACE = 2.0
 """Seconds between the request to end and the kill (environments spec 7)."""
 
+# Seconds a keeper may take to start a command; a machine that needs more is out of order.
 _START_LIMIT = 30.0
-"""Seconds a keeper may take to start a command; a machine that needs more is out of order."""
 
+# Seconds beyond the grace in which a keeper has to be done.
 _SWEEP_LIMIT = 5.0
-"""Seconds beyond the grace in which a keeper has to be done."""
 
+# Seconds that the loop may be held up by a keeper that nobody waits for.
 _GIVE_UP_LIMIT = 1.0
-"""Seconds that the loop may be held up by a keeper that nobody waits for."""
 
 _KEEPER = str(Path(__file__).with_name("keeper.py"))
 
+# Secrets of the client that are no business of a command (environments spec 7).
 _WITHHELD = (
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
     "NODE_REPL_AUTH_TOKEN",
@@ -38,7 +39,6 @@ _WITHHELD = (
     "OPENAI_IDENTITY_TOKEN_FILE",
     "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
 )
-"""Secrets of the client that are no business of a command (environments spec 7)."""
 
 
 def command_environment(added: Mapping[str, str]) -> dict[str, str]:

@@ -49,8 +49,8 @@ R = TypeVar("R")
 MAX_CALLS = 1024
 """Calls of one connection that may wait for their answers; one more is kept for cleaning up."""
 
+# Seconds; a read may ask for 2**64 milliseconds, which no timer takes.
 _LONGEST_PATIENCE = 1e6
-"""Seconds; a read may ask for 2**64 milliseconds, which no timer takes."""
 
 
 class TooManyCalls(RemoteProtocolError):
@@ -97,11 +97,11 @@ class _OutputHead(msgspec.Struct, frozen=True, rename="camel"):
 _OUTPUT_START = b'{"method":"process/output","params":'
 _CHUNK_START = b',"chunk":"'
 _OUTPUT_END = b'"}}'
+# Bytes before the chunk; a process id that needs more is read the slower way.
 _HEAD_LIMIT = 2048
-"""Bytes before the chunk; a process id that needs more is read the slower way."""
 
+# Bytes of a message that cannot be read that are shown to a person.
 _QUOTED = 200
-"""Bytes of a message that cannot be read that are shown to a person."""
 
 _decode_head = msgspec.json.Decoder(_OutputHead).decode
 

@@ -71,14 +71,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteProcess"]
 
+# Bytes of output after which they are acknowledged; a server allows several times as much.
 _ACK_BYTES = 256 << 10
-"""Bytes of output after which they are acknowledged; a server allows several times as much."""
 
+# Events likewise.
 _ACK_EVENTS = 1024
-"""Events likewise."""
 
+# Seconds; a slow line takes less, and whoever ends a command waits for more.
 _STUCK_LIMIT = 2.0
-"""Seconds; a slow line takes less, and whoever ends a command waits for more."""
 
 _SERIAL_WAIT = 0.5
 """
@@ -88,11 +88,11 @@ It handles one request at a time, so that everything else waits as long. Longer 
 of several reads.
 """
 
+# The largest number that every server reads; no event and no size is near it.
 _LARGEST = (1 << 63) - 1
-"""The largest number that every server reads; no event and no size is near it."""
 
+# Seconds of one read; no caller waits longer for nothing.
 _LONGEST_WAIT = 1e6
-"""Seconds of one read; no caller waits longer for nothing."""
 
 
 class RemoteProcess:

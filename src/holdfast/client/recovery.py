@@ -51,8 +51,8 @@ RECOVERY_TOTAL = 300.0
 RETRY_INTERVAL = 0.1
 """Seconds between two attempts, unless the target wants more."""
 
+# The id of the empty write that asks whether a process is there.
 _PROBE = "holdfast-start"
-"""The id of the empty write that asks whether a process is there."""
 
 STARTING_LIMIT = 2.0
 """
@@ -62,8 +62,8 @@ A Codex server that loses a connection at the wrong moment calls the id "startin
 or until it is terminated. Everything else of the client waits meanwhile.
 """
 
+# A connection has places for so many calls, and a client may have more processes than that.
 _CALLS_AT_ONCE = 256
-"""A connection has places for so many calls, and a client may have more processes than that."""
 
 
 async def recover(client: "ExecServerClient", session_id: str) -> "Link":

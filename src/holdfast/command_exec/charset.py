@@ -14,16 +14,17 @@ __all__ = ["PIECE", "decode"]
 PIECE = 64 << 10
 """Bytes that are looked at before the event loop runs again."""
 
+# Bytes of UTF-8 that are decoded in one step, in less than a millisecond.
 _AT_ONCE = 1 << 20
-"""Bytes of UTF-8 that are decoded in one step, in less than a millisecond."""
 
+# Byte order marks, which count more than a guess.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-"""Byte order marks, which count more than a guess."""
 
+# Python's codecs for encodings of the web, where it has another one by that name, or none.
 _CODECS = {
     "Big5": "big5hkscs",
     "EUC-KR": "cp949",
@@ -33,10 +34,9 @@ _CODECS = {
     "Shift_JIS": "cp932",
     "windows-874": "cp874",
 }
-"""Python's codecs for encodings of the web, where it has another one by that name, or none."""
 
+# Quotes, dashes, the bullet and the trade mark of Windows-1252.
 _PUNCTUATION = frozenset([0x91, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x99])
-"""Quotes, dashes, the bullet and the trade mark of Windows-1252."""
 
 
 async def decode(data: bytes) -> str:
@@ -124,8 +124,8 @@ def _as_on_the_web(error: UnicodeError) -> tuple[str, int]:
     raise error
 
 
+# The name by which Python's table codecs report an error.
 _SINGLE_BYTE = frozenset(["charmap"])
-"""The name by which Python's table codecs report an error."""
 
 _WEB = "holdfast.web"
 codecs.register_error(_WEB, _as_on_the_web)

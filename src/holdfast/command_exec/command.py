@@ -51,8 +51,8 @@ TIMED_OUT = 124
 UNKNOWN_EXIT = -1
 """The exit code of a command whose status is not known."""
 
+# Typed into a terminal instead of closing it: a newline and the end-of-file key.
 _END_OF_FILE = b"\n\x04"
-"""Typed into a terminal instead of closing it: a newline and the end-of-file key."""
 
 JOINED = 64 << 10
 """Bytes up to which pieces of output that are waiting are joined."""

@@ -13,6 +13,7 @@ EVERYTHING = EnvPolicy(
 )
 """A command inherits all variables of its environment, whatever their names."""
 
+# Secrets of a server. No command sees them, in whatever case they are written.
 _SECRETS = frozenset(
     {
         "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
@@ -22,7 +23,6 @@ _SECRETS = frozenset(
         "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
     }
 )
-"""Secrets of a server. No command sees them, in whatever case they are written."""
 
 _LINE_ENDINGS = "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS"
 _NO_NETWORK = "CODEX_SANDBOX_NETWORK_DISABLED"

@@ -46,8 +46,8 @@ TIMEOUT = 10.0
 CAP = 1 << 20
 """Bytes of each stream that are kept or sent unless told otherwise."""
 
+# Seconds that a server waits beyond the timeout before it kills a command by itself.
 SERVER_GRACE = 1.0
-"""Seconds that a server waits beyond the timeout before it kills a command by itself."""
 
 Compat = Literal["codex-0.166.0"]
 """A server whose behaviour is wanted instead of the better one."""

@@ -45,11 +45,11 @@ __all__ = ["discover_installed"]
 _MAX_LOCATIONS = 512
 _MAX_CAPABILITIES = 2_048
 _MAX_WARNINGS = 64
+# Plugins and folders of skills; plugins and skills in them; warnings; bytes of the answer.
 _MAX_BYTES = 4 << 20
-"""Plugins and folders of skills; plugins and skills in them; warnings; bytes of the answer."""
 
+# Characters of the name of a skill together with that of its plugin.
 _MAX_NAME = 129
-"""Characters of the name of a skill together with that of its plugin."""
 
 _MAX_INSTALL_FILE = 16 << 10
 _MAX_REMOTE_ID = 1024
@@ -78,8 +78,8 @@ class _Plugin(NamedTuple):
 class _Location(NamedTuple):
     root: PathUri
     plugin: _Plugin | None = None
+    # The id of a folder of skills.
     source: str = ""
-    """The id of a folder of skills."""
 
 
 class _Found(NamedTuple):

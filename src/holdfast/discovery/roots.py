@@ -35,11 +35,11 @@ MANIFESTS = (".codex-plugin", ".claude-plugin", ".cursor-plugin")
 """Folders that make the one they are in a plugin by their `plugin.json`; the first counts."""
 
 _MAX_FILE = 1 << 20
+# Bytes of one file, and of all files of one folder.
 _MAX_ROOT = 16 << 20
-"""Bytes of one file, and of all files of one folder."""
 
+# Folders that are scanned side by side.
 _AT_ONCE = 8
-"""Folders that are scanned side by side."""
 
 _SCAN = WalkOptions(
     max_depth=6, max_directories=2_000, max_entries=20_000, follow_directory_symlinks=True

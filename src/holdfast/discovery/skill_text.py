@@ -17,8 +17,8 @@ from holdfast.protocol.discovery import SkillDependencies, SkillPolicy, SkillToo
 __all__ = ["SkillHead", "SkillTextError", "read_head", "read_metadata"]
 
 _MAX_SHORT = 64
+# Characters of names and kinds, and of all other texts.
 _MAX_LONG = 1024
-"""Characters of names and kinds, and of all other texts."""
 
 _PRODUCTS = {"codex": "codex", "chatgpt": "chatgpt", "atlas": "atlas"}
 _PRODUCTS |= {name.upper(): name for name in _PRODUCTS}

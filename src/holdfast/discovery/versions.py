@@ -6,8 +6,8 @@ from functools import cmp_to_key
 
 __all__ = ["active_version", "is_marketplace_name", "is_plugin_name"]
 
+# A version that is being worked on; it comes before all others.
 LOCAL = "local"
-"""A version that is being worked on; it comes before all others."""
 
 _PLUGIN = re.compile(r"[A-Za-z0-9._-]+")
 _MARKETPLACE = re.compile(r"[A-Za-z0-9_-]+")

@@ -105,5 +105,5 @@ def _whole(amount: float | None) -> int | None:
 
 _NONE = Limits()
 
+# The limits that the protocol has a least value for.
 _BY_WIRE_NAME = {"openFiles": "open_files", "memoryBytes": "total_memory"}
-"""The limits that the protocol has a least value for."""

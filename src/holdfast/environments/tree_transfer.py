@@ -109,8 +109,8 @@ class TransferCount:
 
 class _LocalFile(NamedTuple):
     parts: tuple[str, ...]
+    # Of this machine, without links in its last part.
     path: str
-    """Of this machine, without links in its last part."""
     size: int
 
 

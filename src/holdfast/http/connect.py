@@ -21,23 +21,23 @@ from holdfast.system_text import system_text
 
 __all__ = ["Connector", "look_names_up_by"]
 
+# Seconds an address has before the next one is tried beside it (RFC 8305).
 _STAGGER = 0.25
-"""Seconds an address has before the next one is tried beside it (RFC 8305)."""
 
+# Bytes of a proxy's answer to CONNECT.
 _MAX_ANSWER = 64 << 10
-"""Bytes of a proxy's answer to CONNECT."""
 
+# Where systems keep their certificates, for a Python that was built elsewhere.
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""Where systems keep their certificates, for a Python that was built elsewhere."""
 
 
+# Variables that name a file of certificates to trust besides; the first that is set counts.
 _OWN_CERTIFICATES = ("CODEX_CA_CERTIFICATE", "SSL_CERT_FILE")
-"""Variables that name a file of certificates to trust besides; the first that is set counts."""
 
 
 class Connector:
@@ -241,8 +241,8 @@ async def _connect(address: Address) -> socket.socket:
     return sock
 
 
+# The result of `socket.getaddrinfo`.
 NamesFound: TypeAlias = list[tuple[Any, ...]]
-"""The result of `socket.getaddrinfo`."""
 
 RunLookUp: TypeAlias = Callable[
     [Callable[[], tuple[NamesFound, Exception | None]]],

@@ -18,11 +18,11 @@ from holdfast.http.outgoing import Headers
 
 __all__ = ["Exchange", "ExchangeFailed", "HttpConnection"]
 
+# Bytes of a body nobody has read yet at which no more is taken from the socket.
 HIGH_WATER = 256 << 10
-"""Bytes of a body nobody has read yet at which no more is taken from the socket."""
 
+# Bytes of headers, of trailers, or between two pieces of a body; more is an attack.
 MAX_HEAD = 256 << 10
-"""Bytes of headers, of trailers, or between two pieces of a body; more is an attack."""
 
 
 class ExchangeFailed(Exception):

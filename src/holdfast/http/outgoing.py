@@ -23,6 +23,7 @@ Headers = dict[str, list[bytes]]
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL = re.compile(r"[\0-\x08\x0a-\x1f\x7f]")
 
+# Variables that no header may ask for (HTTP spec 5.3).
 _SECRETS = frozenset(
     {
         "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
@@ -41,18 +42,17 @@ _SECRETS = frozenset(
         "GOOGLE_APPLICATION_CREDENTIALS",
     }
 )
-"""Variables that no header may ask for (HTTP spec 5.3)."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
+# Headers that go when a redirect takes the body away.
 _OF_THE_BODY = ("transfer-encoding", "content-encoding", "content-type", "content-length")
-"""Headers that go when a redirect takes the body away."""
 
+# Headers that another host is not told.
 _OF_THE_HOST = ("authorization", "cookie", "cookie2", "proxy-authorization", "www-authenticate")
-"""Headers that another host is not told."""
 
+# Methods that do no harm twice (RFC 9110, 9.2.2).
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-"""Methods that do no harm twice (RFC 9110, 9.2.2)."""
 
 
 class OutgoingRequest:

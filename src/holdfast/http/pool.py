@@ -17,23 +17,23 @@ from holdfast.http.exchange import HttpConnection
 
 __all__ = ["Pool"]
 
+# Connections in use at one place from which on it pays to wait for one of them.
 _CROWD = 16
-"""Connections in use at one place from which on it pays to wait for one of them."""
 
+# Seconds of such a wait in which no connection came free.
 _PATIENCE = 0.1
-"""Seconds of such a wait in which no connection came free."""
 
+# Seconds of such a wait in all.
 _MAX_PATIENCE = 1.0
-"""Seconds of such a wait in all."""
 
+# Idle connections to one place; as many as a crowd uses.
 _MAX_IDLE_HERE = 16
-"""Idle connections to one place; as many as a crowd uses."""
 
+# Idle connections in all.
 _MAX_IDLE = 64
-"""Idle connections in all."""
 
+# Seconds a connection may wait for its next use; many servers end it sooner.
 _IDLE_TIME = 30.0
-"""Seconds a connection may wait for its next use; many servers end it sooner."""
 
 Open = Callable[[], Awaitable[HttpConnection]]
 

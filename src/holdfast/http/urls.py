@@ -18,8 +18,8 @@ __all__ = ["InvalidUrl", "Url"]
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SPECIAL = frozenset({"http", "https", "ws", "wss", "ftp"})
+# Characters of a URL that is worth remembering.
 _SHORT = 1024
-"""Characters of a URL that is worth remembering."""
 
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 

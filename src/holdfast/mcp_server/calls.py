@@ -21,8 +21,8 @@ __all__ = ["Call", "Work"]
 
 logger = logging.getLogger(__name__)
 
+# Seconds beyond the longest wait that a call has to put its answer together.
 _SLACK: Final = 2.0
-"""Seconds beyond the longest wait that a call has to put its answer together."""
 
 Work = Callable[["Call"], Awaitable[CallToolResult]]
 """What a call does."""

@@ -20,14 +20,14 @@ __all__ = [
     "write_file",
 ]
 
+# Bytes of a file that is read; of a larger one, commands show parts.
 LARGEST: Final = 32 << 20
-"""Bytes of a file that is read; of a larger one, commands show parts."""
 
+# Bytes of a file that is looked through at once.
 _SMALL: Final = 1 << 20
-"""Bytes of a file that is looked through at once."""
 
+# Characters of one answer; what is behind them is read by its line numbers.
 PAGE: Final = 100_000
-"""Characters of one answer; what is behind them is read by its line numbers."""
 
 
 class FileError(HoldfastError):

@@ -65,8 +65,8 @@ logger = logging.getLogger(__name__)
 
 Context = ServerRequestContext[Any, Any]
 
+# What handshake clients know as "resource not found".
 _NOT_FOUND = -32002
-"""What handshake clients know as "resource not found"."""
 
 _Wanted = TypeVar("_Wanted")
 

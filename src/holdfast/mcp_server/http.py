@@ -42,26 +42,26 @@ PATH: Final = "/mcp"
 PRINCIPAL: Final = "holdfast.principal"
 """The member of a request's scope that has the key of its principal."""
 
+# The principal of all requests of 2026-07-28 without a token: they have no session id.
 ANONYMOUS: Final = "anonymous"
-"""The principal of all requests of 2026-07-28 without a token: they have no session id."""
 
+# The beginning of the key of a principal that is known by its MCP session.
 _SESSION: Final = "session:"
-"""The beginning of the key of a principal that is known by its MCP session."""
 
+# Bytes of a request.
 _LARGEST: Final = 16 << 20
-"""Bytes of a request."""
 
+# MCP sessions at once.
 _SESSIONS: Final = 1_024
-"""MCP sessions at once."""
 
+# Connections at once; one more is answered with 503.
 _CONNECTIONS: Final = 4_096
-"""Connections at once; one more is answered with 503."""
 
+# Seconds that a client has to send the body of a request.
 _BODY_TIME: Final = 60.0
-"""Seconds that a client has to send the body of a request."""
 
+# Seconds that streams have to end with the server.
 _END: Final = 1
-"""Seconds that streams have to end with the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,20 +36,20 @@ __all__ = ["Principal", "Principals", "Workplace"]
 
 logger = logging.getLogger(__name__)
 
+# Seconds between the interrupt and the kill of a command whose call was cancelled.
 _INTERRUPT_GRACE: Final = 2.0
-"""Seconds between the interrupt and the kill of a command whose call was cancelled."""
 
+# Seconds after which a command that was started has a number: the grace, and some more.
 _NUMBERED: Final = 0.5
-"""Seconds after which a command that was started has a number: the grace, and some more."""
 
+# Principals at once.
 _PRINCIPALS: Final = 1_024
-"""Principals at once."""
 
+# Calls of one principal under way at once.
 _AT_ONCE: Final = 1_024
-"""Calls of one principal under way at once."""
 
+# Calls of one principal that may wait for an answer: clients that give up do not say so.
 _WAITING: Final = 64
-"""Calls of one principal that may wait for an answer: clients that give up do not say so."""
 
 
 class Workplace:

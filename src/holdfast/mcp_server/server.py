@@ -57,8 +57,8 @@ logger = logging.getLogger(__name__)
 
 _Context = ServerRequestContext[Any, Any]
 
+# Seconds for the first answer to be on its way before anything else is loaded.
 _AFTER_ANSWER = 0.02
-"""Seconds for the first answer to be on its way before anything else is loaded."""
 
 _INSTRUCTIONS = """\
 Runs commands and works on files. `exec_command` waits for a command as long as `yield_time_ms`\
@@ -66,8 +66,8 @@ Runs commands and works on files. `exec_command` waits for a command as long as 
  `tty: true` to a program that asks for input. `read_output` shows what was cut.\
 """
 
+# The key of the one client on standard streams.
 _STDIO = "stdio"
-"""The key of the one client on standard streams."""
 
 
 class McpServer:

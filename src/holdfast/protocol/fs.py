@@ -42,8 +42,8 @@ __all__ = [
 
 OpenMode = Literal["read", "replace"]
 
+# Without setuid, setgid and sticky: those are nothing to be taken over with a file.
 _ALL_PERMISSIONS = 0o777
-"""Without setuid, setgid and sticky: those are nothing to be taken over with a file."""
 
 
 class ReadFileParams(Wire, frozen=True, kw_only=True):

@@ -177,30 +177,30 @@ def _spell(raw: bytes) -> PathUri:
 
 _spell_once = lru_cache(maxsize=1024)(_spell)
 
+# Characters of a URI up to which it is remembered, so that a thousand of them stay small.
 _REMEMBERED: Final = 512
-"""Characters of a URI up to which it is remembered, so that a thousand of them stay small."""
 
 _EMPTY_HOST: Final = "file://"
+# What stands before the base64url bytes of a path that has no plain spelling.
 _WRAPPED: Final = "file:///%00/bad/path/"
-"""What stands before the base64url bytes of a path that has no plain spelling."""
 
+# URIs that `_canonical` would hand back unchanged; not all of them.
 _PLAIN: Final = re.compile(
     r"file://(?!/[A-Za-z]:(?:/|\Z))"  # a drive letter is worth a closer look
     r"(?:/(?!\.{1,2}(?:/|\Z))[\w!$&'()*+,\-.:;=@\[\]^|~]+)+",
     re.ASCII,
 )
-"""URIs that `_canonical` would hand back unchanged; not all of them."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
+# Space and the C0 controls, which the URL rules cut off at both ends.
 _BLANKS: Final = "".join(map(chr, range(0x21)))
-"""Space and the C0 controls, which the URL rules cut off at both ends."""
 
 _IGNORED: Final = str.maketrans("", "", "\t\n\r")
+# Bytes of a native path that are spelled as an escape.
 _ENCODED: Final = re.compile(rb"[^!$&'()*+,\-./0-9:;=@A-Z\[\]^_a-z|~]")
-"""Bytes of a native path that are spelled as an escape."""
 
+# Runs of a URI that are spelled as escapes; a `%` stays what it is.
 _ENCODED_KEEPING_ESCAPES: Final = re.compile(r"[^!$%&'()*+,\-./0-9:;=@A-Z\[\]^_a-z|~]+")
-"""Runs of a URI that are spelled as escapes; a `%` stays what it is."""
 
 _DOT: Final = frozenset({".", "%2e"})
 _DOT_DOT: Final = frozenset({"..", ".%2e", "%2e.", "%2e%2e"})

@@ -52,8 +52,8 @@ StreamsAtEnd = Literal["close", "keep"]
 """The ways `terminate` treats the output streams; see `TerminateParams.streams`."""
 EnvInherit = Literal["core", "all", "none"]
 
+# What the kernel takes as a number and not as "none".
 _MAX_LIMIT = (1 << 63) - 1
-"""What the kernel takes as a number and not as "none"."""
 
 _FEWEST_FILES = 16
 _LEAST_MEMORY = 4 << 20
@@ -402,8 +402,8 @@ class WaitingForParams(Wire, frozen=True, kw_only=True):
 class WaitingForResponse(Wire, frozen=True, kw_only=True):
     """The input that a process waits for, as the kernel shows it."""
 
+    # `line`, `password`, `key`, `none` or `unknown`.
     waiting_for: str
-    """`line`, `password`, `key`, `none` or `unknown`."""
 
 
 class ProcessSummary(Wire, frozen=True, kw_only=True):

@@ -50,8 +50,8 @@ SpecialKind = Literal[
 class Tagged(Wire, frozen=True, kw_only=True, rename=None, tag_field="type"):
     """One of several shapes, told apart by its member `type`. Its names stay as they are."""
 
+    # What the texts about malformed values call it.
     wire_name: ClassVar[str]
-    """What the texts about malformed values call it."""
 
 
 class PlainPath(Tagged, frozen=True, kw_only=True, tag="path"):

@@ -14,8 +14,8 @@ class InvalidBase64(InvalidParams):
     """A text is not base64; the message is the reason the real server gives."""
 
 
+# Characters that are decoded at a time; a multiple of four.
 PIECE = 1 << 20
-"""Characters that are decoded at a time; a multiple of four."""
 
 _STRAY = re.compile(rb"[^+/0-9A-Za-z]")
 _PAD = b"="[0]

@@ -37,22 +37,22 @@ MAX_VALUES = 262_144
 MAX_DEPTH = 127
 """Levels of nesting, the root object included."""
 
+# Bytes below which brackets, each closed again, cannot nest deeper than `MAX_DEPTH`.
 _SURELY_SHALLOW = 2 * MAX_DEPTH
-"""Bytes below which brackets, each closed again, cannot nest deeper than `MAX_DEPTH`."""
 
+# Opening brackets from which nesting may be too deep: the root and params add to them.
 _SUSPICIOUS = MAX_DEPTH - 2
-"""Opening brackets from which nesting may be too deep: the root and params add to them."""
 
+# Bytes up to which counting colons is cheaper than looking for the ends of keys.
 _SMALL = 4096
-"""Bytes up to which counting colons is cheaper than looking for the ends of keys."""
 
+# Occurrences of a byte from which going from one to the next is slower than a plain count.
 _MANY = 1024
-"""Occurrences of a byte from which going from one to the next is slower than a plain count."""
 
 _QUOTE = ord('"')
 
+# Digits of an integer that Python reads by default.
 _MAX_DIGITS = 4300
-"""Digits of an integer that Python reads by default."""
 
 _decode_json = msgspec.json.Decoder().decode
 _encode_json = msgspec.json.Encoder().encode

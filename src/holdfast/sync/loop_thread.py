@@ -15,11 +15,11 @@ __all__ = ["LoopThread"]
 
 R = TypeVar("R")
 
+# Seconds for an environment to close, and for its thread to end.
 _CLOSE_LIMIT = 10.0
-"""Seconds for an environment to close, and for its thread to end."""
+# Seconds that a signal can go unheard: one that comes just before the interpreter begins to wait
+# for a lock does not end that wait.
 _LISTEN_INTERVAL = 0.25
-"""Seconds that a signal can go unheard: one that comes just before the interpreter begins
-to wait for a lock does not end that wait."""
 
 
 class LoopThread:

@@ -27,8 +27,8 @@ __all__ = ["FakeBackend", "Program"]
 Program = Callable[[FakeProcess], Awaitable[int | Verdict]]
 """Plays a program on a process: reads its input, writes its output, returns its exit code."""
 
+# Bytes of input that wait for a program, as in a pipe.
 _PIPE = 64 << 10
-"""Bytes of input that wait for a program, as in a pipe."""
 
 
 class FakeBackend:

@@ -68,8 +68,8 @@ Call = Literal["read", "write", "close_stdin", "resize", "waiting_for", "signal"
 _PIECE = 64 << 10
 _LONGEST_WAIT = 1e6
 
+# Numbers that no kernel gives by default.
 _pids = itertools.count(1_000_001)
-"""Numbers that no kernel gives by default."""
 
 _CODES: list[tuple[type[Refused], int]] = [
     (InvalidParams, codes.INVALID_PARAMS),

@@ -41,13 +41,13 @@ STREAMS = (0, 1, 2)
 TOKEN_SIZE = 32
 """Letters of the secret that lets a client come back."""
 
+# Seconds a server on the same machine may take to accept the streams.
 _ANSWER_LIMIT = 10.0
-"""Seconds a server on the same machine may take to accept the streams."""
 
 _ACCEPTED = b"accepted"
 
+# The answer to a peer that knows the token, if the system has no descriptors left.
 _NOT_NOW = b"not now"
-"""The answer to a peer that knows the token, if the system has no descriptors left."""
 
 
 class HandoverFailed(HoldfastError):

@@ -27,20 +27,20 @@ __all__ = ["HangUpWatch", "LifeWatch", "TcpState", "keep_alive"]
 
 logger = logging.getLogger(__name__)
 
+# Looks per interval. A lost peer is noticed after 2 intervals less one look, at the earliest.
 _TICKS = 4
-"""Looks per interval. A lost peer is noticed after 2 intervals less one look, at the earliest."""
 
+# Seconds an acknowledgement may take in any case: it may be delayed, or have to be repeated.
 _LATEST_ACK = 1.0
-"""Seconds an acknowledgement may take in any case: it may be delayed, or have to be repeated."""
 
+# Probes of a closed window that have to be unanswered: Linux answers two a second, no more.
 _PROBES = 2
-"""Probes of a closed window that have to be unanswered: Linux answers two a second, no more."""
 
+# Socket option of Linux 6.15: longest time between two attempts to send (`linux/tcp.h`).
 _TCP_RTO_MAX_MS = 44
-"""Socket option of Linux 6.15: longest time between two attempts to send (`linux/tcp.h`)."""
 
+# `tcpi_probes`, `tcpi_unacked`, `tcpi_last_data_recv` and `tcpi_last_ack_recv`.
 _TCP_INFO = struct.Struct("=3xB20xI24xII")
-"""`tcpi_probes`, `tcpi_unacked`, `tcpi_last_data_recv` and `tcpi_last_ack_recv`."""
 
 
 class TcpState(msgspec.Struct, frozen=True):

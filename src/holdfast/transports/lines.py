@@ -20,8 +20,8 @@ from holdfast.transports.life import HangUpWatch, LifeWatch
 
 __all__ = ["LineTransport", "WriteSide"]
 
+# Bytes of a message that may wait for others, to go out together with them.
 _SMALL = 8192
-"""Bytes of a message that may wait for others, to go out together with them."""
 
 
 class _HasDescriptor(Protocol):

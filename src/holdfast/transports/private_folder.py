@@ -21,13 +21,13 @@ __all__ = ["SOCKET", "PrivateFolder", "UnusableFolder", "remove_abandoned"]
 SOCKET = "socket"
 """The name of the socket in its folder."""
 
+# The parent of the folder for a user without a runtime directory.
 _SHARED = "/tmp"  # noqa: S108 - the folder made in it has a random name and the mode 0700
-"""The parent of the folder for a user without a runtime directory."""
 
 _ATTEMPTS = 10
 
+# Letters of a path that mean the same to every shell: the path travels in command lines.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
-"""Letters of a path that mean the same to every shell: the path travels in command lines."""
 
 
 class UnusableFolder(HoldfastError):

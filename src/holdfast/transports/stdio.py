@@ -13,8 +13,8 @@ from holdfast.transports.lines import LineTransport, WriteSide
 
 __all__ = ["connect_pipes", "serve_descriptors", "serve_stdio"]
 
+# Bytes; the most that Linux allows an ordinary user unless it is told otherwise.
 _PIPE_SIZE = 1 << 20
-"""Bytes; the most that Linux allows an ordinary user unless it is told otherwise."""
 
 
 async def serve_stdio(accept: Callable[[Transport], Receiver]) -> Transport:

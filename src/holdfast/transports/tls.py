@@ -21,17 +21,17 @@ __all__ = ["BadCertificate", "ServerTls", "TlsListener"]
 
 logger = logging.getLogger(__name__)
 
+# Handshakes at a time; then the oldest is given up, since one in earnest takes a moment.
 MAX_HANDSHAKES = 256
-"""Handshakes at a time; then the oldest is given up, since one in earnest takes a moment."""
 
+# Seconds that the other side may take to confirm the end of TLS.
 _END_TIMEOUT = 5.0
-"""Seconds that the other side may take to confirm the end of TLS."""
 
+# Connections that are taken before others have their turn.
 _ACCEPTED_AT_ONCE = 64
-"""Connections that are taken before others have their turn."""
 
+# Seconds until the next attempt when the system has no descriptor left.
 _ACCEPT_PAUSE = 1.0
-"""Seconds until the next attempt when the system has no descriptor left."""
 
 
 class BadCertificate(HoldfastError):

@@ -84,8 +84,8 @@ MAX_FRAME = 16 << 20
 PING_INTERVAL = 30.0
 """Seconds between two pings of a server; a missing pong has no consequence."""
 
+# Seconds a client may take to send its request.
 HEAD_TIMEOUT = 10.0
-"""Seconds a client may take to send its request."""
 
 Gate = Callable[[RequestHead], Response | str]
 """Decides on a request before it becomes a WebSocket: an answer, or the name of who comes in."""
@@ -93,8 +93,8 @@ Gate = Callable[[RequestHead], Response | str]
 _BACKLOG = 1024
 _READ_BUFFER = 64 << 10
 
+# Bytes up to which picows copies a message that it sends for a server.
 _COPIED = 8192
-"""Bytes up to which picows copies a message that it sends for a server."""
 
 
 class WebSocketTransport(WSListener):

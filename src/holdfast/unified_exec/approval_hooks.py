@@ -51,8 +51,8 @@ from holdfast.unified_exec.waiting.collect import GRACE
 
 __all__ = ["ApprovalHooks"]
 
+# Characters of the output that a question after a denial shows: the last ones.
 _SHOWN_OUTPUT = 16_384
-"""Characters of the output that a question after a denial shows: the last ones."""
 
 
 class ApprovalHooks(Hooks):

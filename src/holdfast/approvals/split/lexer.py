@@ -84,8 +84,8 @@ class Document:
     command: ReadCommand
 
 
+# Reads commands from a lexer up to a closing sign, so many levels deep.
 ReadCommands = Callable[["Lexer", str | None, int], None]
-"""Reads commands from a lexer up to a closing sign, so many levels deep."""
 
 
 class Lexer:

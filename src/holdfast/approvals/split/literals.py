@@ -21,8 +21,8 @@ from holdfast.approvals.split.wrappers import (
 
 __all__ = ["Literals"]
 
+# Readings of one wrapper's arguments that are followed to the command that gets the input.
 _MAX_READINGS = 16
-"""Readings of one wrapper's arguments that are followed to the command that gets the input."""
 
 
 class Literals:

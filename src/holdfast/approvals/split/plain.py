@@ -80,8 +80,8 @@ _SIGNS = frozenset(["&&", "||", ";", "|", '"', "'"])
 _MEANINGFUL = frozenset("{}*?[]\\~^#$`")
 _ESCAPES = re.compile(r"\\[$`\"\\\n]")
 
+# Bytes that the parser gets at once. It asks for more often enough to be stopped in time.
 _CHUNK = 256
-"""Bytes that the parser gets at once. It asks for more often enough to be stopped in time."""
 
 _local = threading.local()
 

@@ -41,8 +41,8 @@ _DESCRIPTOR = re.compile(r"\d+|\{[A-Za-z_][A-Za-z0-9_]*\}")
 # Aliases of bash and zsh, and the sign that begins a comment of zsh.
 _READING_VARIABLE = re.compile(r"(BASH_ALIASES|[gs]?aliases|histchars|HISTCHARS)(\[|\+?=)")
 
+# Places in one command where it may have ended already.
 _MAX_FORKS = 8
-"""Places in one command where it may have ended already."""
 
 
 def read_script(text: str, budget: Budget, found: list[ReadCommand], *, posix: bool) -> None:

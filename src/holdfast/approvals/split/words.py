@@ -14,11 +14,11 @@ UNKNOWN = "\0"
 No rule and no argument can contain it, so a word with such a part equals nothing.
 """
 
+# Words that one word may expand to by braces. More are not looked at one by one.
 MAX_BRACE_WORDS = 64
-"""Words that one word may expand to by braces. More are not looked at one by one."""
 
+# Braces, commas and what is between them in one word. More are not looked at.
 MAX_BRACE_PIECES = 2000
-"""Braces, commas and what is between them in one word. More are not looked at."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[.*\])?\+?=", re.DOTALL)
 _INDEX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")

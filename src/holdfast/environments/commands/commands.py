@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Commands", "Confined"]
 
+# A child sees all variables of its place, as it would if it were started by hand there.
 _EVERYTHING = EnvPolicy(
     inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
 )
-"""A child sees all variables of its place, as it would if it were started by hand there."""
 
+# Detached processes that are remembered after their end.
 _NAMES_KEPT = 64
-"""Detached processes that are remembered after their end."""
 
+# Twice what one process of this machine needs, so that half of the limit is left for others.
 _DESCRIPTORS_PER_RUN = 8
-"""Twice what one process of this machine needs, so that half of the limit is left for others."""
 
 _WITH_INPUT = 'n=$1; shift; head -c "$n" | "$@"'
 """

@@ -11,11 +11,11 @@ from holdfast.protocol.process import Enforcement, NetworkAttempt
 
 __all__ = ["Completed"]
 
+# Letters of a command in a text for people.
 _SHOWN_COMMAND = 80
-"""Letters of a command in a text for people."""
 
+# Letters of a stream in a text for people, from its end: that is where errors are.
 _SHOWN_OUTPUT = 2000
-"""Letters of a stream in a text for people, from its end: that is where errors are."""
 
 _NOTHING = Captured()
 

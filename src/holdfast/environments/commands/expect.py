@@ -9,8 +9,8 @@ __all__ = ["AnyPattern", "ExpectMatch", "PatternSearch"]
 AnyPattern = str | bytes | re.Pattern[str] | re.Pattern[bytes]
 """A literal text, or a compiled regular expression."""
 
+# Bytes before new output in which a match of a regular expression may begin.
 _REACH = 64 << 10
-"""Bytes before new output in which a match of a regular expression may begin."""
 
 
 @dataclass(frozen=True, slots=True)

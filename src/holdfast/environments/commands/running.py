@@ -32,8 +32,8 @@ EndLeft = Callable[[], Coroutine[object, object, None]]
 EXPECT_TIMEOUT = 30.0
 """Seconds that `expect` waits unless told otherwise."""
 
+# Bytes kept for `output` while somebody waits for the end, or for a pattern, and nobody reads.
 _KEPT = 1 << 20
-"""Bytes kept for `output` while somebody waits for the end, or for a pattern, and nobody reads."""
 
 
 class Running:

@@ -26,10 +26,10 @@ from holdfast.system_text import system_text
 __all__ = ["add", "remove"]
 
 _HEADER: Final = re.compile(r"[ \t]*\[.*\][ \t]*(#.*)?")
+# A table inside an entry, such as `[environments.env]`.
 _PART: Final = re.compile(
     r"""[ \t]*\[[ \t]*(environments|"environments"|'environments')[ \t]*\..*"""
 )
-"""A table inside an entry, such as `[environments.env]`."""
 _DEFAULT: Final = re.compile(r"""[ \t]*(default|"default"|'default')[ \t]*=.*""")
 
 

@@ -26,8 +26,8 @@ from holdfast.system_text import system_text
 
 __all__ = ["FILE_NAME", "check_id", "load", "parse", "read"]
 
+# Bytes.
 _ID_LIMIT: Final = 64
-"""Bytes."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -13,8 +13,8 @@ from holdfast.suggestions import did_you_mean
 
 __all__ = ["EntryKeys", "FileKeys", "Unfit", "read_keys"]
 
+# Seconds that a time-out may not reach.
 _LONGEST: Final = 2.0**64
-"""Seconds that a time-out may not reach."""
 
 
 class EntryKeys(TypedDict, total=False):
@@ -65,8 +65,8 @@ def read_keys(text: str) -> FileKeys:
     return cast(FileKeys, _table(table, _FILE, ""))
 
 
+# Takes a value and its place; returns it in the type that we use.
 _Reader = Callable[[object, str], object]
-"""Takes a value and its place; returns it in the type that we use."""
 
 
 def _table(value: object, readers: Mapping[str, _Reader], place: str) -> dict[str, object]:

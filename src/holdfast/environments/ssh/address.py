@@ -16,14 +16,14 @@ PRIVATE_FOLDER = ".local/share/holdfast/deployed"
 SERVE = ("serve", "--listen", "stdio")
 """What a `holdfast` on a host is asked to do."""
 
+# A host that cannot be reached any more is noticed within 30 seconds.
 _ALIVE = ("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=2")
-"""A host that cannot be reached any more is noticed within 30 seconds."""
 
+# Options of ssh that take a value, in the same word or in the next.
 _WITH_VALUE = "BbcDEeFIiJLlmOoPpQRSWw"
-"""Options of ssh that take a value, in the same word or in the next."""
 
+# A command line that means the same to every shell.
 _PLAIN = re.compile(r"[\w./:=, -]+")
-"""A command line that means the same to every shell."""
 
 _HOLDFAST = re.compile(r"holdfast|.*/\.local/share/holdfast/deployed/[^/]+/bin/holdfast")
 

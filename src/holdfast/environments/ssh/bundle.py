@@ -18,11 +18,11 @@ from holdfast._version import __version__
 
 __all__ = ["Bundle", "pack_files", "pack_wheel"]
 
+# The beginning of a requirement.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-"""The beginning of a requirement."""
 
+# How hard gzip tries: what is saved beyond that costs more time than it spares.
 _QUICK = 3
-"""How hard gzip tries: what is saved beyond that costs more time than it spares."""
 
 
 @dataclass(frozen=True, slots=True)

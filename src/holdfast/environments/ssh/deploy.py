@@ -27,8 +27,8 @@ __all__ = ["Consent", "Offer", "offer", "remove"]
 
 logger = logging.getLogger(__name__)
 
+# Seconds; a slow line and a host's pip take their time.
 _INSTALL_LIMIT = 900.0
-"""Seconds; a slow line and a host's pip take their time."""
 
 _REMOVE_LIMIT = 60.0
 

@@ -25,11 +25,11 @@ from typing import BinaryIO
 
 __all__ = ["Failed", "install"]
 
+# Seconds after which an unfinished folder cannot be anybody's work in progress.
 _STALE = 3600.0
-"""Seconds after which an unfinished folder cannot be anybody's work in progress."""
 
+# Seconds the new program may take to start and to end.
 _TRIAL_LIMIT = 60.0
-"""Seconds the new program may take to start and to end."""
 
 _PIP_LIMIT = 600.0
 

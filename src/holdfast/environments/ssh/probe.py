@@ -28,8 +28,8 @@ __all__ = [
     "removal_line",
 ]
 
+# A path that means the same to every shell.
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._-]+")
-"""A path that means the same to every shell."""
 
 _TOKEN = re.compile(r"[0-9a-f]+")
 
@@ -59,12 +59,12 @@ printf "\\n{mark}missing\\t%s\\t%s\\t\\t%s\\n" "$(uname -sm)" "$HOME" "$old"; ex
 
 _RUN = 'exec "$p" "$@";'
 
+# An older `holdfast` does not know the option, and ends with status 2 before it reads anything.
 _RUN_KEPT = """
 "$p" "$@" --keep; s=$?;
 if [ $s -ne 2 ]; then exit $s; fi;
 printf "\\n{mark}once\\n"; exec "$p" "$@";
 """
-"""An older `holdfast` does not know the option, and ends with status 2 before it reads anything."""
 
 _REMOVE = """
 d="$HOME/{folder}";

@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 
 __all__ = ["SshTarget", "program_target", "ssh_environment"]
 
+# Seconds from the start of ssh until the shell of the host has answered.
 CONNECT_TIMEOUT = 30.0
-"""Seconds from the start of ssh until the shell of the host has answered."""
 
+# Seconds between two attempts to reach a host again: each one is a process and a login.
 RETRY_INTERVAL = 1.0
-"""Seconds between two attempts to reach a host again: each one is a process and a login."""
 
+# Seconds in which a host has to end its server, and with it the connection, when it is told to.
 _END_LIMIT = 5.0
-"""Seconds in which a host has to end its server, and with it the connection, when it is told to."""
 
+# Bytes that start-up files of a shell may print before our line.
 _NOISE_LIMIT = 64 << 10
-"""Bytes that start-up files of a shell may print before our line."""
 
 
 def ssh_environment(

@@ -16,8 +16,8 @@ __all__ = ["RequestedFiles", "RequestedPermissions", "read_requested_permissions
 
 T = TypeVar("T")
 
+# Levels of nesting around `file_system`: the arguments and the permissions.
 _DEPTH = 2
-"""Levels of nesting around `file_system`: the arguments and the permissions."""
 
 _ACCESS = frozenset(get_args(Access))
 _SPECIAL = frozenset(get_args(SpecialKind))

@@ -21,17 +21,17 @@ What has another meaning in a block than in a line: borders of the text, any byt
 Found where it is not meant, as behind an escaped backslash, it only costs time.
 """
 
+# Runs from which on a block is looked at whether its lines are short and equal.
 _MANY = 128
-"""Runs from which on a block is looked at whether its lines are short and equal."""
 
+# Mean length up to which lines are short: bytes, with the newline.
 _SHORT = 12
-"""Mean length up to which lines are short: bytes, with the newline."""
 
+# Bytes of a block, at most.
 _MOST = 64 << 10
-"""Bytes of a block, at most."""
 
+# Bytes of a very long line that are searched again together with what follows them.
 _OVERLAP = 8 << 10
-"""Bytes of a very long line that are searched again together with what follows them."""
 
 
 class LineRun(NamedTuple):
@@ -222,8 +222,8 @@ class PartSearch:
         self._search = search
         self._rest = b""
         self._begins = True
+        # True as soon as a match was found.
         self.matched = False
-        """True as soon as a match was found."""
 
     def feed(self, part: bytes) -> None:
         """Search what comes next."""

@@ -17,14 +17,14 @@ from holdfast.unified_exec.output.line_text import (
 
 __all__ = ["Lost", "Page", "PageRequest", "Piece", "Window", "read_window"]
 
+# Bytes that are searched before the event loop may have its turn.
 _STEP = 8 << 10
-"""Bytes that are searched before the event loop may have its turn."""
 
+# Bytes that every line may have, however many are on a page.
 _SHARE = 4 << 10
-"""Bytes that every line may have, however many are on a page."""
 
+# Gaps that a note names; the others are counted.
 _NAMED_GAPS = 3
-"""Gaps that a note names; the others are counted."""
 
 
 class Lost(NamedTuple):

@@ -27,11 +27,11 @@ __all__ = [
     "ToolEvent",
 ]
 
+# Pieces of live output that wait for a listener; of more, the oldest are dropped.
 QUEUED_DELTAS = 64
-"""Pieces of live output that wait for a listener; of more, the oldest are dropped."""
 
+# Other events that wait. A listener that is so far behind is closed: it reads no more.
 QUEUED_EVENTS = 4_096
-"""Other events that wait. A listener that is so far behind is closed: it reads no more."""
 
 QUEUED_BYTES = 32 << 20
 """

@@ -30,8 +30,8 @@ BUFFER = 1 << 20
 END_OF_OUTPUT = 0.05
 """Seconds to wait for the end of the output after an exit: a child may hold it for ever."""
 
+# Calls of one session that are remembered; a model may poll it for days.
 _CALL_IDS = 1_000
-"""Calls of one session that are remembered; a model may poll it for days."""
 
 UNKNOWN_EXIT = -1
 """The exit code of a command that was killed by the tools, or whose end is not known."""

@@ -35,14 +35,14 @@ DEFAULT_OUTPUT_TOKENS = 10_000
 DENIAL_TOKENS = 262_144
 """The budget of the output in a denial message: the whole buffer of 1 MiB."""
 
+# Bytes that are decoded at a time while output is measured.
 _BLOCK = 64 << 10
-"""Bytes that are decoded at a time while output is measured."""
 
+# Bytes of the longest character in UTF-8.
 _LONGEST = 4
-"""Bytes of the longest character in UTF-8."""
 
+# How much longer than the model's budget a whole answer may be, header included.
 _ALLOWANCE = 1.2
-"""How much longer than the model's budget a whole answer may be, header included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ LONGEST_QUIET = 86_400
 PORT_INTERVAL = 0.2
 """Seconds between two looks for a port."""
 
+# A look for a port is followed by a pause of that many times its length, or more.
 _PORT_SHARE = 20
-"""A look for a port is followed by a pause of that many times its length, or more."""
 
+# Bytes of a match that are named in the result.
 _DETAIL = 200
-"""Bytes of a match that are named in the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
