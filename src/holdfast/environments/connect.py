@@ -1,4 +1,4 @@
-"""From what a person says to the place that is meant."""
+"""`holdfast.connect`: from a name, URL or command to the environment that is meant."""
 
 import os
 from collections.abc import Sequence
@@ -32,33 +32,32 @@ def connect(
     initialize_timeout: float = DEFAULT_TIMEOUT,
 ) -> Environment:
     """
-    A place to run: use it as `async with holdfast.connect() as env`.
+    Return an environment; use it as `async with holdfast.connect() as env`.
 
-    The block connects at its beginning; without a block the first use does. At its end
-    everything that was started there is ended.
+    The block connects at its beginning; without a block the first use does. At the end of the
+    block everything that was started there is ended.
 
     Args:
-        where: Nothing for the default environment, which is this machine unless
+        where: None for the default environment, which is this machine unless
             `environments.toml` or `HOLDFAST_EXEC_SERVER_URL` names another; `local` for this
             machine; the URL of a server (`ws://`, `wss://`, `unix:///`);
             `ssh://[user@]host[:port]`; a command, as a list, that serves on its standard
             streams; or a name in `environments.toml`.
-        bearer_token: For a server with a `ws` URL that wants one. That of a server of the same
-            user on this machine is found by the URL.
-        cwd: What relative paths begin in; the folder of the server, or of this process,
-            unless given.
-        sandbox: What commands and `files` are confined by: the name of a profile, a
-            profile, or the path of a file with one. A command may have another.
-        install: Whether Holdfast may be installed, in a folder of its own, on a host
-            behind `ssh://` that does not have it; or whom to ask, a function that gets
-            the `Offer`.
+        bearer_token: Token for a server with a `ws` URL. The token of a local server of the
+            same user is found by its URL.
+        cwd: The directory for relative paths; by default that of the server, or of this
+            process.
+        sandbox: The sandbox of commands and `files`: the name of a profile, a profile, or the
+            path of a file with one. A command may have another.
+        install: True to install Holdfast, in a directory of its own, on a host behind `ssh://`
+            that lacks it; or a function that is asked with the `Offer`.
         connect_timeout: Seconds, for a URL.
         initialize_timeout: Seconds to wait for the server's first answer.
 
     Raises:
-        InvalidParams: It is no place, or there is no such sandbox.
-        InvalidConfig: It is not in the file, or the file cannot be used; or a token would
-            cross a network in the clear.
+        InvalidParams: It names no environment, or there is no such sandbox.
+        InvalidConfig: It is not in the file, or the file cannot be used; or a token would cross
+            a network unencrypted.
     """
     confined = None if sandbox is None else as_profile(sandbox)
     if isinstance(where, str) and where.startswith("ssh://"):

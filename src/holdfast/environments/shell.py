@@ -9,7 +9,7 @@ from holdfast.protocol.handshake import ShellInfo
 
 __all__ = ["find_shell", "shell_kind"]
 
-# Paths of each kind, for when neither the user database nor `PATH` names one.
+# Fallbacks for when neither the user database nor `PATH` has the shell.
 _USUAL = {
     "bash": ("/bin/bash", "/usr/bin/bash"),
     "zsh": ("/bin/zsh", "/usr/bin/zsh"),

@@ -1,8 +1,8 @@
 """
-Reads `environments.toml`, the file of a Codex home and of ours, as strictly as Codex does.
+Reader of `environments.toml`, for a Codex home and ours, as strict as Codex's.
 
-There is no key that Codex does not know, so that both can read the same file
-(environments spec 3). What is wrong is told in Codex's words.
+There is no key that Codex does not know, so that both can read the same file (environments spec
+3). Faults are reported in Codex's words.
 """
 
 import os
@@ -45,7 +45,7 @@ def load(path: str | os.PathLike[str]) -> Snapshot:
 
 def read(path: Path) -> str:
     """
-    The text of a file, with the ends of its lines as they are.
+    Return the text of a file, with its line ends unchanged.
 
     Raises:
         InvalidConfig: It cannot be read.
@@ -68,14 +68,14 @@ def read(path: Path) -> str:
 
 def parse(text: str, path: Path) -> Snapshot:
     """
-    Read the text of a file.
+    Parse the text of a file.
 
     Args:
         text: All of it.
-        path: Where it stands: named in errors, and relative folders begin beside it.
+        path: Its path, named in errors; relative directories start beside it.
 
     Raises:
-        InvalidConfig: As `load`.
+        InvalidConfig: See `load`.
     """
     try:
         keys = read_keys(text)

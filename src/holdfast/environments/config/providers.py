@@ -1,5 +1,5 @@
 """
-Where environments come from: a variable, a file, or the program itself (environments spec 2).
+Sources of environments: a variable, a file, or the program itself (environments spec 2).
 
 The first source that applies is the only one; nothing is merged.
 """
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class GivenProvider:
-    """Environments that the program itself names."""
+    """Source whose environments are given by the program."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -50,7 +50,7 @@ class GivenProvider:
 
 
 class UrlProvider:
-    """One server by the value of a variable, which is not looked at more closely than needed."""
+    """Source with one server, by the value of a variable."""
 
     def __init__(self, value: str | None, token: str | None = None) -> None:
         """
@@ -73,7 +73,7 @@ class UrlProvider:
 
 
 class FileProvider:
-    """The environments of a file."""
+    """Source that reads a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,14 +84,16 @@ class FileProvider:
 
 def provider_from_env(environ: Mapping[str, str], home: Path) -> EnvironmentProvider:
     """
-    The source that applies: Noise variables, then the file of a home, then a URL variable.
+    Return the source that applies: Noise variables, then the file in `home`, then a URL
+    variable.
 
     Raises:
-        InvalidConfig: The Noise variables are set, all or some of them.
+        InvalidConfig: Noise variables are set, which Holdfast does not support.
     """
     _refuse_noise(environ)
     path = home / FILE_NAME
-    if os.path.lexists(path):  # a link to nowhere is a mistake to be told, not a missing file
+    # `lexists`: a dangling link is a mistake to report, not a missing file.
+    if os.path.lexists(path):
         return FileProvider(path)
     values = (environ.get(name, "") for name in URL_VARIABLES)
     url = next((value for value in values if value.strip()), None)
