@@ -1,4 +1,4 @@
-"""`holdfast env`: the places to run by name, and what is known of each."""
+"""`holdfast env`: the named environments, and the state of each."""
 
 import argparse
 import asyncio
@@ -37,10 +37,10 @@ from holdfast.suggestions import did_you_mean
 
 __all__ = ["env"]
 
-# Seconds for one place to connect and answer; most fail by their own limits before.
+# Seconds for one environment to connect and answer; most fail earlier by their own limits.
 _LIMIT = 60.0
 
-# Places that are checked side by side.
+# Environments that are checked concurrently.
 _AT_ONCE = 16
 
 
@@ -137,7 +137,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 class _Place:
-    """One name and how it is set up."""
+    """One configured environment."""
 
     def __init__(self, name: str, snapshot: Snapshot) -> None:
         self.name = name
@@ -175,7 +175,7 @@ class _Place:
                 return shlex.join([program, *args])
 
     def facts(self) -> dict[str, object]:
-        """All that is written down but the token, of which it says only whether there is one."""
+        """Return its configuration for JSON; of a token only that there is one."""
         facts: dict[str, object] = {
             "id": self.name,
             "kind": self.kind,
@@ -195,7 +195,7 @@ class _Place:
         return facts | {"initializeTimeout": self.entry.initialize_timeout}
 
     def open(self) -> Environment:
-        """The environment itself, which connects on first use."""
+        """Return the environment, which connects on first use."""
         return LocalEnvironment() if self.entry is None else RemoteEnvironment.of(self.entry)
 
 
@@ -204,13 +204,13 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What came of connecting to a place."""
+    """The result of connecting to an environment."""
 
     place: _Place
     error: str | None = None
     info: EnvironmentInfo | None = None
     connected: float = 0.0
-    # Seconds.
+    # Seconds of one round trip.
     answers: float = 0.0
 
     def facts(self) -> dict[str, object]:
@@ -228,7 +228,7 @@ class _Found:
 
     @property
     def capabilities(self) -> list[str]:
-        """The names of those it has, as they are on the wire."""
+        """The names of its capabilities, as on the wire."""
         if self.info is None:
             return []
         flags: dict[str, bool] = msgspec.to_builtins(self.info.capabilities)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from holdfast.cli.fs import FilePlace, Outcome
 from holdfast.errors import HoldfastError, NotFound, OperationFailed
@@ -15,10 +16,10 @@ from holdfast.protocol.paths import PathUri
 
 __all__ = ["list_paths"]
 
-# Questions on their way at once.
+# Concurrent requests for metadata.
 _AT_ONCE = 32
 
-# As much as a server takes.
+# The largest limits that a server accepts.
 _EVERYTHING = WalkOptions(
     max_depth=64, max_directories=10_000, max_entries=50_000, follow_directory_symlinks=False
 )
@@ -27,7 +28,7 @@ _EVERYTHING = WalkOptions(
 class _Line(NamedTuple):
     name: str
     path: PathUri
-    # Not there if nobody asked for it.
+    # None unless the options ask for it.
     metadata: FileMetadata | None
     is_directory: bool
 
@@ -82,8 +83,6 @@ async def _walk(place: FilePlace, path: PathUri, outcome: Outcome) -> list[_Line
 
 
 def _readable(uri: str) -> str:
-    from urllib.parse import unquote
-
     return unquote(uri, errors="replace")
 
 
@@ -95,7 +94,8 @@ async def _with_metadata(place: FilePlace, lines: Sequence[_Line]) -> list[_Line
             try:
                 return line._replace(metadata=await place.files.get_metadata(line.path))
             except NotFound:
-                return None  # gone since
+                # Removed since the directory was read.
+                return None
             except HoldfastError:
                 return line
 
@@ -117,7 +117,7 @@ def _print(lines: Sequence[_Line], options: argparse.Namespace, *, heading: str 
 
 
 def _shown(name: str) -> str:
-    """A name that does nothing to a terminal."""
+    """Return the name without characters that control a terminal."""
     if not sys.stdout.isatty():
         return name.encode(errors="replace").decode()
     return "".join(character if character.isprintable() else "?" for character in name)

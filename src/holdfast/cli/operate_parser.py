@@ -10,7 +10,7 @@ _LEVELS = ("error", "warning", "info", "debug")
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
-# Bytes; what is written at once fits into it.
+# The smallest size of an audit log file; one record always fits.
 _SMALLEST_FILE = 64 << 10
 
 
