@@ -11,19 +11,20 @@ class Line:
     """Queues of requests, one for each key, in which one request at a time has its turn."""
 
     def __init__(self) -> None:
-        # The last place of each queue that is not empty.
+        # The last position of each queue that is not empty.
         self._tails: dict[Hashable, asyncio.Future[None]] = {}
 
     def take(self, key: Hashable) -> "Place":
-        """Return the next place in the queue of `key`; it has to be entered and left."""
+        """Return the next position in the queue of `key`; it has to be entered and left."""
         ahead = self._tails.get(key)
         mine = asyncio.get_running_loop().create_future()
         self._tails[key] = mine
         return Place(self, key, ahead, mine)
 
     def leave(self, key: Hashable, mine: asyncio.Future[None]) -> None:
-        """Let the next one have its turn; the place does this at its end."""
-        if not mine.done():  # a cancelled waiter has cancelled what it waited for
+        """Let the next request have its turn; called at the end of a position."""
+        # A cancelled waiter has cancelled the future that it waited for.
+        if not mine.done():
             mine.set_result(None)
         if self._tails.get(key) is mine:
             del self._tails[key]
@@ -34,7 +35,7 @@ class Line:
 
 
 class Place:
-    """A place in a queue: entering waits for those ahead, leaving lets the next one in."""
+    """A position in a queue: entering waits for those ahead, leaving lets the next one in."""
 
     __slots__ = ("_ahead", "_key", "_line", "_mine")
 

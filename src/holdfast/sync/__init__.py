@@ -1,10 +1,10 @@
 """
-The synchronous twin, for scripts: the same methods without `await`.
+The API without `await`, for scripts.
 
-There is no second implementation. Each environment has an event loop in a thread of its
-own, and every method runs its asynchronous namesake there and waits for it. Ctrl-C
-cancels what is being waited for and is raised then: it ends the process of a `run`, and
-leaves the session of a tool call alive.
+There is no second implementation. Each environment has an event loop in a thread of its own,
+and every method runs its asynchronous counterpart there and waits for it. Ctrl-C cancels the
+awaited call and is raised then: it ends the process of a `run`, and leaves the session of a
+tool call alive.
 """
 
 from importlib import import_module

@@ -59,7 +59,7 @@ class Listener(Twin[AsyncListener]):
 
     @property
     def dropped(self) -> int:
-        """Pieces of live output that it lost because it did not keep up."""
+        """Number of live output pieces that it lost because it was too slow."""
         return self._other.dropped
 
     @property
@@ -104,10 +104,10 @@ class UnifiedExec(Twin[AsyncUnifiedExec]):
     ) -> None:
         """
         Args:
-            environment: Where commands run. It stays open when this is closed.
-            options: Choices of the owner.
-            hooks: Decide over commands; everything is allowed without. They are called in
-                the thread of the environment, and cannot use what is in this module.
+            environment: The environment of the commands. It stays open when this is closed.
+            options: Settings.
+            hooks: Decide over commands; by default everything is allowed. They run in the
+                environment's thread and cannot use this module.
         """
         if not isinstance(environment, Environment):
             raise TypeError(
@@ -135,16 +135,17 @@ class UnifiedExec(Twin[AsyncUnifiedExec]):
     @contextmanager
     def paused(self) -> Iterator[None]:
         """
-        Stop the clocks of all calls in the block, while a person is asked something.
+        Stop the clocks of all calls during the block, while a person is asked.
 
-        Calls in other threads wait on; their deadlines move by the length of the block.
+        Calls in other threads keep waiting; their deadlines move by the length of the block.
         """
         pause = self._other.paused()
         self._thread.call(pause.__aenter__)
         try:
             yield
         finally:
-            with suppress(EnvironmentClosed):  # the calls have ended with it
+            # The calls have ended with the environment.
+            with suppress(EnvironmentClosed):
                 self._thread.call(lambda: pause.__aexit__(None, None, None))
 
     def listen(self, *, deltas: bool = True, timeout: float | None = None) -> Listener:
@@ -163,5 +164,6 @@ class UnifiedExec(Twin[AsyncUnifiedExec]):
 
     def close(self) -> None:
         """Kill all commands and wait for their end, at most 5 s; harmless a second time."""
-        with suppress(EnvironmentClosed):  # they have ended with it
+        # The commands have ended with the environment.
+        with suppress(EnvironmentClosed):
             self._thread.call(self._other.aclose)
