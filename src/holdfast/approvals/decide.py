@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 SandboxPermissions = Literal["use_default", "require_escalated", "with_additional_permissions"]
-"""What a call wants of its sandbox."""
+"""The sandbox that a call asks for."""
 
 DANGEROUS_TEXT = "rm -f style commands are not permitted. Use a safer approach"
 
@@ -43,15 +43,15 @@ class Cause(enum.StrEnum):
     """The ground of a decision, the weightiest first."""
 
     RULE = "rule"
-    """A rule says so."""
+    """A rule matched."""
     DANGEROUS = "dangerous"
-    """It deletes by force."""
+    """The command deletes by force."""
     UNSEEN = "unseen"
-    """It could not be looked through."""
+    """The command could not be analysed."""
     BROKEN = "broken"
-    """A rules file cannot be used that might have said something."""
+    """An unusable rules file might have had a rule."""
     ESCALATION = "escalation"
-    """It wants more than its sandbox gives."""
+    """The command asks for more than its sandbox allows."""
     UNTRUSTED = "untrusted"
     """The policy asks about every command."""
     DEFAULT = "default"
@@ -90,9 +90,9 @@ class Judgement:
     amendment: tuple[str, ...] | None = None
     """The prefix that the question may propose to allow for good."""
     retry_amendment: tuple[str, ...] | None = None
-    """The same for the question after a denial."""
+    """The prefix for the question after a denial."""
     notes: tuple[str, ...] = ()
-    """What else should be known: broken files, and why it could not be looked through."""
+    """Remarks: unusable rules files, and why a command could not be analysed."""
 
 
 def decide(

@@ -451,7 +451,7 @@ class ApprovalFlow:
             )
         except InvalidParams as error:
             raise CommandRefused(str(error)) from error
-        # What was accepted is to run without a sandbox, then later runs are, too.
+        # Accepted for a run without a sandbox, so later runs are without one, too.
         outside = escalated and not approvals.rules_leave_sandbox
         self.rules = self.rules.with_rule(amendment_rule(prefix, outside_sandbox=outside))
         if approvals.home is None:

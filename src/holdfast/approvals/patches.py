@@ -50,10 +50,10 @@ class PatchToWrite:
     """Its text."""
     files: tuple[PatchedFile, ...]
     paths: tuple[str, ...]
-    """Everything that is written or removed: as it is named, and with links resolved."""
+    """All paths that are written or removed: as named, and with links resolved."""
     sandbox: SandboxContext | None
     access: WriteAccess
-    """What the sandbox lets be written."""
+    """The paths that the sandbox allows to be written."""
     justification: str | None = None
 
 

@@ -42,10 +42,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedPermissions:
-    """What a command may do beyond its profile. Paths are absolute."""
+    """Permissions of a command beyond its profile. Paths are absolute."""
 
     network: bool = False
-    """True to reach the network."""
+    """True to allow the network."""
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     entries: tuple[FileEntry, ...] = ()

@@ -36,7 +36,9 @@ class PolicyKind(enum.StrEnum):
     NEVER = "never"
     """Ask nobody: what would ask is refused."""
     GRANULAR = "granular"
-    """As on-request, but each kind of question can be switched off, and denials are asked about."""
+    """
+    Like on-request, but each kind of question can be switched off, and denials are asked about.
+    """
     UNTRUSTED = "untrusted"
     """Ask about every command that no rule allows."""
 

@@ -80,7 +80,7 @@ class RulesFile:
     """A file to load, and the layer it belongs to."""
 
     path: str
-    """As given by the user: errors show it like this."""
+    """The path as the user gave it, for errors."""
     layer: Layer = Layer.EXPLICIT
 
 

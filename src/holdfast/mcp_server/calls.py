@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 _SLACK: Final = 2.0
 
 Work = Callable[["Call"], Awaitable[CallToolResult]]
-"""What a call does."""
+"""The work of a tool call."""
 
 
 class Call:

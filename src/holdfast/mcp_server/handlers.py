@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 Context = ServerRequestContext[Any, Any]
 
-# What handshake clients know as "resource not found".
+# "Resource not found" for clients of the handshake protocol.
 _NOT_FOUND = -32002
 
 _Wanted = TypeVar("_Wanted")

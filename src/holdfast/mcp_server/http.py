@@ -37,7 +37,7 @@ __all__ = ["PATH", "PRINCIPAL", "HttpAccess", "serving"]
 logger = logging.getLogger(__name__)
 
 PATH: Final = "/mcp"
-"""Where clients find the server."""
+"""Path of the MCP endpoint."""
 
 PRINCIPAL: Final = "holdfast.principal"
 """The member of a request's scope that has the key of its principal."""
@@ -66,10 +66,10 @@ _END: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAccess:
-    """Who may come in."""
+    """Access rules of the HTTP endpoint."""
 
     tokens: Sequence[str] = ()
-    """Each is a principal of its own; without any, nobody needs one."""
+    """Bearer tokens, each a principal of its own; without any, no token is needed."""
     hosts: Collection[str] = ()
     """Names by which the server may be asked for, besides `localhost` and addresses."""
     origins: Collection[str] = ()

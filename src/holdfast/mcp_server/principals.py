@@ -53,7 +53,7 @@ _WAITING: Final = 64
 
 
 class Workplace:
-    """What all principals share: the environment, and the rules."""
+    """State shared by all principals: the environment and the rules."""
 
     def __init__(self, options: ServerOptions, environment: Environment, rules: RuleSet) -> None:
         self.options = options

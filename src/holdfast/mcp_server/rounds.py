@@ -43,7 +43,7 @@ class BadState(HoldfastError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What a sealed state says, once it is known to be ours and this client's."""
+    """Content of a sealed state that was verified to be ours and this client's."""
 
     call_id: str
     question_id: str

@@ -226,7 +226,7 @@ class StreamPair:
         self.incoming = Incoming(self._pausing)
         self.outgoing = Outgoing(transport, self._requests)
         self._transport = transport
-        # Those that nobody reads yet.
+        # Error messages that nobody has read yet.
         self._complaints: deque[bytes] = deque()
 
     def received(self, message: bytes) -> None:

@@ -145,13 +145,14 @@ def take_over(control: socket.socket, token: str) -> list[int]:
             control, TOKEN_SIZE + 1, len(STREAMS), socket.MSG_CMSG_CLOEXEC
         )
         if compare_digest(said, token.encode()):
-            # Those that find no number free are left out by the kernel.
+            # The kernel drops descriptors for which this process has no free number.
             taken_all = len(taken) == len(STREAMS)
             control.send(_ACCEPTED if taken_all else _NOT_NOW)
             if taken_all:
                 return taken
     except OSError:
-        pass  # it has gone
+        # The other process has gone.
+        pass
     for descriptor in taken:
         os.close(descriptor)
     return []

@@ -110,9 +110,9 @@ class LifeWatch:
         self._send_sign = send_sign
         self._end = end
         self._interval = 0.0
-        # Whether silence ends the connection; if not, only the kernel's word does.
+        # True if silence ends the connection; otherwise only TCP keep-alive does.
         self._judging = False
-        # Whether the other side speaks by itself, so that nothing excuses its silence.
+        # True if the peer sends signs of life by itself, so that nothing excuses its silence.
         self._mutual = False
         self._excused: Callable[[], bool] = lambda: False
         self._paused = False

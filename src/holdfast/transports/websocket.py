@@ -128,7 +128,7 @@ class WebSocketTransport(WSListener):
         self._ws: WSTransport
         # A message that comes in fragments, until the last one is there.
         self._fragments: io.BytesIO | None = None
-        # What is sent while a batch of frames is being received.
+        # Messages sent while a batch of frames is being received; written together afterwards.
         self._corked: list[bytes] | None = None
         self._quick_ack: socket.socket | None = None
         self._life = LifeWatch(loop, send_sign=self._ping, end=self._give_up)
@@ -556,10 +556,10 @@ async def listen_websocket_unix(
     listening: socket.socket | None = None,
 ) -> asyncio.Server:
     """
-    As `listen_websocket`, on a socket file of mode 0600.
+    Listen on a unix socket of mode 0600; see `listen_websocket`.
 
     Raises:
-        OSError: The address cannot be had.
+        OSError: The address is not available.
     """
     loop = asyncio.get_running_loop()
     return await loop.create_unix_server(

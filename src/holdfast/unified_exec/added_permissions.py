@@ -94,7 +94,7 @@ class _Places:
             refuse_below(text, self._denied)
             real = await self._resolved(text)
             if real is None:
-                # What is missing may be a link to nowhere, and later lead to a denied path.
+                # A missing path may be a dangling link that later leads to a denied path.
                 raise InvalidParams(f"`{text}` is missing, and the permission profile denies paths")
             refuse_below(real, self._denied)
         except InvalidParams as error:

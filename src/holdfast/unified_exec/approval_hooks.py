@@ -158,7 +158,7 @@ class ApprovalHooks(Hooks):
         except CallCancelled as error:
             raise _interrupted(began) from error
         if clearance is None:
-            # What other hooks want instead is only started if it was cleared.
+            # A replacement that other hooks return is only started if it was cleared.
             return await self._inner.after_denial(denied)
         return replace(request, sandbox=clearance.sandbox, clearance=clearance)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # imported only by programs that have approvals
 __all__ = ["Background", "Options"]
 
 Background = Literal["end", "keep"]
-"""What becomes of processes that a command left in its group."""
+"""Treatment of processes that a command left in its process group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +33,15 @@ class Options:
     """
 
     sandbox: AnySandbox | None = None
-    """What commands may touch and reach; unless given, what the environment says."""
+    """The sandbox of commands; by default that of the environment."""
     limits: Limits | None = None
-    """What each command may use; needs a Holdfast server, or this machine."""
+    """Resource limits of each command; needs a Holdfast server, or this machine."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables for all commands, besides those they inherit."""
     unset: Sequence[str] = ()
     """Names of variables that no command gets; needs a Holdfast server, or this machine."""
     model_policy: TruncationPolicy = DEFAULT_MODEL_POLICY
-    """How much output the model takes in one answer, whatever a call asks for."""
+    """Limit on the output in one answer, whatever a call asks for."""
     longest_poll: float = LONGEST_POLL
     """Seconds an empty `write_stdin` may wait at most; never below 5."""
     longest_call: float | None = None
@@ -53,7 +53,7 @@ class Options:
     allow_login_shell: bool = True
     """False: commands run without login shell, and a call that wants one is refused."""
     background: Background = "end"
-    """What happens to processes a command left in its group when its end is reported."""
+    """Treatment of processes that a command left in its group, when its end is reported."""
     shell_snapshot: bool = False
     """
     Run the start files of a login shell once, and reuse what they set up.

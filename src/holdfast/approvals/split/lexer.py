@@ -58,7 +58,7 @@ _PARAMETER = r"!?(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(?:\[[^]]*\])?"
 _DEFAULT = re.compile(_PARAMETER + r":?[-=+]")
 # ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
 _PATTERN_OPERATOR = re.compile(_PARAMETER + r"[#%/^,]")
-# What makes more than one word of $[…] for a shell that has no such arithmetic.
+# Characters that end the word in $[…] for a shell without that arithmetic.
 _IN_NO_ARITHMETIC = re.compile(r"[;&|<>()#\n]")
 # Variables whose value can be known. IFS is a blank, as it is at the start.
 _KNOWN_VARIABLES = {"IFS": " ", "SHELL": "sh", "BASH": "bash", "0": "sh"}
@@ -106,7 +106,7 @@ class Lexer:
         self._found = found
         self._read_commands = read_commands
         self._posix = posix
-        # Where two parentheses turned out to be no arithmetic.
+        # Positions where two parentheses turned out to be no arithmetic.
         self._subshells: set[int] = set()
         self.waiting = 0
         """Here-documents whose text has not come yet, of all lists that are being read."""
@@ -469,7 +469,7 @@ class Lexer:
             if self.char == ")":
                 self._at += 1
                 return True
-        # What was found on the way will be found again.
+        # Commands found on the way will be found again by the second attempt.
         del self._found[found:]
         self._subshells.add(start)
         self._at = start

@@ -38,7 +38,7 @@ class Literals:
         self._found: dict[tuple[str, ...], None] = {}
         # Scripts that were read already. With and without unset variables they are often equal.
         self._scripts: set[tuple[str, bool]] = set()
-        # What has not been looked into yet, and how many levels down it is.
+        # Commands and scripts that are not analysed yet, with their nesting level.
         self._pending: deque[tuple[Inner, int]] = deque()
         self._aliases: dict[str, str] = {}
         self.unseen: str | None = None
@@ -243,7 +243,9 @@ def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 class _TextUse(enum.IntEnum):
-    """Whether a command runs texts of the script around it: here-documents, printed text."""
+    """
+    Likelihood that a command runs texts of the script around it: here-documents, printed text.
+    """
 
     NONE = 0
     POSSIBLE = 1
@@ -251,7 +253,7 @@ class _TextUse(enum.IntEnum):
 
 
 def _text_use(words: tuple[str, ...]) -> _TextUse:
-    """Return whether a command, or one behind its wrappers, runs texts."""
+    """Return the likelihood that a command, or one behind its wrappers, runs texts."""
     level = [words]
     found = _TextUse.NONE
     for _ in range(8):

@@ -19,7 +19,7 @@ from holdfast.approvals.split.wrappers import MEMBER
 
 __all__ = ["ReadCommand", "read_expanded", "read_script"]
 
-# What may follow without a separator: the next word is again the first of a command.
+# Words after which the next word is again the first of a command, without a separator.
 _OPENERS = frozenset(
     ["if", "then", "elif", "else", "while", "until", "do", "{", "!", "fi", "done", "}"]
 )
@@ -82,10 +82,10 @@ class _Commands:
         self._closer = closer
         self._depth = depth
         self._command = ReadCommand()
-        # What is open here: "(" for a subshell, "pattern" or "body" for a case.
+        # Open constructs: "(" for a subshell, "pattern" or "body" for a case.
         self._open: list[str] = []
         self._documents: list[Document] = []
-        # How many words the current command had where it may already have ended.
+        # Word counts of the current command at points where it may already have ended.
         self._forks: list[int] = []
         # An assignment or a redirection of the current command was read.
         self._started = False

@@ -49,7 +49,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """What a command runs: another command, or a script for a shell."""
+    """The command or shell script that another command runs."""
 
     words: tuple[str, ...] = ()
     script: str | None = None
@@ -65,7 +65,7 @@ class Inner:
 
 @dataclass(frozen=True, slots=True)
 class _Wrapper:
-    """How to find the command in the arguments of one wrapper."""
+    """Rules for finding the inner command in the arguments of one wrapper."""
 
     # Short options that take a value.
     values: str = ""

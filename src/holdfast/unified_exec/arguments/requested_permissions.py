@@ -43,7 +43,7 @@ class RequestedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedPermissions:
-    """What a command asks for beyond its sandbox; None means that it does not say."""
+    """Permissions that a command asks for beyond its sandbox; None for a member that is absent."""
 
     network: bool | None = None
     file_system: RequestedFiles | None = None

@@ -14,14 +14,11 @@ from holdfast.unified_exec.output.patterns import compile_pattern
 
 __all__ = ["LineRun", "LineSearch", "valid_utf8"]
 
+# Constructs that mean something else in a block than in a line: borders of the text, any byte,
+# no `m`. A false match, such as after an escaped backslash, only costs time.
 _NEEDS_SINGLE_LINES = re.compile(r"\\[AzC]|\(\?\w*-\w*m")
-"""
-What has another meaning in a block than in a line: borders of the text, any byte, no `m`.
 
-Found where it is not meant, as behind an escaped backslash, it only costs time.
-"""
-
-# Runs from which on a block is looked at whether its lines are short and equal.
+# Runs from which on a block is checked for short and equal lines.
 _MANY = 128
 
 # Mean length up to which lines are short: bytes, with the newline.
@@ -41,9 +38,9 @@ class LineRun(NamedTuple):
     """The index of the first one, from 0."""
     lines: int
     start: int
-    """Where the first one begins, in bytes."""
+    """Offset of the first line in bytes."""
     end: int
-    """Where the last one ends, behind its newline."""
+    """Offset after the newline of the last line."""
 
 
 def valid_utf8(data: bytes) -> bytes:

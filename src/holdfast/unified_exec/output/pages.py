@@ -129,13 +129,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The output that is kept, as it is at one moment. Places are bytes from the very first."""
+    """The retained output at one moment. Offsets are bytes from the very first one."""
 
     pieces: list[Piece]
     start: int
-    """Where it begins; the first piece may begin before."""
+    """Offset of its beginning; the first piece may begin before."""
     line_start: int
-    """Where the line begins in which the first piece begins."""
+    """Offset of the line in which the first piece begins."""
     newlines_before: int
     """Newlines before the first piece."""
     total_bytes: int

@@ -221,8 +221,9 @@ def _ignore(reason: str) -> None:
 
 
 async def _terminate(session: CommandSession) -> None:
-    with suppress(HoldfastError):  # it is lost, or gone
+    # The session is lost, or the process is gone.
+    with suppress(HoldfastError):
         await session.process.terminate(tree=True, left=True)
-        # Who closes the tools waits for the exit. Its output may never end: on a Codex
-        # server a child that nobody can kill may hold it.
+        # Only the exit is awaited when the tools are closed. The output may never end: on a
+        # Codex server a child that cannot be killed may hold it.
         await session.process.exited()

@@ -108,9 +108,9 @@ class CommandSession:
         """A number that grows with every use of any session."""
         self.lock = asyncio.Lock()
         self.verdict: Verdict | None = None
-        """How the process ended, once its exit has come."""
+        """The verdict, once the process has exited."""
         self.failure: str | None = None
-        """Why it cannot be followed any more."""
+        """The reason why it cannot be followed any more."""
         self.killed = False
         """True once the tools have killed it: nothing more of it is waited for."""
         self.exited = asyncio.Event()
@@ -118,15 +118,15 @@ class CommandSession:
         self.settled = asyncio.Event()
         """Set when also its output has ended, or was waited for long enough."""
         self.closed = False
-        """True at the end of its output; False after the exit: somebody still holds it."""
+        """True at the end of its output; False after the exit while another process holds it."""
         self.read_up = False
-        """True when nothing more is to be read: its output has ended, or reading has."""
+        """True when nothing more is to be read: the output has ended, or reading has."""
         self.consumers: list[Consumer] = []
-        """Those who want the output as it comes."""
+        """Consumers of live output."""
         self.call_ids = deque([call_id], _CALL_IDS)
         """The ids of all its calls, by which its output can be read later."""
         self.log = KeptOutput()
-        """What it wrote, for reading later."""
+        """The retained output, for reading later."""
         # Only on a terminal: a command on pipes has no input to wait for.
         self._input_watch = InputWatch(process, self._input_found) if tty else None
         self._unreported = HeadTail(BUFFER, marker=BYTES_OMITTED)

@@ -41,13 +41,13 @@ _BLOCK = 64 << 10
 # Bytes of the longest character in UTF-8.
 _LONGEST = 4
 
-# How much longer than the model's budget a whole answer may be, header included.
+# Factor by which a whole answer, header included, may exceed the model's budget.
 _ALLOWANCE = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class TruncationPolicy:
-    """How much is shown: a number of tokens, or of bytes."""
+    """Limit on the shown output: a number of tokens, or of bytes."""
 
     unit: Literal["tokens", "bytes"]
     number: int
