@@ -57,7 +57,7 @@ _LOCAL = frozenset(
 )
 
 
-class _OpenHow(ctypes.Structure):
+class _CachedOpenHow(ctypes.Structure):
     _fields_ = (
         ("flags", ctypes.c_uint64),
         ("mode", ctypes.c_uint64),
@@ -73,7 +73,7 @@ class How:
     def __init__(self, flags: int, *, links: bool = True) -> None:
         """`links`: whether links on the way are followed; otherwise nothing is known of them."""
         resolve = _RESOLVE_CACHED if links else _RESOLVE_CACHED | _RESOLVE_NO_SYMLINKS
-        self._how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
+        self._how = _CachedOpenHow(flags | os.O_CLOEXEC, 0, resolve)
         self.reference = ctypes.byref(self._how)
 
 
@@ -82,7 +82,7 @@ THE_LINK_ITSELF = How(os.O_PATH | os.O_NOFOLLOW)
 WHAT_IT_LEADS_TO = How(os.O_PATH)
 NO_LINK = How(os.O_PATH, links=False)
 
-_HOW_BYTES = ctypes.sizeof(_OpenHow)
+_HOW_BYTES = ctypes.sizeof(_CachedOpenHow)
 
 _statx = ctypes.CDLL(None, use_errno=True).statx
 # `PyDLL` keeps the GIL: these calls never block, and releasing it would cost more than the call.

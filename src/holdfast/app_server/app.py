@@ -16,7 +16,7 @@ from holdfast.app_server.connection import AppConnection
 from holdfast.app_server.dialect import APP_SERVER
 from holdfast.app_server.handlers import add_command_methods
 from holdfast.app_server.process_family import add_process_methods
-from holdfast.app_server.sandboxes import Sandboxes
+from holdfast.app_server.sandboxes import SandboxProfiles
 from holdfast.command_exec.manager import Compat
 from holdfast.environments.config.providers import codex_home
 from holdfast.environments.environment import Environment
@@ -48,7 +48,7 @@ class AppServer:
         self,
         environment: Environment | None = None,
         *,
-        sandboxes: Sandboxes | None = None,
+        sandboxes: SandboxProfiles | None = None,
         compat: Compat | None = None,
         concurrent_requests: int = DEFAULT_CONCURRENT_REQUESTS,
         telemetry: Telemetry | None = None,
@@ -63,7 +63,7 @@ class AppServer:
             telemetry: Recorder of requests, if there is one.
         """
         self.environment = LocalEnvironment() if environment is None else environment
-        self.sandboxes = Sandboxes() if sandboxes is None else sandboxes
+        self.sandboxes = SandboxProfiles() if sandboxes is None else sandboxes
         self.compat = compat
         self.concurrent_requests = concurrent_requests
         self.telemetry = telemetry

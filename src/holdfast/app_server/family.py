@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.app_server.dialect import DeltaEncoder
-from holdfast.app_server.order import Line, Place
+from holdfast.app_server.order import QueuePosition, RequestQueues
 from holdfast.command_exec.command import Command, Done
 from holdfast.command_exec.errors import (
     CommandExecClosed,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from holdfast.app_server.connection import AppConnection
 
-__all__ = ["DONE", "CommandFamily", "TerminalSize", "coded", "milliseconds"]
+__all__ = ["DONE", "CommandFamily", "RowsAndColumns", "coded", "milliseconds"]
 
 DONE: Final = Empty()
 """The answer to a control request."""
@@ -54,7 +54,7 @@ MAX_WAITING_INPUT: Final = 16 << 20
 _REQUEST_COST: Final = 1024
 
 
-class TerminalSize(Protocol):
+class RowsAndColumns(Protocol):
     """Rows and columns, as either family has them on the wire."""
 
     @property
@@ -113,12 +113,12 @@ class CommandFamily:
         self._refusal = refusal
         self._refuse_late = refuse_late
         # Requests in order of arrival: starts and controls by id, writes by command.
-        self._requests = Line()
-        self._writes = Line()
+        self._requests = RequestQueues()
+        self._writes = RequestQueues()
 
     # -- start and end
 
-    def take_place(self, command_id: str | None) -> Place | None:
+    def take_place(self, command_id: str | None) -> QueuePosition | None:
         """
         Return the queue position of a start among requests for the same id.
 
@@ -215,7 +215,9 @@ class CommandFamily:
             return _refuse(place, InvalidParams(f"invalid deltaBase64: {error}"))
         return self._write(place, command_id, data, close)
 
-    async def _write(self, place: Place, command_id: str, data: bytes, close: bool) -> Empty:
+    async def _write(
+        self, place: QueuePosition, command_id: str, data: bytes, close: bool
+    ) -> Empty:
         with self._waiting(len(data)):
             async with place:
                 command = await self._find(command_id)
@@ -226,7 +228,7 @@ class CommandFamily:
                 await self._control(command, command.write(data, close=close))
         return DONE
 
-    def resize(self, command_id: str, size: TerminalSize) -> Awaitable[Empty]:
+    def resize(self, command_id: str, size: RowsAndColumns) -> Awaitable[Empty]:
         """
         Change the size of a terminal.
 
@@ -253,7 +255,7 @@ class CommandFamily:
         place = self._requests.take(command_id)
         return self._run_control(place, command_id, lambda command: command.terminate())
 
-    def check_size(self, size: TerminalSize) -> None:
+    def check_size(self, size: RowsAndColumns) -> None:
         """
         Refuse a size with a zero.
 
@@ -264,7 +266,7 @@ class CommandFamily:
             raise InvalidParams(self._size_text)
 
     async def _run_control(
-        self, place: Place, command_id: str, act: Callable[[Command], Awaitable[None]]
+        self, place: QueuePosition, command_id: str, act: Callable[[Command], Awaitable[None]]
     ) -> Empty:
         with self._waiting(0):
             async with place:
@@ -306,7 +308,7 @@ class CommandFamily:
             self._client.input_waits(-cost)
 
 
-async def _refuse(place: Place, error: Refused) -> Empty:
+async def _refuse(place: QueuePosition, error: Refused) -> Empty:
     """Raise the error in the turn of the request: answers about one id keep their order."""
     async with place:
         raise error

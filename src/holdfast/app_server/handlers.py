@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.app_server.dialect import needs_experimental_api
 from holdfast.app_server.family import CommandFamily, coded, milliseconds
-from holdfast.app_server.order import Place
+from holdfast.app_server.order import QueuePosition
 from holdfast.command_exec.command import Command
 from holdfast.command_exec.errors import CommandExecError
 from holdfast.command_exec.manager import CommandExec
@@ -169,7 +169,7 @@ async def _home(environment: Environment) -> PathUri:
 
 
 async def _run(
-    client: "AppConnection", params: CommandExecParams, place: Place | None
+    client: "AppConnection", params: CommandExecParams, place: QueuePosition | None
 ) -> CommandExecResponse:
     # Held for the start only: other requests with its id need not wait for the end.
     async with place or nullcontext():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.app_server.dialect import APP_SERVER, needs_experimental_api
 from holdfast.app_server.family import DONE, CommandFamily, coded, milliseconds
-from holdfast.app_server.order import Place
+from holdfast.app_server.order import QueuePosition
 from holdfast.command_exec.command import Command
 from holdfast.command_exec.errors import (
     CommandExecError,
@@ -126,7 +126,7 @@ async def _start(client: "AppConnection", params: ProcessSpawnParams) -> Command
 
 
 async def _answer(
-    client: "AppConnection", params: ProcessSpawnParams, place: Place | None
+    client: "AppConnection", params: ProcessSpawnParams, place: QueuePosition | None
 ) -> Empty:
     client.spawned += 1
     try:

@@ -15,7 +15,7 @@ from holdfast.sandbox.legacy import from_legacy
 from holdfast.sandbox.names import named_profile
 from holdfast.system_text import system_text
 
-__all__ = ["Sandboxes"]
+__all__ = ["SandboxProfiles"]
 
 # Names of the protocol for built-in profiles.
 _BUILTIN = {
@@ -26,7 +26,7 @@ _BUILTIN = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sandboxes:
+class SandboxProfiles:
     """The profiles that a server knows."""
 
     default: PermissionProfile = field(default_factory=lambda: named_profile("read-only"))

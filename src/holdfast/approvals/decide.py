@@ -13,7 +13,7 @@ from typing import Literal
 
 from holdfast.approvals.dangerous import Danger, danger_of
 from holdfast.approvals.debug_text import join_words
-from holdfast.approvals.policies import Policy, PolicyKind, PromptKind
+from holdfast.approvals.policies import ApprovalPolicy, PolicyKind, PromptKind
 from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
 from holdfast.approvals.split.command import Split
 
@@ -99,7 +99,7 @@ def decide(
     argv: Sequence[str],
     *,
     split: Split,
-    policy: Policy,
+    policy: ApprovalPolicy,
     rules: RuleSet,
     restricted: bool,
     permissions: SandboxPermissions = "use_default",
@@ -127,7 +127,7 @@ def decide(
         cwd: The folder that relative paths of programs begin in.
         acceptable: Returns False for prefixes that must not be stored.
     """
-    judge = _Judge(
+    judge = _SegmentJudge(
         policy=policy,
         rules=rules,
         override=permissions != "use_default" and restricted,
@@ -203,10 +203,10 @@ def decide(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judge:
+class _SegmentJudge:
     """Decides about the parts of one command."""
 
-    policy: Policy
+    policy: ApprovalPolicy
     rules: RuleSet
     override: bool
     rules_leave_sandbox: bool
@@ -317,7 +317,7 @@ def shown_command(argv: Sequence[str]) -> str:
     return "<command included NUL byte>" if line is None else line
 
 
-def policy_refusal(policy: Policy, kind: PromptKind) -> str | None:
+def policy_refusal(policy: ApprovalPolicy, kind: PromptKind) -> str | None:
     """Return the text that refuses a question which a policy does not allow, or None."""
     if policy.may_ask(kind):
         return None
@@ -326,7 +326,7 @@ def policy_refusal(policy: Policy, kind: PromptKind) -> str | None:
     return _NO_RULES if kind is PromptKind.RULES else _NO_SANDBOX
 
 
-def escalation_refusal(policy: Policy) -> str | None:
+def escalation_refusal(policy: ApprovalPolicy) -> str | None:
     """Return the text that refuses every request for more permissions, or None."""
     if policy.may_ask(PromptKind.SANDBOX):
         return None

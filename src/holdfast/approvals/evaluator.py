@@ -114,7 +114,7 @@ class Value:
         return self.representation[:head] + _LEFT_OUT + self.representation[head - kept :]
 
 
-class RulesFile:
+class RecordedCalls:
     """The calls that one rules file made so far."""
 
     def __init__(self, limits: Mapping[str, Any]) -> None:
@@ -413,7 +413,7 @@ class Steps:
 
 def evaluate(starlark: Any, name: str, text: str, limits: Mapping[str, Any]) -> dict[str, Any]:
     """Return the calls of a rules file, or its error."""
-    file = RulesFile(limits)
+    file = RecordedCalls(limits)
     steps = Steps(limits["steps"])
     module = starlark.Module()
     module.add_callable("holdfast_native_call", file.call)
@@ -438,7 +438,7 @@ def evaluate(starlark: Any, name: str, text: str, limits: Mapping[str, Any]) -> 
     return {"calls": file.calls}
 
 
-def _native_error(starlark: Any, name: str, text: str, file: RulesFile) -> str | None:
+def _native_error(starlark: Any, name: str, text: str, file: RecordedCalls) -> str | None:
     """
     Evaluate a file again, with native functions.
 

@@ -13,11 +13,11 @@ from types import MappingProxyType
 
 __all__ = [
     "BrokenFile",
-    "Layer",
     "NetworkRule",
     "PrefixRule",
     "RuleMatch",
     "RuleSet",
+    "RulesLayer",
     "Ruling",
     "strictest",
 ]
@@ -36,7 +36,7 @@ class Ruling(enum.IntEnum):
         return self.name.lower()
 
 
-class Layer(enum.IntEnum):
+class RulesLayer(enum.IntEnum):
     """The origin of a rules file, from the lowest to the highest precedence."""
 
     BUILT_IN = 0
@@ -91,7 +91,7 @@ class BrokenFile:
     path: str
     error: str
     """The reason, without the path: possibly several lines, with the position in the file."""
-    layer: Layer = Layer.EXPLICIT
+    layer: RulesLayer = RulesLayer.EXPLICIT
     unread: bool = False
     """True if the text of the file could not even be read."""
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from holdfast.app_server.app import AppServer
-from holdfast.app_server.sandboxes import Sandboxes
+from holdfast.app_server.sandboxes import SandboxProfiles
 from holdfast.cli.server_worker import run_server
 from holdfast.environments.connect import connect
 from holdfast.errors import HoldfastError, InvalidConfig
@@ -42,9 +42,9 @@ def _make(options: argparse.Namespace, telemetry: Telemetry | None) -> AppServer
     )
 
 
-def _sandboxes(options: argparse.Namespace) -> Sandboxes:
+def _sandboxes(options: argparse.Namespace) -> SandboxProfiles:
     is_file = "/" in options.sandbox or options.sandbox.endswith(".toml")
-    return Sandboxes(
+    return SandboxProfiles(
         default=load_profile(options.sandbox) if is_file else named_profile(options.sandbox),
         named={name: load_profile(path) for name, path in options.profile},
     )

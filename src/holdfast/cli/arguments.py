@@ -6,10 +6,10 @@ from typing import Any, NoReturn
 
 from holdfast.suggestions import did_you_mean
 
-__all__ = ["Parser"]
+__all__ = ["SuggestingParser"]
 
 
-class Parser(argparse.ArgumentParser):
+class SuggestingParser(argparse.ArgumentParser):
     """
     `argparse.ArgumentParser` with two differences.
 

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 
 import holdfast
 from holdfast.backends import ExecBackend, ExecProcess
-from holdfast.cli.foreground import Foreground
+from holdfast.cli.foreground import ForegroundCommand
 from holdfast.cli.loading import load
 from holdfast.cli.place import choose_place, connected, is_remote
 from holdfast.cli.request import local_request, remote_request
@@ -72,7 +72,7 @@ async def attend(options: argparse.Namespace, lifeline: int) -> int:
     """
     try:
         async with asyncio.TaskGroup() as tasks:
-            foreground = Foreground(tasks, lifeline, tty=options.tty)
+            foreground = ForegroundCommand(tasks, lifeline, tty=options.tty)
             async with _place(options, foreground.say) as (backend, request):
                 process = await _start(backend, request, options)
                 pid = getattr(process, "pid", None)

@@ -33,7 +33,7 @@ def connect(options: argparse.Namespace) -> int:
     try:
         if options.save is not None:
             config.check_id(options.save)
-        place = _Place(options)
+        place = _ConnectTarget(options)
         if options.remove:
             return _remove(place)
         program = _set_up(place, options)
@@ -51,7 +51,7 @@ def connect(options: argparse.Namespace) -> int:
     return 0
 
 
-class _Place:
+class _ConnectTarget:
     """The server that the options name."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -127,7 +127,7 @@ def _configured(name: str) -> ServerUrl | ServingProgram:
     )
 
 
-def _set_up(place: _Place, options: argparse.Namespace) -> str | None:
+def _set_up(place: _ConnectTarget, options: argparse.Namespace) -> str | None:
     """Connect, after asking for consent if necessary; return the program of an ssh host."""
     offers: list[Offer] = []
     person = sys.stdin.isatty() and sys.stderr.isatty()
@@ -181,7 +181,7 @@ async def _try(target: Target) -> str | None:
     return program
 
 
-def _remove(place: _Place) -> int:
+def _remove(place: _ConnectTarget) -> int:
     if place.ssh is None:
         raise Ended(1, "there is nothing to remove but on a host behind ssh")
     removed, folder = asyncio.run(remove(place.ssh.address))

@@ -22,7 +22,7 @@ from holdfast.events import Exited, Reason, Verdict
 from holdfast.process.guardian import stop_this_process
 from holdfast.protocol.process import OutputChunk, WriteStatus
 
-__all__ = ["Foreground"]
+__all__ = ["ForegroundCommand"]
 
 # Signals that end a process which does not handle them.
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
@@ -43,7 +43,7 @@ _END_OF_INPUT = b"\x04"
 _END_AGAIN = 1.0
 
 
-class Foreground:
+class ForegroundCommand:
     """
     The connection between one process and this one.
 

@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple
 from holdfast.filesystem.trees import masked
 from holdfast.protocol.fs import FileMetadata
 
-__all__ = ["PartialFile", "Source", "is_folder", "landing", "make_folder", "source_of"]
+__all__ = ["LocalSource", "PartialFile", "is_folder", "landing", "make_folder", "source_of"]
 
 
 class PartialFile:
@@ -80,7 +80,7 @@ def make_folder(path: str) -> None:
     os.makedirs(path, exist_ok=True)
 
 
-class Source(NamedTuple):
+class LocalSource(NamedTuple):
     """A local file or directory to send."""
 
     path: str
@@ -89,7 +89,7 @@ class Source(NamedTuple):
     size: int
 
 
-def source_of(text: str) -> Source:
+def source_of(text: str) -> LocalSource:
     """
     Return the file or directory to send.
 
@@ -98,4 +98,4 @@ def source_of(text: str) -> Source:
     """
     path = os.path.abspath(text)
     size = os.stat(path).st_size
-    return Source(path, os.path.basename(path), os.path.isdir(path), size)
+    return LocalSource(path, os.path.basename(path), os.path.isdir(path), size)

@@ -4,7 +4,7 @@ import argparse
 
 from holdfast._version import __version__
 from holdfast.cli.app_server_parser import add_app_server
-from holdfast.cli.arguments import Parser
+from holdfast.cli.arguments import SuggestingParser
 from holdfast.cli.confine_parser import add_confining_options
 from holdfast.cli.connect_parser import add_connect
 from holdfast.cli.env_parser import add_env
@@ -57,7 +57,7 @@ examples:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser; `run` of its result is the function of the chosen subcommand."""
-    parser: argparse.ArgumentParser = Parser(
+    parser: argparse.ArgumentParser = SuggestingParser(
         prog="holdfast",
         description="Starts processes for agents, here or on another machine, and holds them fast.",
         epilog="`holdfast COMMAND --help` shows what a command takes.",

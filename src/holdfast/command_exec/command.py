@@ -39,9 +39,9 @@ __all__ = [
     "TIMED_OUT",
     "UNKNOWN_EXIT",
     "Command",
+    "CommandOwner",
     "Done",
     "Kill",
-    "Owner",
     "Setup",
 ]
 
@@ -116,7 +116,7 @@ class Setup:
     kill: Kill
 
 
-class Owner(Protocol):
+class CommandOwner(Protocol):
     """Owner of commands; its methods must not raise."""
 
     def command_ended(self, command: "Command") -> None:
@@ -134,7 +134,7 @@ class Command:
         process: ExecProcess,
         setup: Setup,
         tasks: OwnedTasks,
-        owner: "Owner",
+        owner: "CommandOwner",
     ) -> None:
         """
         Start reading; called by `CommandExec.start`.

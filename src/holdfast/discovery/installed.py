@@ -84,7 +84,7 @@ class _Location(NamedTuple):
     source: str = ""
 
 
-class _Found(NamedTuple):
+class _ScanResult(NamedTuple):
     plugin: InstalledPlugin | None = None
     skills: Sequence[InstalledSkill] = ()
     complete: bool = True
@@ -121,13 +121,13 @@ async def discover_installed(
     locations = [*plugins, *skills][:_MAX_LOCATIONS]
     at_once = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(location: _Location) -> _Found:
+    async def look(location: _Location) -> _ScanResult:
         async with at_once:
             return await _look(files, location, sandbox)
 
     async with asyncio.TaskGroup() as tasks:
         scans = [tasks.create_task(look(location)) for location in locations]
-    answer = _Answer([] if complete else [_NO_LOCATION])
+    answer = _ResponseBuilder([] if complete else [_NO_LOCATION])
     for scan in scans:
         answer.add(scan.result())
     return answer.finish()
@@ -215,15 +215,17 @@ async def _remote_id(
 # -- what is there
 
 
-async def _look(files: FileSystem, location: _Location, sandbox: SandboxContext | None) -> _Found:
+async def _look(
+    files: FileSystem, location: _Location, sandbox: SandboxContext | None
+) -> _ScanResult:
     try:
         metadata = await files.get_metadata(location.root, sandbox=sandbox)
     except HoldfastError as error:
         # A missing or inaccessible directory is normal on most machines.
         unknown = not isinstance(error, NotFound) and error.errno != EACCES
-        return _Found(complete=not unknown)
+        return _ScanResult(complete=not unknown)
     if not metadata.is_directory:
-        return _Found()
+        return _ScanResult()
     root = CapabilityRoot(id="", path=location.root, sandbox=sandbox)
     scan = await discover_root(files, root)
     complete = not scan.warnings and scan.error is None
@@ -238,11 +240,11 @@ async def _look(files: FileSystem, location: _Location, sandbox: SandboxContext 
         except SkillTextError:
             complete = False
     if location.plugin is None:
-        return _Found(skills=skills, complete=complete)
+        return _ScanResult(skills=skills, complete=complete)
     try:
-        return _Found(plugin=_plugin(location, scan, skills), complete=complete)
+        return _ScanResult(plugin=_plugin(location, scan, skills), complete=complete)
     except _Unreadable:
-        return _Found(complete=False)
+        return _ScanResult(complete=False)
 
 
 def _prefixes(manifests: Sequence[CapabilityFile]) -> Iterator[tuple[PathUri, str]]:
@@ -352,7 +354,7 @@ def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
 # -- how much of it fits
 
 
-class _Answer:
+class _ResponseBuilder:
     """A response that stops growing at its limits."""
 
     def __init__(self, warnings: list[str]) -> None:
@@ -363,7 +365,7 @@ class _Answer:
         self._bytes = 0
         self._full = False
 
-    def add(self, found: _Found) -> None:
+    def add(self, found: _ScanResult) -> None:
         if not found.complete and len(self._warnings) < _MAX_WARNINGS:
             self._warnings.append(_NO_METADATA)
         if found.plugin is not None:

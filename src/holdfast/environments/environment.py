@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 from holdfast.backends import ExecBackend, FileSystem, HttpClient
 from holdfast.environments.commands.arguments import Command
-from holdfast.environments.commands.commands import Commands, Confined
+from holdfast.environments.commands.commands import Commands, Confinement
 from holdfast.environments.commands.completed import Completed
 from holdfast.environments.commands.run import DRAIN, OnOutput
 from holdfast.environments.commands.running import Running, Starting
@@ -177,7 +177,7 @@ class Environment(ABC):
             cap=cap,
             drain=drain,
             on_output=on_output,
-            confined=Confined(sandbox, limits),
+            confined=Confinement(sandbox, limits),
         )
         return completed.check() if check else completed
 
@@ -232,7 +232,7 @@ class Environment(ABC):
                 size=size,
                 stdin=stdin,
                 detach=detach,
-                confined=Confined(sandbox, limits),
+                confined=Confinement(sandbox, limits),
             )
         )
 
@@ -294,7 +294,7 @@ class Environment(ABC):
         context = await self.sandbox_context(sandbox)
         if context is not None:
             # The exit code is ignored: `true` may be unreadable in this sandbox.
-            await commands.warm_up(Confined(context))
+            await commands.warm_up(Confinement(context))
 
     @property
     def files(self) -> Files:

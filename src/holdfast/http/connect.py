@@ -83,7 +83,7 @@ class Connector:
         outer = tls if proxy.url.scheme == "https" else None
         try:
             transport, answer = await loop.create_connection(
-                lambda: _Answer(loop),
+                lambda: _TunnelAnswer(loop),
                 sock=sock,
                 ssl=outer,
                 server_hostname=proxy.url.host if outer else None,
@@ -157,7 +157,7 @@ def _connect_request(url: Url, proxy: Proxy) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-class _Answer(asyncio.Protocol):
+class _TunnelAnswer(asyncio.Protocol):
     """Protocol that waits for a proxy's answer to CONNECT."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

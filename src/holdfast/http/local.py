@@ -18,7 +18,7 @@ from holdfast.errors import OperationFailed, Refused
 from holdfast.http.connect import Connector, system_errno
 from holdfast.http.exchange import Exchange, ExchangeFailed, HttpConnection
 from holdfast.http.outgoing import Headers, OutgoingRequest, prepare
-from holdfast.http.pool import Pool
+from holdfast.http.pool import ConnectionPool
 from holdfast.http.proxies import Proxies
 from holdfast.protocol.http import HttpHeader, HttpRequestParams, HttpResponse
 
@@ -46,7 +46,7 @@ class LocalHttpClient:
         self._environ = environ
         self._proxies = Proxies(environ)
         self._connector = Connector(environ)
-        self._pool = Pool()
+        self._pool = ConnectionPool()
         self._held = 0
 
     async def __aenter__(self) -> Self:

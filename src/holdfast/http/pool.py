@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable
 
 from holdfast.http.exchange import HttpConnection
 
-__all__ = ["Pool"]
+__all__ = ["ConnectionPool"]
 
 # Used connections to one server from which on waiting for one pays.
 _CROWD = 16
@@ -37,7 +37,7 @@ _IDLE_TIME = 30.0
 Open = Callable[[], Awaitable[HttpConnection]]
 
 
-class _Place:
+class _Endpoint:
     """The connections to one server or proxy."""
 
     __slots__ = ("idle", "released", "used", "waiting")
@@ -53,12 +53,12 @@ class _Place:
         return not (self.idle or self.used or self.waiting)
 
 
-class Pool:
+class ConnectionPool:
     """The connections of a client."""
 
     def __init__(self, *, idle_time: float = _IDLE_TIME) -> None:
         self._idle_time = idle_time
-        self._places: dict[Hashable, _Place] = {}
+        self._places: dict[Hashable, _Endpoint] = {}
         # Idle connections in the order in which they became idle, with the time of that.
         self._idle: dict[HttpConnection, tuple[float, Hashable]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -72,7 +72,7 @@ class Pool:
             connect: Opens a connection to it.
             fresh: Open a new one in any case.
         """
-        place = self._places.setdefault(key, _Place())
+        place = self._places.setdefault(key, _Endpoint())
         try:
             if not fresh:
                 if place.used >= _CROWD and not place.idle:
@@ -105,7 +105,7 @@ class Pool:
         if self._sweeper is not None:
             self._sweeper.cancel()
 
-    async def _wait(self, place: _Place) -> None:
+    async def _wait(self, place: _Endpoint) -> None:
         """Wait in turn for a connection, as long as others are being released."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
@@ -142,7 +142,7 @@ class Pool:
         if place.forgotten:
             del self._places[key]
 
-    def _keep(self, key: Hashable, place: _Place, connection: HttpConnection) -> None:
+    def _keep(self, key: Hashable, place: _Endpoint, connection: HttpConnection) -> None:
         loop = asyncio.get_running_loop()
         place.idle.append(connection)
         self._idle[connection] = (loop.time(), key)

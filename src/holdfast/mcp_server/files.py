@@ -13,7 +13,7 @@ from holdfast.unified_exec.tools import UnifiedExec
 __all__ = [
     "ApplyPatch",
     "FileError",
-    "ReadFile",
+    "ReadFileArguments",
     "WriteFile",
     "apply_patch",
     "read_file",
@@ -34,7 +34,7 @@ class FileError(HoldfastError):
     """A call of a file tool cannot be done; the model reads the text."""
 
 
-class ReadFile(msgspec.Struct, frozen=True, kw_only=True):
+class ReadFileArguments(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of `read_file`."""
 
     path: str
@@ -79,7 +79,7 @@ async def apply_patch(tools: UnifiedExec, wanted: ApplyPatch, call_id: str) -> d
     return {"output": result.output, "changes": changes}
 
 
-async def read_file(files: Environment, wanted: ReadFile) -> dict[str, Any]:
+async def read_file(files: Environment, wanted: ReadFileArguments) -> dict[str, Any]:
     """
     Return the text of a file, or the lines that were asked for.
 
@@ -117,7 +117,7 @@ async def _at_once(function: Callable[..., dict[str, Any]], *arguments: object) 
     return function(*arguments)
 
 
-def _page(text: str, wanted: ReadFile) -> dict[str, Any]:
+def _page(text: str, wanted: ReadFileArguments) -> dict[str, Any]:
     """Return the lines that were asked for, as many as fit into one answer."""
     # Not `splitlines`: a line ends with a newline, for editors and compilers.
     lines = text.split("\n")

@@ -120,23 +120,23 @@ class AppInitializeResponse(Wire, frozen=True, kw_only=True):
 # -- sandbox policies
 
 
-class _Policy(Wire, frozen=True, kw_only=True, tag_field="type"):
+class _LegacySandboxPolicy(Wire, frozen=True, kw_only=True, tag_field="type"):
     wire_name: ClassVar[str] = "internally tagged enum SandboxPolicyDeserialize"
 
 
-class DangerFullAccess(_Policy, frozen=True, kw_only=True, tag="dangerFullAccess"):
+class DangerFullAccess(_LegacySandboxPolicy, frozen=True, kw_only=True, tag="dangerFullAccess"):
     pass
 
 
-class _Access(Wire, frozen=True, kw_only=True, tag_field="type"):
+class _LegacyReadAccess(Wire, frozen=True, kw_only=True, tag_field="type"):
     wire_name: ClassVar[str] = "internally tagged enum LegacyReadOnlyAccess"
 
 
-class FullReadAccess(_Access, frozen=True, kw_only=True, tag="fullAccess"):
+class FullReadAccess(_LegacyReadAccess, frozen=True, kw_only=True, tag="fullAccess"):
     pass
 
 
-class RestrictedReadAccess(_Access, frozen=True, kw_only=True, tag="restricted"):
+class RestrictedReadAccess(_LegacyReadAccess, frozen=True, kw_only=True, tag="restricted"):
     pass
 
 
@@ -151,7 +151,7 @@ def _check_reads(access: object, member: str) -> None:
         )
 
 
-class ReadOnly(_Policy, frozen=True, kw_only=True, tag="readOnly"):
+class ReadOnly(_LegacySandboxPolicy, frozen=True, kw_only=True, tag="readOnly"):
     network_access: bool = False
     access: FullReadAccess | RestrictedReadAccess | None = None
     """Sent by even older clients; only full access is accepted."""
@@ -160,11 +160,11 @@ class ReadOnly(_Policy, frozen=True, kw_only=True, tag="readOnly"):
         _check_reads(self.access, "readOnly.access")
 
 
-class ExternalSandbox(_Policy, frozen=True, kw_only=True, tag="externalSandbox"):
+class ExternalSandbox(_LegacySandboxPolicy, frozen=True, kw_only=True, tag="externalSandbox"):
     network_access: Literal["restricted", "enabled"] = "restricted"
 
 
-class WorkspaceWrite(_Policy, frozen=True, kw_only=True, tag="workspaceWrite"):
+class WorkspaceWrite(_LegacySandboxPolicy, frozen=True, kw_only=True, tag="workspaceWrite"):
     writable_roots: tuple[_PathText, ...] = ()
     """Native absolute paths, beside the project roots."""
     read_only_access: FullReadAccess | RestrictedReadAccess | None = None

@@ -9,11 +9,15 @@ tool call alive.
 
 from importlib import import_module
 
-from holdfast.sync.environment import Environment, Files, Running, connect
+from holdfast.sync.environment import SyncEnvironment as Environment
+from holdfast.sync.environment import SyncFiles as Files
+from holdfast.sync.environment import SyncRunning as Running
+from holdfast.sync.environment import connect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.sync.tools import Listener, UnifiedExec
+    from holdfast.sync.tools import SyncListener as Listener
+    from holdfast.sync.tools import SyncUnifiedExec as UnifiedExec
 
 __all__ = ["Environment", "Files", "Listener", "Running", "UnifiedExec", "connect"]
 
@@ -22,6 +26,7 @@ def __getattr__(name: str) -> object:
     # Loaded when they are first used: most scripts only run commands.
     if name not in ("Listener", "UnifiedExec"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module("holdfast.sync.tools"), name)
+    # Scripts use the names of the asynchronous classes; the classes are called `Sync…`.
+    value: object = getattr(import_module("holdfast.sync.tools"), f"Sync{name}")
     globals()[name] = value
     return value

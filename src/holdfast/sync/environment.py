@@ -22,12 +22,12 @@ from holdfast.protocol.process import Enforcement
 from holdfast.sync.loop_thread import LoopThread
 from holdfast.sync.twin import Twin, twin
 
-__all__ = ["Environment", "Files", "Running", "connect"]
+__all__ = ["SyncEnvironment", "SyncFiles", "SyncRunning", "connect"]
 
 P = ParamSpec("P")
 
 
-class Files(Twin[AsyncFiles]):
+class SyncFiles(Twin[AsyncFiles]):
     """The files of one environment; see `holdfast.environments.files.Files`."""
 
     read_text = twin(AsyncFiles.read_text)
@@ -45,7 +45,7 @@ class Files(Twin[AsyncFiles]):
     download = twin(AsyncFiles.download)
 
 
-class Running(Twin[AsyncRunning]):
+class SyncRunning(Twin[AsyncRunning]):
     """A process that was started; see `holdfast.environments.commands.running.Running`."""
 
     write = twin(AsyncRunning.write)
@@ -121,18 +121,18 @@ class Running(Twin[AsyncRunning]):
 
 def _twin_of_start(
     method: Callable[Concatenate[AsyncEnvironment, P], Starting],
-) -> Callable[Concatenate["Environment", P], Running]:
+) -> Callable[Concatenate["SyncEnvironment", P], SyncRunning]:
     @wraps(method)
-    def start(self: "Environment", /, *args: P.args, **kwargs: P.kwargs) -> Running:
+    def start(self: "SyncEnvironment", /, *args: P.args, **kwargs: P.kwargs) -> SyncRunning:
         async def started() -> AsyncRunning:
             return await method(self._other, *args, **kwargs)
 
-        return Running(self._thread.call(started), self._thread)
+        return SyncRunning(self._thread.call(started), self._thread)
 
     return start
 
 
-class Environment(Twin[AsyncEnvironment]):
+class SyncEnvironment(Twin[AsyncEnvironment]):
     """A machine to run commands on; see `holdfast.environments.environment.Environment`."""
 
     run = twin(AsyncEnvironment.run)
@@ -169,22 +169,22 @@ class Environment(Twin[AsyncEnvironment]):
         """Its name."""
         return self._other.id
 
-    def attach(self, name: str) -> Running:
+    def attach(self, name: str) -> SyncRunning:
         """Find a process that was detached by a name, also after its end."""
-        return Running(self._other.attach(name), self._thread)
+        return SyncRunning(self._other.attach(name), self._thread)
 
-    def processes(self) -> list[Running]:
+    def processes(self) -> list[SyncRunning]:
         """Return the processes that `start` began here and that run, oldest first."""
 
         async def running() -> list[AsyncRunning]:
             return self._other.processes()
 
-        return [Running(one, self._thread) for one in self._thread.call(running)]
+        return [SyncRunning(one, self._thread) for one in self._thread.call(running)]
 
     @property
-    def files(self) -> Files:
+    def files(self) -> SyncFiles:
         """Its files, by plain paths."""
-        return Files(self._other.files, self._thread)
+        return SyncFiles(self._other.files, self._thread)
 
     def close(self) -> None:
         """Close it; processes started there end. Harmless when called again."""
@@ -212,7 +212,7 @@ def connect(
     install: bool = False,
     connect_timeout: float | None = None,
     initialize_timeout: float = DEFAULT_TIMEOUT,
-) -> Environment:
+) -> SyncEnvironment:
     """Return an environment; see `holdfast.connect`. Use it with `with`, or close it."""
     thread = LoopThread()
 
@@ -228,7 +228,7 @@ def connect(
         )
 
     try:
-        return Environment(thread.call(made), thread)
+        return SyncEnvironment(thread.call(made), thread)
     except BaseException:
         thread.stop()
         raise

@@ -39,7 +39,7 @@ async def added_permissions(
         folder = cwd.native
     except ForeignPathUri as error:
         raise CallRefused(str(error)) from error
-    places = _Places(environment, folder)
+    places = _PathResolver(environment, folder)
     if denies_paths(sandbox):
         await places.deny(sandbox)
     files = requested.file_system
@@ -52,7 +52,7 @@ async def added_permissions(
     )
 
 
-class _Places:
+class _PathResolver:
     """The paths of one request, at the place where the command runs."""
 
     def __init__(self, environment: Environment, folder: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
 from holdfast.approvals.split.reader import ReadCommand, read_expanded, read_script
-from holdfast.approvals.split.words import UNKNOWN, Piece, Word, expand_braces
+from holdfast.approvals.split.words import UNKNOWN, Word, WordPart, expand_braces
 from holdfast.approvals.split.wrappers import (
     Inner,
     base_name,
@@ -151,7 +151,7 @@ class Literals:
             if parts is None:
                 if not words:
                     self._unseen(UnreadableError("the braces of a name make too many words"))
-                parts = [Word([Piece("", unknown=True)], quoted=True)]
+                parts = [Word([WordPart("", unknown=True)], quoted=True)]
             words += parts
         use = _TextUse.NONE
         for spelling in _spellings(words):

@@ -71,10 +71,10 @@ def read_expanded(text: str, budget: Budget, found: list[ReadCommand]) -> None:
 
 def _read_commands(lexer: Lexer, closer: str | None, depth: int) -> None:
     """Read commands up to `closer`, which is read too, or up to the end of the text."""
-    _Commands(lexer, closer, depth).read()
+    _CommandListReader(lexer, closer, depth).read()
 
 
-class _Commands:
+class _CommandListReader:
     """A list of commands that is being read: of a script, or of one substitution."""
 
     def __init__(self, lexer: Lexer, closer: str | None, depth: int) -> None:

@@ -49,7 +49,7 @@ from holdfast.tasks import OwnedTasks
 if TYPE_CHECKING:
     from holdfast.environments.environment import Environment
 
-__all__ = ["Commands", "Confined"]
+__all__ = ["Commands", "Confinement"]
 
 # A child gets all variables of its machine, as if it were started by hand there.
 _EVERYTHING = EnvPolicy(
@@ -68,7 +68,7 @@ _WITH_INPUT = 'n=$1; shift; head -c "$n" | "$@"'
 
 
 @dataclass(frozen=True, slots=True)
-class Confined:
+class Confinement:
     """The sandbox and the limits of one command, as the caller gave them."""
 
     sandbox: AnySandbox | None = None
@@ -124,7 +124,7 @@ class Commands:
         cap: int,
         drain: float | None,
         on_output: OnOutput | None,
-        confined: Confined,
+        confined: Confinement,
     ) -> Completed:
         """Run a command to its end; see `Environment.run`."""
         argv = as_argv(command)
@@ -175,7 +175,7 @@ class Commands:
         size: tuple[int, int] | None,
         stdin: bool,
         detach: str | None,
-        confined: Confined,
+        confined: Confinement,
     ) -> Running:
         """Start a command that keeps running; see `Environment.start`."""
         argv = as_argv(command)
@@ -226,7 +226,7 @@ class Commands:
         for name in ended:
             del self._processes[name]
 
-    async def warm_up(self, confined: Confined) -> None:
+    async def warm_up(self, confined: Confinement) -> None:
         """Run `true` once, so that the next start finds sandbox and caches ready."""
         folder = await self._environment.uri(None)
         params = await self._params(["true"], folder, {}, [], confined, pipe_stdin=False)
@@ -302,7 +302,7 @@ class Commands:
         folder: PathUri,
         env: dict[str, str],
         unset: list[str],
-        confined: Confined,
+        confined: Confinement,
         *,
         pipe_stdin: bool,
         tty: bool = False,

@@ -15,10 +15,10 @@ from holdfast.environments.config.keys import EntryKeys, Unfit, read_keys
 from holdfast.environments.config.snapshot import (
     DEFAULT_TIMEOUT,
     LOCAL,
+    ConfiguredEnvironments,
     Entry,
     ServerUrl,
     ServingProgram,
-    Snapshot,
 )
 from holdfast.environments.config.urls import check_token, check_url
 from holdfast.errors import InvalidConfig
@@ -32,7 +32,7 @@ _ID_LIMIT: Final = 64
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def load(path: str | os.PathLike[str]) -> Snapshot:
+def load(path: str | os.PathLike[str]) -> ConfiguredEnvironments:
     """
     Read a file.
 
@@ -66,7 +66,7 @@ def read(path: Path) -> str:
     ) from cause
 
 
-def parse(text: str, path: Path) -> Snapshot:
+def parse(text: str, path: Path) -> ConfiguredEnvironments:
     """
     Parse the text of a file.
 
@@ -94,7 +94,7 @@ def parse(text: str, path: Path) -> Snapshot:
         entries[entry.id] = entry
     include_local = keys.get("include_local", True)
     ids = [LOCAL] * include_local + list(entries)
-    return Snapshot(
+    return ConfiguredEnvironments(
         entries=tuple(entries.values()),
         include_local=include_local,
         default=_default(keys.get("default"), ids),

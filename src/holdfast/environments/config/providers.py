@@ -19,10 +19,10 @@ from holdfast.environments.config.home import (
 )
 from holdfast.environments.config.snapshot import (
     REMOTE,
+    ConfiguredEnvironments,
     Entry,
     EnvironmentProvider,
     ServerUrl,
-    Snapshot,
 )
 from holdfast.environments.config.urls import check_token
 from holdfast.errors import InvalidConfig
@@ -42,10 +42,10 @@ __all__ = [
 class GivenProvider:
     """Source whose environments are given by the program."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: ConfiguredEnvironments) -> None:
         self._snapshot = snapshot
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ConfiguredEnvironments:
         return self._snapshot
 
 
@@ -61,15 +61,15 @@ class UrlProvider:
         self._url = (value or "").strip()
         self._token = token if self._url.startswith(("ws://", "wss://")) else None
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ConfiguredEnvironments:
         if not self._url:
-            return Snapshot()
+            return ConfiguredEnvironments()
         if self._url.lower() == "none":
-            return Snapshot(include_local=False, default=None)
+            return ConfiguredEnvironments(include_local=False, default=None)
         if self._token is not None:
             check_token(self._url, self._token)
         entry = Entry(id=REMOTE, transport=ServerUrl(url=self._url, bearer_token=self._token))
-        return Snapshot(entries=(entry,), include_local=False, default=REMOTE)
+        return ConfiguredEnvironments(entries=(entry,), include_local=False, default=REMOTE)
 
 
 class FileProvider:
@@ -78,7 +78,7 @@ class FileProvider:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ConfiguredEnvironments:
         return config.load(self.path)
 
 

@@ -8,11 +8,11 @@ __all__ = [
     "DEFAULT_TIMEOUT",
     "LOCAL",
     "REMOTE",
+    "ConfiguredEnvironments",
     "Entry",
     "EnvironmentProvider",
     "ServerUrl",
     "ServingProgram",
-    "Snapshot",
 ]
 
 LOCAL: Final = "local"
@@ -58,7 +58,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class ConfiguredEnvironments:
     """All configured environments, in order."""
 
     entries: tuple[Entry, ...] = ()
@@ -79,7 +79,7 @@ class Snapshot:
 class EnvironmentProvider(Protocol):
     """A source of environments, read once at the start; connects to nothing."""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ConfiguredEnvironments:
         """
         Return the environments.
 

@@ -18,11 +18,11 @@ from holdfast.transports.handover import MARK
 __all__ = [
     "MARK",
     "Gone",
-    "Kept",
     "Missing",
     "Once",
-    "Ready",
+    "ProgramReady",
     "Report",
+    "ServerKept",
     "launch_line",
     "read_report",
     "removal_line",
@@ -75,7 +75,7 @@ else printf "\\n{mark}nothing\\t%s\\n" "$d"; fi
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ProgramReady:
     """Report: the program has started."""
 
     program: str
@@ -83,7 +83,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ServerKept:
     """Report: the server outlives the connection."""
 
     folder: str
@@ -120,7 +120,7 @@ class Missing:
     """Its ABI tag for extension modules."""
 
 
-Report: TypeAlias = Ready | Missing | Kept | Once | Gone
+Report: TypeAlias = ProgramReady | Missing | ServerKept | Once | Gone
 """One line of a host about the server there."""
 
 
@@ -154,9 +154,9 @@ def read_report(line: str) -> Report | None:
     """Parse a line after the mark; None if it is malformed."""
     match line.removeprefix(MARK).split("\t"):
         case ["ready", program]:
-            return Ready(program)
+            return ProgramReady(program)
         case ["kept", folder, token] if _PLAIN_PATH.fullmatch(folder) and _TOKEN.fullmatch(token):
-            return Kept(folder, token)
+            return ServerKept(folder, token)
         case ["once"]:
             return Once()
         case ["gone", why]:

@@ -28,11 +28,11 @@ from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
 from holdfast.environments.ssh.probe import (
     MARK,
     Gone,
-    Kept,
     Missing,
     Once,
-    Ready,
+    ProgramReady,
     Report,
+    ServerKept,
     launch_line,
     read_report,
 )
@@ -147,7 +147,7 @@ class SshTarget(Target):
         self._command: ServingCommand | None = None
         self._reports = _Reports()
         # The server to reconnect to, from the first connection until `aclose`.
-        self._kept: Kept | None = None
+        self._kept: ServerKept | None = None
         self._farewell: _Farewell | None = None
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
@@ -201,14 +201,14 @@ class SshTarget(Target):
         if self._keep:
             await self._find_server(before)
 
-    async def _find_server(self, before: Kept | None) -> None:
+    async def _find_server(self, before: ServerKept | None) -> None:
         """Read which server was started or, after a lost connection, reached."""
         # `_launch` has just set it.
         assert self._command is not None
         if before is not None:
             self._command.say(before.token)
         match await self._report():
-            case Kept() as kept:
+            case ServerKept() as kept:
                 self._kept = kept
                 self.can_reconnect = True
             case Once() if before is None:
@@ -218,7 +218,7 @@ class SshTarget(Target):
             case _:
                 raise await self._failed("it says nothing about its server")
 
-    async def _launch(self) -> Ready | Missing:
+    async def _launch(self) -> ProgramReady | Missing:
         """Start ssh and wait for the first report of the host."""
         if self._kept is None:
             line = launch_line(__version__, self._arguments, keep=self._keep)
@@ -228,7 +228,7 @@ class SshTarget(Target):
         self._command = await ServingCommand.start(argv, env=self._env, cwd=self._cwd)
         self._reports = _Reports()
         report = await self._report()
-        if not isinstance(report, Ready | Missing):
+        if not isinstance(report, ProgramReady | Missing):
             raise await self._failed("something else answered")
         return report
 

@@ -236,10 +236,10 @@ def read_window(window: Window, request: PageRequest) -> Generator[None, None, P
         InvalidParams: The pattern cannot be used.
     """
     search = None if request.pattern is None else LineSearch(request.pattern)
-    return _Reader(window, request).read(search)
+    return _PageReader(window, request).read(search)
 
 
-class _Reader:
+class _PageReader:
     """The making of one page."""
 
     def __init__(self, window: Window, request: PageRequest) -> None:
