@@ -55,7 +55,6 @@ _MODULES = {
     "UrlProvider": "holdfast.environments.config.providers",
     "provider_from_env": "holdfast.environments.config.providers",
     "program_target": "holdfast.environments.ssh.target",
-    "get_close_matches": "difflib",
     "parse_toml": "tomllib",
     "uvloop_run": "uvloop",
 }

@@ -9,6 +9,7 @@ import os
 
 from holdfast.cli.loading import load
 from holdfast.errors import InvalidConfig
+from holdfast.suggestions import closest
 
 TYPE_CHECKING = False  # loading `typing` for it would make every guardian larger
 if TYPE_CHECKING:
@@ -99,8 +100,8 @@ def _read(path: str) -> "dict[str, Any]":
 
 
 def _suggestion(key: str, known: dict[str, argparse.Action]) -> str:
-    close = load("get_close_matches")(key.replace("_", "-"), known, n=1)
-    return f"; did you mean `{close[0]}`?" if close else ""
+    close = closest(key.replace("_", "-"), known)
+    return f"; did you mean `{close}`?" if close else ""
 
 
 def _takes_many(action: argparse.Action) -> bool:

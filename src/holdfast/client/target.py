@@ -4,16 +4,16 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from shlex import join
-from typing import TYPE_CHECKING
 
+from holdfast.client.command import ServingCommand
 from holdfast.errors import ConnectFailed, InvalidConfig
 from holdfast.local_servers import find_token
+from holdfast.suggestions import closest
 from holdfast.token_file import BadTokenFile
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
+from holdfast.transports.memory import connect_memory
 from holdfast.transports.token_urls import check_token, may_carry_token
-
-if TYPE_CHECKING:
-    from holdfast.client.command import ServingCommand
+from holdfast.transports.unix import connect_unix
 
 __all__ = [
     "CommandTarget",
@@ -108,11 +108,9 @@ def meant_url(where: str) -> str:
         return " (a host behind ssh is given to `--on`, or to `holdfast.connect`)"
     if scheme == "unix":
         return f" (did you mean `unix:///{rest}`?)"
-    from difflib import get_close_matches  # only after a mistake
-
     known = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
-    found = get_close_matches(scheme.lower(), known, n=1, cutoff=0.5)
-    return f" (did you mean `{known[found[0]]}://{rest}`?)" if found else ""
+    found = closest(scheme.lower(), known, 0.5)
+    return f" (did you mean `{known[found]}://{rest}`?)" if found else ""
 
 
 class WebSocketTarget(Target):
@@ -149,6 +147,7 @@ class WebSocketTarget(Target):
         self._timeout = timeout
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        # Late, because the WebSocket library is an extension that other targets do without.
         from holdfast.transports.websocket_client import connect_websocket
 
         return await connect_websocket(
@@ -180,8 +179,6 @@ class UnixTarget(Target):
         self._timeout = timeout
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        from holdfast.transports.unix import connect_unix
-
         return await connect_unix(self._path, accept, timeout=self._timeout)
 
 
@@ -194,8 +191,6 @@ class MemoryTarget(Target):
         self._serve = serve
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        from holdfast.transports.memory import connect_memory
-
         return connect_memory(accept, self._serve)
 
 
@@ -228,8 +223,6 @@ class CommandTarget(Target):
         self._command: ServingCommand | None = None
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        from holdfast.client.command import ServingCommand
-
         self._command = await ServingCommand.start(self._argv, env=self._env, cwd=self._cwd)
         return await self._command.speak(accept)
 

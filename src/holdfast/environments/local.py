@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import holdfast
 from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.environment import Environment, Status
@@ -48,11 +49,12 @@ class LocalEnvironment(Environment):
 
     @cached_property
     def _backend(self) -> "LocalBackend":
-        from holdfast.process.backend import LocalBackend
+        # Late, like the other backends: an environment that only has its files used starts
+        # no process. The package loads its public names on first use.
         from holdfast.process.table import LocalProcesses
 
         # Callers hold their processes, so none has to stay findable by its id.
-        backend = LocalBackend(LocalProcesses(shell=login_shell(), retention=0.0))
+        backend = holdfast.LocalBackend(LocalProcesses(shell=login_shell(), retention=0.0))
         self._stack.push_async_exit(backend)
         return backend
 
@@ -64,9 +66,7 @@ class LocalEnvironment(Environment):
 
     @cached_property
     def _filesystem(self) -> "LocalFileSystem":
-        from holdfast.filesystem.local import LocalFileSystem
-
-        files = LocalFileSystem()
+        files = holdfast.LocalFileSystem()
         self._stack.push_async_exit(files)
         return files
 
@@ -78,9 +78,7 @@ class LocalEnvironment(Environment):
 
     @cached_property
     def _http(self) -> "LocalHttpClient":
-        from holdfast.http.local import LocalHttpClient
-
-        http = LocalHttpClient()
+        http = holdfast.LocalHttpClient()
         self._stack.push_async_exit(http)
         return http
 

@@ -137,7 +137,8 @@ def take_over(control: socket.socket, token: str) -> list[int]:
         As many as there are `STREAMS`, which belong to the caller; none if the peer sent
         something else, or has gone.
     """
-    from hmac import compare_digest  # not needed by the process that only waits
+    # Late, because `hmac` loads OpenSSL, which the process that only waits does without.
+    from hmac import compare_digest
 
     taken: list[int] = []
     try:

@@ -539,6 +539,7 @@ async def listen_websocket(
 
         if tls is None:
             return await loop.create_server(make_door, sock=listening, backlog=_BACKLOG)
+        # Late, because most servers listen without TLS, and `ssl` loads OpenSSL.
         from holdfast.transports.tls import TlsListener
 
         listening.listen(_BACKLOG)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.errors import HoldfastError
+from holdfast.unified_exec.added_permissions import added_permissions
 from holdfast.unified_exec.arguments.tool_arguments import (
     ExecArguments,
     PermissionArguments,
@@ -304,8 +305,6 @@ class SessionManager:
             CallRefused: It was not applied; the text is for the model.
             CallInterrupted: Somebody was asked and cancelled the call.
         """
-        from holdfast.unified_exec.takeover import take_patch
-
         environment = self._open_environment(environment_id)
         arguments = ExecArguments(cmd="apply_patch", workdir=workdir, login=False)
         async with self._starter.ended_by_close():
@@ -313,7 +312,7 @@ class SessionManager:
                 environment, arguments, call_id=call_id or new_call_id(), session_id=0
             )
             request = replace(request, argv=("apply_patch", text))
-            result = await take_patch(environment, request, self._hooks, self.options.model_policy)
+            result = await self._apply(environment, request)
         assert result is not None  # the argv is that of a patch
         return result
 
@@ -329,7 +328,11 @@ class SessionManager:
         """
         if not self.options.patches or "patch" not in request.script.lower():
             return None
-        # Most conversations have no patch in a command: the modules are loaded for the first.
+        return await self._apply(environment, request)
+
+    async def _apply(self, environment: Environment, request: StartRequest) -> ExecResult | None:
+        """Apply a patch; return None if the command is none."""
+        # Late, because most conversations have no patch in a command.
         from holdfast.unified_exec.takeover import take_patch
 
         return await take_patch(environment, request, self._hooks, self.options.model_policy)
@@ -439,8 +442,6 @@ class SessionManager:
         """
         if self._approvals is None:
             raise CallRefused("permissions cannot be requested: there are no approvals")
-        from holdfast.unified_exec.added_permissions import added_permissions
-
         environment = self._open_environment(arguments.environment_id)
         call_id = call_id or new_call_id()
         async with self._starter.ended_by_close():
@@ -526,6 +527,7 @@ def _approval_hooks(options: Options, clock: PausableClock, inner: Hooks) -> "Ap
     """Return the hooks that approvals need, or None; they are imported only if there are any."""
     if options.approvals is None:
         return None
+    # Late, because the tools without approvals load none of their modules.
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
 
     paused = clock.paused if options.pause_for_questions else nullcontext

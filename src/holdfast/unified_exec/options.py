@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
+import holdfast.approvals as approvals_package
 from holdfast.environments.commands.arguments import as_names, as_variables
 from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import AnySandbox, as_profile
@@ -85,9 +86,8 @@ class Options:
             _check_type(name, getattr(self, name), bool)
         _check_type("limits", self.limits, Limits, None)
         if self.approvals is not None:
-            from holdfast.approvals.options import Approvals
-
-            _check_type("approvals", self.approvals, Approvals, None)
+            # Loaded on first use by its package.
+            _check_type("approvals", self.approvals, approvals_package.Approvals, None)
         _check_type("model_policy", self.model_policy, TruncationPolicy)
         policy = self.model_policy
         _check_type("model_policy.number", policy.number, int)

@@ -22,6 +22,7 @@ from holdfast.protocol.process import (
     StartParams,
     ThreadId,
 )
+from holdfast.unified_exec.added_permissions import added_permissions
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 from holdfast.unified_exec.environ import POLICY, command_variables
 from holdfast.unified_exec.errors import LOGIN_DISABLED, CallRefused
@@ -74,8 +75,6 @@ class Planner:
         sandbox = await environment.sandbox_context(options.sandbox)
         added = None
         if options.approvals is not None and arguments.additional_permissions is not None:
-            from holdfast.unified_exec.added_permissions import added_permissions
-
             added = await added_permissions(
                 arguments.additional_permissions, environment, cwd, sandbox
             )

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from holdfast._version import __version__
 from holdfast.client.command import ServingCommand
 from holdfast.client.target import CommandTarget, Target
-from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
+from holdfast.environments.ssh.address import SERVE, SshCommand
 from holdfast.environments.ssh.probe import (
     MARK,
     Gone,
@@ -41,10 +41,9 @@ from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.handover import END
 
 if TYPE_CHECKING:
-    from holdfast.environments.environment import Environment
     from holdfast.environments.ssh.deploy import Consent
 
-__all__ = ["SshTarget", "program_target", "ssh_environment"]
+__all__ = ["CONNECT_TIMEOUT", "SshTarget", "program_target"]
 
 # Seconds from the start of ssh until the shell of the host has answered.
 CONNECT_TIMEOUT = 30.0
@@ -57,39 +56,6 @@ _END_LIMIT = 5.0
 
 # Bytes that start-up files of a shell may print before our first line.
 _NOISE_LIMIT = 64 << 10
-
-
-def ssh_environment(
-    url: str,
-    *,
-    ssh: Sequence[str] = ("ssh",),
-    install: "Consent" = False,
-    environment_id: str | None = None,
-    connect_timeout: float = CONNECT_TIMEOUT,
-    initialize_timeout: float = 10.0,
-) -> "Environment":
-    """
-    Return a host as an environment.
-
-    Args:
-        url: `ssh://[user@]host[:port]`.
-        ssh: The program, and options for it.
-        install: True to install Holdfast on a host that lacks it, or a function that is asked
-            with the `Offer`.
-        environment_id: Its id; by default the host's name.
-        connect_timeout: Seconds that ssh may take.
-        initialize_timeout: Seconds that the server may take to answer.
-
-    Raises:
-        ConnectFailed: It is no URL of a host.
-    """
-    from holdfast.environments.remote import RemoteEnvironment
-
-    address = SshAddress.of_url(url, ssh=ssh)
-    target = SshTarget(SshCommand(address), install=install, timeout=connect_timeout)
-    return RemoteEnvironment(
-        environment_id or address.destination, target, initialize_timeout=initialize_timeout
-    )
 
 
 def program_target(
@@ -180,7 +146,8 @@ class SshTarget(Target):
         before = self._kept
         found = await self._launch()
         if isinstance(found, Missing) and before is None:
-            from holdfast.environments.ssh.deploy import offer  # seldom needed
+            # Late, because it loads archive modules that only an installation needs.
+            from holdfast.environments.ssh.deploy import offer
 
             await self._drop_command()
             if await offer(self.address, found, self._install) is None:
