@@ -17,11 +17,11 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from holdfast.approvals import evaluator
 from holdfast.approvals.debug_text import debug, debug_list, join_words
 from holdfast.approvals.rules import (
     BrokenFile,
@@ -70,7 +70,7 @@ TOTAL_WALL_SECONDS: Final = 30.0
 # Bytes of the answer for one file.
 _MAX_ANSWER: Final = 64 << 20
 
-_EVALUATOR: Final = str(Path(__file__).with_name("evaluator.py"))
+_EVALUATOR: Final = evaluator.__file__
 
 _MISSING: Final = "rules files need the extra approvals: pip install 'holdfast[approvals]'"
 

@@ -8,8 +8,8 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
+from holdfast.client import keeper as keeper_program
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import Child
 from holdfast.process.program import Launch, pipe_launch
@@ -30,7 +30,7 @@ _SWEEP_LIMIT = 5.0
 _GIVE_UP_LIMIT = 1.0
 
 # A script and not a module: `python -m` would import the package with all its dependencies.
-_KEEPER = str(Path(__file__).with_name("keeper.py"))
+_KEEPER = keeper_program.__file__
 
 # Secrets of the client that are no business of a command (environments spec 7).
 _WITHHELD = (
@@ -199,6 +199,6 @@ def _kept_launch(wanted: Launch, grace: float) -> Launch:
     """Return how to start the keeper, in the command's directory, with the command as arguments."""
     # `-I -S`: no user site, no `PYTHON*` variables, no site-packages. It starts quickly, and
     # no file in its directory can shadow a module.
-    keeper = [sys.executable, "-I", "-S", _KEEPER]
+    supervisor = [sys.executable, "-I", "-S", _KEEPER]
     about = [str(os.getpid()), str(grace), wanted.program, *wanted.argv]
-    return Launch(sys.executable, keeper + about, wanted.cwd)
+    return Launch(sys.executable, supervisor + about, wanted.cwd)

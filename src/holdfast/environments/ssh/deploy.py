@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from holdfast._version import __version__
 from holdfast.client.kept import command_environment
+from holdfast.environments.ssh import far_side
 from holdfast.environments.ssh.address import PRIVATE_FOLDER, SshAddress
 from holdfast.environments.ssh.bundle import Bundle, pack_files, pack_wheel
 from holdfast.environments.ssh.probe import MARK, Missing, removal_line
@@ -32,8 +33,8 @@ _INSTALL_LIMIT = 900.0
 
 _REMOVE_LIMIT = 60.0
 
-# Sent as source to the host, so it is read and never imported.
-_FAR_SIDE = Path(__file__).with_name("far_side.py")
+# Its source is sent to the host and run there, not here.
+_FAR_SIDE = Path(far_side.__file__).read_text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Offer:
         Raises:
             ConnectFailed: Nothing was installed, with the reason.
         """
-        source = _FAR_SIDE.read_text()
+        source = _FAR_SIDE
         source += f"\n_main({PRIVATE_FOLDER!r}, {MARK!r})\n"
         sent = source.encode() + json.dumps(self.bundle.header()).encode() + b"\n"
         # The script comes first on stdin, so that no shell has to quote it.
