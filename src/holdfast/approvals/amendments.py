@@ -202,6 +202,7 @@ def _append(descriptor: int, line: bytes, path: Path) -> bool:
         if written < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
-        os.ftruncate(descriptor, size)  # half a rule would break the whole file
+        # Undo a partial write: half a rule would make the whole file invalid.
+        os.ftruncate(descriptor, size)
         raise
     return True

@@ -370,7 +370,8 @@ async def _in_thread(function: Callable[[Question], T], question: Question) -> T
             tell = partial(report, lambda: done.set_exception(failure))
         else:
             tell = partial(report, lambda: done.set_result(found))
-        with suppress(RuntimeError):  # the loop is closed
+        # The loop is closed, so nobody waits for the answer.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(tell)
 
     threading.Thread(target=run, name="approver", daemon=True).start()

@@ -441,7 +441,8 @@ class ApprovalFlow:
         Raises:
             CommandRefused: The prefix is broader than what was proposed.
         """
-        assert decision.amendment is not None  # its kind needs it
+        # A decision of this kind always has one.
+        assert decision.amendment is not None
         approvals = self.approvals
         try:
             prefix = answered_prefix(

@@ -133,7 +133,8 @@ AnyPolicy = str | Mapping[str, object] | Granular | ApprovalPolicy
 
 _NAMES = {
     "on-request": ON_REQUEST,
-    "on-failure": ON_REQUEST,  # an older name
+    # Codex's older name for the same policy.
+    "on-failure": ON_REQUEST,
     "never": NEVER,
 }
 

@@ -306,7 +306,8 @@ class _EvaluatorProcess:
         except BlockingIOError:
             return
         except OSError:
-            self._to_send = b""  # the child ended; its output tells that too
+            # The child has ended; its output reports that too.
+            self._to_send = b""
 
     def _reason_of_end(self) -> str:
         try:

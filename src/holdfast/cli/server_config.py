@@ -11,7 +11,8 @@ from holdfast.cli.loading import load
 from holdfast.errors import InvalidConfig
 from holdfast.suggestions import closest
 
-TYPE_CHECKING = False  # loading `typing` for it would make every guardian larger
+# Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

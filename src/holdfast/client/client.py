@@ -524,7 +524,8 @@ class ExecServerClient:
         return list(self._processes.values())
 
     async def _recover(self, reason: str) -> None:
-        assert self._recovering is not None  # set by whoever started this
+        # `link_lost` has set it before starting this task.
+        assert self._recovering is not None
         recovering = self._recovering
         text = f"exec-server transport disconnected: {reason}"
         try:

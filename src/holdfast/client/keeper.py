@@ -57,7 +57,8 @@ def main(argv: list[str]) -> int:
             file_actions=[(os.POSIX_SPAWN_CLOSE, _SOCKET)],
             setpgroup=0,
             setsigmask=[],
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # what Python itself ignores
+            # Python ignores these two, and an ignored signal is inherited by exec.
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
         )
     except OSError as error:
         _tell(b"failed %d\n" % (error.errno or 0))
@@ -94,14 +95,16 @@ def _tell(what: bytes) -> None:
     try:  # noqa: SIM105 - contextlib would be one import more
         os.write(_SOCKET, what)
     except OSError:
-        pass  # the client is gone already, which is noticed next
+        # The client is gone already, which `_wait` notices next.
+        pass
 
 
 def _signal_group(group: int, number: int) -> None:
     try:  # noqa: SIM105 - contextlib would be one import more
         os.killpg(group, number)
     except ProcessLookupError:
-        pass  # the command has left it
+        # No process is left in the group.
+        pass
 
 
 def _environment() -> dict[bytes, bytes]:

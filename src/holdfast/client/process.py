@@ -249,7 +249,8 @@ class RemoteProcess:
             answer = await self._client.call_again(PROCESS_WAITING_FOR, params)
         try:
             return WaitingFor(answer.waiting_for)
-        except ValueError:  # a newer server may know other words
+        except ValueError:
+            # A newer server may send a word that this version does not know.
             return WaitingFor.UNKNOWN
 
     async def signal(self, name: str) -> None:
@@ -275,7 +276,8 @@ class RemoteProcess:
         self._terminated = True
         params = TerminateParams(process_id=self.process_id, tree=tree, left=left, streams=streams)
         if self._client.is_connected or self._client.lost_for_good:
-            link = await self._client.connected()  # at once, or raises the reason
+            # Returns at once, or raises the reason of the loss.
+            link = await self._client.connected()
             try:
                 with refusals(process_id=self.process_id):
                     async with asyncio.timeout(self._answer_limit):

@@ -70,7 +70,8 @@ async def apply_patch(tools: UnifiedExec, wanted: ApplyPatch, call_id: str) -> d
         result = await tools.apply_patch(wanted.input, workdir=wanted.workdir, call_id=call_id)
     except HoldfastError as error:
         raise FileError(str(error)) from error
-    assert result.patch is not None  # it was applied
+    # Set, since the patch was applied.
+    assert result.patch is not None
     changes = []
     for change in result.patch.changes:
         changes.append({"kind": change.kind, "path": change.path.native})
@@ -95,7 +96,8 @@ async def read_file(files: Environment, wanted: ReadFileArguments) -> dict[str, 
                 " use exec_command to look at a part of it"
             )
         data = await files.files.read_bytes(wanted.path)
-        if len(data) > LARGEST:  # it has grown, or it is one of those whose size is not known
+        # The file has grown, or is one without a known size, such as in `/proc`.
+        if len(data) > LARGEST:
             raise FileError(f"{wanted.path} has more than the {LARGEST} bytes that read_file takes")
     except FileError:
         raise

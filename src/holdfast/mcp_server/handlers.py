@@ -219,7 +219,8 @@ class Handlers:
             call = principal.begin(params.name, self._work(principal, params))
         try:
             return await self._outcome(ctx, principal, params, call)
-        except BaseException:  # cancelled, as a rule
+        except BaseException:
+            # As a rule a cancellation: the command must not stay without an owner.
             principal.abandon(call)
             raise
 
@@ -245,7 +246,8 @@ class Handlers:
         question = None if call is None else call.question
         if call is None or question is None or question.id != found.question_id:
             raise BadState(_CLOSED)
-        assert question.digest == found.digest  # one id stands for one question
+        # One id stands for one question.
+        assert question.digest == found.digest
         answer = answer_of(params)
         if answer is not None:
             call.answer(decision_of(question, answer))

@@ -102,7 +102,8 @@ class _Gate:
         key = self._key(headers)
         scope[PRINCIPAL] = key
         if self._tokens:
-            assert key is not None  # it was let in
+            # The middleware lets no request pass without a principal.
+            assert key is not None
             # By this the SDK keeps an MCP session to the token that opened it.
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=key, scopes=[]))
         with contextlib.nullcontext() if key is None else self._attendance.request(key):

@@ -222,5 +222,6 @@ class SessionUpdates:
             try:
                 async with asyncio.timeout(_PATIENCE):
                     await session.send_resource_updated(uri)
-            except TimeoutError:  # it does not read
+            except TimeoutError:
+                # A client that does not read loses its subscription, so that it holds up nobody.
                 self._subscribed.pop(key, None)

@@ -233,7 +233,8 @@ class StreamPair:
         try:
             parsed = jsonrpc_message_adapter.validate_json(message, by_name=False)
         except ValidationError as error:
-            if message.strip():  # an empty line is no message
+            # An empty line is no message.
+            if message.strip():
                 self._refuse(message, error)
             return
         self._requests.begun(parsed, len(message))

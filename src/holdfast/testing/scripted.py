@@ -70,7 +70,8 @@ class ScriptedPeer:
 
         await self.until(lambda: find() is not None)
         request = find()
-        assert request is not None  # waited for above
+        # Waited for above.
+        assert request is not None
         self._untaken.remove(request)
         return request
 
@@ -90,7 +91,8 @@ class ScriptedPeer:
 
         await self.until(lambda: find() is not None)
         found = find()
-        assert found is not None  # waited for above
+        # Waited for above.
+        assert found is not None
         return found
 
     async def until(self, holds: Callable[[], bool]) -> None:

@@ -77,7 +77,8 @@ def keep_alive(sock: socket.socket, interval: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(interval)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(interval / 4)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
-    with suppress(OSError):  # an older kernel
+    # An older kernel does not know the option.
+    with suppress(OSError):
         # A peer that does not read is probed at growing distances, up to 120 s. Only probes
         # without an answer show that it is lost, so there have to be some in each interval.
         sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, max(1000, int(interval * 1000 / 3)))
@@ -301,7 +302,8 @@ class HangUpWatch:
             self._epoll.close()
 
     def _look(self) -> None:
-        assert self._epoll is not None  # it is what became readable
+        # It is what became readable.
+        assert self._epoll is not None
         for _, events in self._epoll.poll(0):
             if events & select.EPOLLERR:
                 self.stop()

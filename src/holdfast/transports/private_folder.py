@@ -75,7 +75,8 @@ class PrivateFolder:
         """
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except NotADirectoryError:  # what a symbolic link is, too
+        except NotADirectoryError:
+            # O_NOFOLLOW reports a symbolic link like this, too.
             raise UnusableFolder(f"{path} is no folder, or a symbolic link") from None
         except OSError as error:
             raise UnusableFolder(f"cannot open {path}: {error.strerror}") from error
@@ -139,7 +140,8 @@ def remove_abandoned() -> None:
             try:
                 folder = PrivateFolder.open(entry.path)
             except UnusableFolder:
-                continue  # not ours, whatever its name is
+                # Not ours, whatever its name is.
+                continue
             if folder.try_lock():
                 folder.remove()
             folder.close()

@@ -69,7 +69,8 @@ def _copy_in_thread(source: int, target: int) -> None:
 
 def _enlarge(pipe: int) -> None:
     """Let a pipe hold more, so that a stream wakes its reader less often."""
-    with suppress(OSError):  # no pipe, or the user has too many of that size
+    # Not a pipe, or the user's quota of pipe memory is used up.
+    with suppress(OSError):
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
 

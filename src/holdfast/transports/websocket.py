@@ -37,7 +37,8 @@ from holdfast.transports.life import HangUpWatch, LifeWatch, keep_alive
 from holdfast.transports.unix import bind_unix
 from holdfast.transports.unix_as_tcp import UnixAsTcp
 
-if TYPE_CHECKING:  # most listeners do without it
+# Most listeners do without TLS.
+if TYPE_CHECKING:
     from ssl import SSLContext
 
     from holdfast.transports.tls import TlsListener
@@ -378,16 +379,20 @@ def websocket_protocol(
     return WSProtocol(
         host,
         resource,
-        host is not None,  # which end this is
+        # True for the client's end.
+        host is not None,
         make_listener,
         _picows_logger,
-        True,  # an exception in a callback ends the connection
+        # An exception in a callback ends the connection.
+        True,
         timeout,
-        False,  # pings are sent by `LifeWatch`, which expects no answer at a server
+        # `LifeWatch` sends pings, and at a server expects no answer.
+        False,
         ping_interval,
         ping_interval,
         WSAutoPingStrategy.PING_PERIODICALLY,
-        False,  # pings of the other side are answered in `_frame`
+        # Pings of the peer are answered in `_frame`.
+        False,
         MAX_FRAME,
         None if headers is None else dict(headers),
         _READ_BUFFER,
@@ -439,7 +444,8 @@ class _FrontDoor(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._timer is None:
-            return  # answered already, the rest is of no interest
+            # The head was answered already; the rest is not needed.
+            return
         self._data += data
         head, end, rest = self._data.partition(b"\r\n\r\n")
         if not end and len(self._data) <= MAX_HEAD:

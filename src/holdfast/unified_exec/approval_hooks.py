@@ -256,7 +256,8 @@ async def _real_access(request: PatchRequest, access: WriteAccess) -> WriteAcces
         try:
             real = await request.files.canonicalize(PathUri.from_path(path))
         except Refused:
-            continue  # it is not there
+            # A missing path cannot be resolved.
+            continue
         if real.native != path:
             same.append((path, real.native))
     return access.also(same)

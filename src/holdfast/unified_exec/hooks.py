@@ -15,7 +15,8 @@ from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 
-if TYPE_CHECKING:  # imported only by tools that have approvals, or apply a patch
+# Only tools with approvals or patches load these modules.
+if TYPE_CHECKING:
     from holdfast.approvals.clearance import Clearance
     from holdfast.approvals.permissions import AddedPermissions
     from holdfast.patching.plan import PatchPlan

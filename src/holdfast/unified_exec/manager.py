@@ -42,7 +42,8 @@ from holdfast.unified_exec.starter import CLOSED, Starter
 from holdfast.unified_exec.waiting.clock import PausableClock
 from holdfast.unified_exec.waiting.collect import exec_wait, wait_for_end, write_wait
 
-if TYPE_CHECKING:  # imported only by tools that have approvals
+# Only tools with approvals load this module.
+if TYPE_CHECKING:
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
 
 __all__ = ["SessionManager", "new_call_id"]
@@ -252,9 +253,11 @@ class SessionManager:
             raise
         pruned: tuple[int, ...] = ()
         while True:
-            session, output, held.output = held.session, held.output, None  # of this call only
+            # The output belongs to this call only, so the session must not keep it.
+            session, output, held.output = held.session, held.output, None
             again: StartRequest | None = None
-            async with session.lock:  # nobody else can have it: it was just made
+            # Uncontended: the session was just made.
+            async with session.lock:
                 try:
                     pruned += self._owner.admit(held)
                     clock = asyncio.get_running_loop()
@@ -313,7 +316,8 @@ class SessionManager:
             )
             request = replace(request, argv=("apply_patch", text))
             result = await self._apply(environment, request)
-        assert result is not None  # the argv is that of a patch
+        # The argv is that of a patch, so there is a result.
+        assert result is not None
         return result
 
     async def _take_patch(

@@ -14,7 +14,8 @@ from holdfast.errors import InvalidParams
 from holdfast.unified_exec.text.truncate import DEFAULT_MODEL_POLICY, TruncationPolicy
 from holdfast.unified_exec.waiting.collect import LONGEST_POLL
 
-if TYPE_CHECKING:  # imported only by programs that have approvals
+# Only programs with approvals load this module.
+if TYPE_CHECKING:
     from holdfast.approvals.options import Approvals
 
 __all__ = ["Background", "Options"]

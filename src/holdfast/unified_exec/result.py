@@ -16,7 +16,8 @@ from holdfast.unified_exec.text.truncate import (
     used_policy,
 )
 
-if TYPE_CHECKING:  # imported only by tools that have approvals, or apply a patch
+# Only tools with approvals or patches load these modules.
+if TYPE_CHECKING:
     from holdfast.approvals.permissions import AddedPermissions
     from holdfast.approvals.question import GrantScope
     from holdfast.patching.apply import PatchResult

@@ -192,7 +192,8 @@ class Starter:
             return None
         if verdict is None or verdict.denial is None or session.killed:
             return None
-        assert session.ended_at is not None  # there is a verdict
+        # Set, since there is a verdict.
+        assert session.ended_at is not None
         denied = DeniedAttempt(
             request=held.attempt.request,
             verdict=verdict,
@@ -203,7 +204,8 @@ class Starter:
             async with self.ended_by_close():
                 again = await self._hooks.after_denial(denied)
         except CallInterrupted:
-            held.forgotten = True  # the model never learns its number
+            # The model never learns its number.
+            held.forgotten = True
             raise
         # Somebody may have killed all sessions while the question was open.
         return None if held.gone else again
@@ -221,7 +223,8 @@ class Starter:
         except HoldfastError as error:
             end_attempt(self._hooks, attempt)
             failure = spawn_failure(error)
-            if first is None:  # its begin was told before, its end still is
+            # Its begin was announced before; its end is announced by the caller.
+            if first is None:
                 announce_failed_start(self._listeners, request, failure, loop.time() - started)
             raise CreateProcess(rejected_text(failure)) from error
         except BaseException:

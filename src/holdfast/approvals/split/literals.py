@@ -108,7 +108,8 @@ class Literals:
         except TooCostlyError:
             raise
         except UnreadableError:
-            pass  # most such texts are no names of arrays' members
+            # Most of these texts are no array subscripts at all.
+            pass
         for command in found:
             self._take(command, depth)
 

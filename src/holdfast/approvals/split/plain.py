@@ -158,7 +158,8 @@ def _parse(source: bytes, budget: Budget) -> Node:
         return b"" if late else source[offset : offset + _CHUNK]
 
     began = time.thread_time()
-    parser = _parser()  # loads the extra for the first script
+    # Loads the extra for the first script, which must not count against its budget.
+    parser = _parser()
     budget.forgive(time.thread_time() - began)
     tree = parser.parse(read)
     if late:

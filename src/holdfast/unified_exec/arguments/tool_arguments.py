@@ -195,7 +195,8 @@ class ReadArguments:
     def id(self) -> str | int:
         """Which of the two it is."""
         found = self.call_id if self.session_id is None else self.session_id
-        assert found is not None  # one of them was given
+        # The constructor requires one of the two.
+        assert found is not None
         return found
 
 

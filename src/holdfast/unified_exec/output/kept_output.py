@@ -247,7 +247,8 @@ class KeptOutput:
         pieces = []
         for block in self._blocks:
             lengths = None if block.lengths is None else block.lengths[:]
-            data = bytes(block.data)  # the same object unless it is still being filled
+            # No copy, unless the block is still being filled.
+            data = bytes(block.data)
             pieces.append(Piece(block.start, block.first_seq, data, block.newlines, lengths))
         return Window(
             pieces=pieces,

@@ -177,7 +177,8 @@ def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") 
         return engine
 
     try:
-        compiled(text)  # by itself: a lone bracket must not be closed by the wrapping
+        # Compiled alone first: the wrapping must not close a lone bracket of the pattern.
+        compiled(text)
         engine = compiled(f"(?m){text}")
         if wrap != "{}":
             before, after = wrap.split("{}")

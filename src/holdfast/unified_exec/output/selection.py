@@ -148,7 +148,8 @@ class Selector:
     def leave_out(self, size: int) -> None:
         """Note that so many bytes between two calls are not kept for the second one."""
         if self._pending or self._long is not None:
-            self.feed(b"\n")  # what follows is another line
+            # End the line: what follows is another one.
+            self.feed(b"\n")
             self._bytes -= 1
         self._left_out += size
 
@@ -318,7 +319,8 @@ class _Kept:
         """Add whole lines; only the last one of all may be without a newline."""
         self.lines += count
         if len(lines) > count * _LONG:
-            lines = _cut_lines(lines, self.line_limit)  # here, so that they fill no memory
+            # Cut here and not at the end, so that long lines do not fill memory.
+            lines = _cut_lines(lines, self.line_limit)
         if not self._head_full:
             end = self._take_head(lines, count)
             lines = lines[end:]

@@ -46,7 +46,8 @@ class FreedMemory:
             return
         self._timer = None
         self._written = 0
-        assert self._trim is not None  # there would be no timer
+        # Without the function there would be no timer.
+        assert self._trim is not None
         self._trim(0)
 
     def close(self) -> None:

@@ -167,7 +167,8 @@ class SessionOwner:
         if self._background != "keep":
             # Nothing waits on this machine, and most commands run here.
             limit = asyncio.timeout(END_LIMIT) if process.remote else nullcontext()
-            with suppress(HoldfastError, TimeoutError):  # nobody knows
+            # If it fails, whether anything was left stays unknown.
+            with suppress(HoldfastError, TimeoutError):
                 async with limit:
                     left = await process.terminate(left=True)
         held.ended = True
@@ -193,7 +194,8 @@ class SessionOwner:
         session.stop_reading()
         self._archive.add(session.log, call_ids=session.call_ids, session_id=session.session_id)
         del self.held[session]
-        held.attempt.fail = _ignore  # it refers to the session, for whoever keeps the attempt
+        # It refers to the session, which a kept attempt would keep alive.
+        held.attempt.fail = _ignore
         end_attempt(self._hooks, held.attempt)
 
     def release_all(self) -> None:

@@ -223,7 +223,8 @@ class CommandSession:
                 elif event is None:
                     if drain.closed or self._wait_for_output is None:
                         self._finish()
-                    else:  # it has exited, and somebody holds its output
+                    else:
+                        # It has exited, and another process holds its output.
                         self._wait_for_output = None
                         self._settle()
         except asyncio.CancelledError:
@@ -253,7 +254,8 @@ class CommandSession:
 
     def _exit(self, verdict: Verdict) -> None:
         if not self.running:
-            return  # it was failed or killed before, and that is its end
+            # It failed or was killed before, and that is its end.
+            return
         self.verdict = verdict
         self.ended_at = asyncio.get_running_loop().time()
         self.exited.set()

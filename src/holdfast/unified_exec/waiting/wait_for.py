@@ -140,8 +140,10 @@ class Watch:
         """
         if wait_for.port is None:
             return cls(wait_for, wake, None)
-        assert files is not None  # a port is asked for
-        watch = cls(wait_for, wake, None)  # the pattern is checked before anything is asked
+        # Required for a port.
+        assert files is not None
+        # Checks the pattern before anything is asked of the server.
+        watch = cls(wait_for, wake, None)
         watch._port = await ListeningPort.open(wait_for.port, files, sandbox)
         return watch
 
