@@ -1,9 +1,9 @@
 """
-One command of the model: its process, what it wrote, and how it ended.
+One command of the model: its process, output and end.
 
-A reader takes the events of the process as they come and never waits for a consumer: the
-call that started it for the first moments, a task of its own if the command runs on. Calls
-take from the buffer that it fills.
+A reader takes the events of the process and never waits for a consumer. For the first moments
+the reader is the call that started it, then a task of its own. Calls take from the buffer that
+the reader fills.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ END_OF_OUTPUT = 0.05
 _CALL_IDS = 1_000
 
 UNKNOWN_EXIT = -1
-"""The exit code of a command that was killed by the tools, or whose end is not known."""
+"""Exit code of a command that the tools killed, or whose end is unknown."""
 
 
 class Consumer(Protocol):
-    """Takes the output of a session as it comes; must neither wait nor fail."""
+    """Consumer of a session's live output; must neither wait nor fail."""
 
     def output(self, seq: int, data: bytes) -> None:
         """Take bytes that the command wrote."""
@@ -50,7 +50,7 @@ class Consumer(Protocol):
         """Note that the command waits for input on its terminal."""
 
     def settled(self) -> None:
-        """Note that the command has ended, and its output as far as it is waited for."""
+        """Take the end of the command and, as far as it is waited for, of its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class SessionInfo:
     tty: bool
     environment_id: str
     pid: int | None
-    """The kernel's number for it where it runs, if that is known."""
+    """Its pid on the machine where it runs, if known."""
 
 
 class CommandSession:
@@ -133,7 +133,7 @@ class CommandSession:
         self._transcript = HeadTail(BUFFER, marker=BYTES_OMITTED)
         self._callbacks: list[Callable[[], None]] = []
         self._drain = Drain(process, gaps=True, quiet=None, limit=END_OF_OUTPUT)
-        # Seconds after an exit; None once they are over, for as long as it takes.
+        # Seconds after an exit; None once they are over, to read without a limit.
         self._wait_for_output: float | None = END_OF_OUTPUT
 
     # -- looking
@@ -166,11 +166,11 @@ class CommandSession:
 
     @property
     def transcript(self) -> Captured:
-        """All it wrote from its first byte, up to 1 MiB."""
+        """All output from the first byte, up to 1 MiB."""
         return self._transcript.captured()
 
     def take_output(self) -> Captured:
-        """Return what it wrote since the last call of this, and begin anew."""
+        """Return the output since the last call of this method, and start anew."""
         return self._unreported.take()
 
     def peek_output(self) -> Captured:
@@ -179,13 +179,13 @@ class CommandSession:
 
     @property
     def waiting_for(self) -> WaitingFor | None:
-        """The input it waits for; None if it does not, or if that is not known."""
+        """The input it waits for; None if it waits for none, or if that is unknown."""
         if self._input_watch is None or not self.running:
             return None
         return self._input_watch.waiting_for
 
     def look_for_input(self) -> None:
-        """Look once more, in a moment, whether it waits for input: something has happened."""
+        """Check again soon whether it waits for input, because something has happened."""
         if self._input_watch is not None and self.running:
             self._input_watch.activity()
 
@@ -208,6 +208,7 @@ class CommandSession:
         """
         drain = self._drain
         try:
+            # Events that arrived together with the exit are still read: they belong to this call.
             while not self.read_up and (
                 until is None or not until.is_set() or (drain.ready and not self.settled.is_set())
             ):
@@ -227,12 +228,14 @@ class CommandSession:
                         # It has exited, and another process holds its output.
                         self._wait_for_output = None
                         self._settle()
+        # A cancelled reader keeps its position: the next one continues.
         except asyncio.CancelledError:
             raise
         except HoldfastError as error:
             if self.running:
                 self.failure = str(error)
             self._finish()
+        # A bug here must not leave callers waiting for ever.
         except BaseException:
             self._finish()
             raise
@@ -271,18 +274,19 @@ class CommandSession:
     def _settle(self) -> None:
         if not self.settled.is_set():
             self.settled.set()
+            # A copy, since a callback may remove itself.
             for callback in tuple(self._callbacks):
                 callback()
             for consumer in tuple(self.consumers):
                 consumer.settled()
 
     def stop_reading(self) -> None:
-        """End the reader and whoever waits; nothing that is written from now on counts."""
+        """End the reader and all waiters; later output does not count."""
         self._drain.close()
         self._end()
 
     def mark_killed(self) -> None:
-        """Note that the tools kill it: calls that wait on it end now."""
+        """Note that the tools kill it: waiting calls end now."""
         if not self.killed and self.running:
             self.killed = True
             self._end()
