@@ -1,8 +1,8 @@
 """
-The seams: processes, files and HTTP calls as the layers above see them.
+The protocols that separate callers from implementations: processes, files and HTTP calls.
 
-A local and a remote implementation pass the same contract tests, so a caller does
-not know which one it has. Seconds and native types here; the wire's units end below.
+Local and remote implementations pass the same contract tests, so a caller need not know which
+one it has. Times are in seconds and types are native; units of the wire stay below.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -68,9 +68,10 @@ class EventStream(Protocol):
 
     def close(self) -> None:
         """
-        Read no more, so that the process does not wait for it; harmless a second time.
+        Stop reading, so that the process no longer waits for this reader; harmless when called
+        again.
 
-        A wait for the next event that is under way ends, as at the end of the stream.
+        A pending wait for the next event ends, as at the end of the stream.
         """
 
     @property
@@ -91,15 +92,18 @@ class ExecProcess(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """The kernel's number for it where it runs; `None` if a server does not tell."""
+        """Its pid on the machine where it runs; None if the server does not send it."""
 
     @property
     def remote(self) -> bool:
-        """True behind a connection: its events need time to arrive, and may be late."""
+        """True for a process behind a connection, whose events may arrive late."""
 
     @property
     def enforcement(self) -> Enforcement | None:
-        """The layers its sandbox applied; `None` without one, or if a server does not tell."""
+        """
+        The enforced sandbox layers; None without a sandbox, or if the server does not send
+        them.
+        """
 
     @property
     def sandbox_type(self) -> str:
@@ -107,7 +111,7 @@ class ExecProcess(Protocol):
 
     @property
     def verdict(self) -> Verdict | None:
-        """The end as it is known here by now, however far readers are; None while it runs."""
+        """The verdict as known here by now, however far readers are; None while it runs."""
 
     async def exited(self) -> Verdict:
         """
@@ -268,20 +272,20 @@ class ExecProcess(Protocol):
 
 
 class ExecBackend(Protocol):
-    """A place where processes can be started."""
+    """A machine on which processes can be started."""
 
     async def start(self, params: StartParams) -> ExecProcess:
         """
-        Start one.
+        Start a process.
 
-        A line that breaks meanwhile is waited for; the process is started once, not twice.
+        A connection that breaks meanwhile is recovered; the process is started once, not twice.
 
         Raises:
             InvalidParams: The arguments are wrong in themselves.
             DuplicateProcess: The id is taken.
-            SpawnFailed: The system said no; `errno` says why, where it does.
+            SpawnFailed: The system refused; `errno` is set if it gave one.
             Unsupported: The server lacks an extension that was asked for.
-            ConnectionLost: The server, or the session on it, is lost for good.
+            ConnectionLost: The server, or the session on it, is lost.
         """
 
 
@@ -289,21 +293,24 @@ class FileHandle(Protocol):
     """An open file, read or written in blocks of at most 1 MiB."""
 
     async def read_block(self, offset: int, size: int) -> tuple[bytes, bool]:
-        """Up to `size` bytes from there, and whether the file ended before `size` was reached."""
+        """
+        Return up to `size` bytes from `offset`, and True if the file ended before `size` bytes.
+        """
 
     async def write_block(self, offset: int, data: bytes) -> None:
-        """Write there; a gap becomes zeros."""
+        """Write at `offset`; a gap becomes zeros."""
 
     async def aclose(self) -> None:
         """
-        Let go of it; harmless a second time. What was written is the file from here on.
+        Close the file; harmless when called again. In mode `replace` this puts the new content
+        in place.
 
         Raises:
-            OperationFailed: It could not take the place of the file.
+            OperationFailed: The new content could not be put in place.
         """
 
     def discard(self) -> None:
-        """Let go of it and forget what was written, where that can still be."""
+        """Close the file and drop what was written, if it is not in place yet."""
 
 
 class FileSystem(Protocol):
@@ -322,7 +329,7 @@ class FileSystem(Protocol):
     async def read_file(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes:
-        """All of a regular file, up to 512 MiB."""
+        """Return the content of a regular file, up to 512 MiB."""
 
     async def open(
         self,
@@ -347,7 +354,7 @@ class FileSystem(Protocol):
         follow_symlinks: bool = True,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        """Create a file or replace its content; its folder must exist."""
+        """Create a file or replace its content; its directory must exist."""
 
     async def create_directory(
         self,
@@ -357,27 +364,27 @@ class FileSystem(Protocol):
         follow_symlinks: bool = True,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        """Make a folder, with `recursive` also those above it."""
+        """Create a directory, with `recursive` also its parents."""
 
     async def get_metadata(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata:
-        """What kind of file it is, its size and its times."""
+        """Return the kind of a file, its size and its times."""
 
     async def canonicalize(
         self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> PathUri:
-        """The path with all links resolved; it must exist."""
+        """Return the path with all links resolved; it must exist."""
 
     async def read_directory(
         self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> list[DirectoryEntry]:
-        """What is in a folder, in no order."""
+        """Return the entries of a directory, unordered."""
 
     async def walk(
         self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
     ) -> WalkResponse:
-        """What is in a folder and below it, breadth first, within limits."""
+        """Return the entries below a directory, breadth first, within the limits of `options`."""
 
     async def remove(
         self,
@@ -388,7 +395,7 @@ class FileSystem(Protocol):
         follow_symlinks: bool = True,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        """Remove a file or a folder; with `force` one that is not there is fine."""
+        """Remove a file or a directory; with `force` a missing one is no error."""
 
     async def copy(
         self,
@@ -398,23 +405,22 @@ class FileSystem(Protocol):
         recursive: bool,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        """Copy a file, a link or, with `recursive`, a folder."""
+        """Copy a file, a link or, with `recursive`, a directory."""
 
     async def rename(self, source: PathUri, destination: PathUri) -> None:
         """
-        Give a file, a link or a folder another name, in one step.
-
-        A file that has the name is replaced.
+        Rename a file, a link or a directory atomically; an existing file is replaced.
 
         Raises:
-            Unsupported: The server cannot.
-            OperationFailed: Also if the two are not on the same file system (`EXDEV`).
+            Unsupported: The server lacks the method.
+            OperationFailed: Also if source and destination are on different file systems
+                (`EXDEV`).
         """
 
     async def watch_missing(
         self, missing: Sequence[PathUri], present: PathUri | None = None
     ) -> "MissingWatch | None":
-        """Watch for files to appear; `None` if they cannot be watched."""
+        """Watch for files to appear; None if that cannot be done."""
 
 
 class MissingWatch(Protocol):
@@ -424,7 +430,7 @@ class MissingWatch(Protocol):
         """Wait until one of the missing files may have appeared."""
 
     def cancel(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
 
 
 class HttpBody(Protocol):
@@ -432,18 +438,18 @@ class HttpBody(Protocol):
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """
-        The pieces, as they come.
+        Iterate over the pieces as they arrive.
 
         Raises:
             OperationFailed: The rest could not be read.
         """
 
     async def aclose(self) -> None:
-        """Read no more of it."""
+        """Stop reading."""
 
 
 class HttpClient(Protocol):
-    """HTTP calls from where the processes run."""
+    """HTTP calls made by the machine on which the processes run."""
 
     async def request(self, params: HttpRequestParams) -> HttpResponse:
         """
@@ -455,4 +461,4 @@ class HttpClient(Protocol):
         """
 
     async def stream(self, params: HttpRequestParams) -> tuple[HttpResponse, HttpBody]:
-        """As `request`, but returns with the headers; the body is read by the caller."""
+        """Make a call and return after the headers; the caller reads the body."""

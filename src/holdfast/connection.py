@@ -1,8 +1,8 @@
 """
-Drives one peer over one transport: the only place where the two meet.
+Driver of one JSON-RPC peer on one transport; the only module that knows both.
 
-A server and a client use the same class; what differs is who handles requests
-and notifications, and what happens to a message that cannot be read.
+Server and client use the same class. Their `ConnectionHandler`s differ: who handles requests
+and notifications, and what happens to an unreadable message.
 """
 
 import asyncio
@@ -53,8 +53,8 @@ logger = logging.getLogger(__name__)
 MAX_UNREAD = 8 << 20
 """Bytes of answers for a peer that does not read; then its requests have to wait."""
 
+# Calls in flight beyond which a peer may be too busy to answer a ping.
 MANY_CALLS = 100
-"""Calls in flight beyond which a peer may be too busy to answer a ping."""
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -72,32 +72,32 @@ def _decoding_thread() -> ThreadPoolExecutor:
 
 
 class ConnectionHandler(Protocol):
-    """What one side does with what the other says."""
+    """The side-specific part of a connection: what to do with the messages of the peer."""
 
     def request(self, request: Request) -> None:
-        """The peer wants an answer."""
+        """Handle a request; the peer expects an answer."""
 
     def notification(self, notification: Notification) -> None:
-        """The peer tells something."""
+        """Handle a notification."""
 
     def raw_notification(self, message: bytes) -> bool:
-        """Look at a message before it is decoded; `True` if that was all it needed."""
+        """Look at a message before it is decoded; return True if it has been handled."""
 
     def malformed(self, error: MalformedMessage) -> None:
-        """The peer sent what cannot be read."""
+        """Handle an unreadable message."""
 
     def lost(self, reason: str) -> None:
-        """The connection has ended."""
+        """Handle the end of the connection."""
 
     def pause_sending(self) -> None:
-        """The peer does not read."""
+        """Produce less: the peer does not read."""
 
     def resume_sending(self) -> None:
-        """It reads again."""
+        """Produce again: the peer reads."""
 
 
 class Connection:
-    """A conversation. It is the receiver of its transport."""
+    """One JSON-RPC conversation; the receiver of its transport."""
 
     def __init__(
         self,
@@ -125,21 +125,24 @@ class Connection:
         self.send: Callable[[bytes], None] = transport.send
         """Send an encoded message."""
         self.send_parts = transport.send_parts
-        """Send a message in parts: output, whose writer has to wait, so it is not counted."""
+        """
+        Send a message in parts. Not counted as unread: it is output, whose producer is paused.
+        """
         self._paused = False
-        # Bytes sent to a peer that does not read, since it stopped.
+        # Bytes queued since the peer stopped reading.
         self._unread = 0
-        # Messages that came together with one whose answer was one too many, or that is decoded
-        # in a thread, wait until that is over.
+        # True after `MAX_UNREAD`; messages of the same read are then kept in `_postponed`. So are
+        # those behind a message that is decoded in a thread.
         self._choked = False
         self._decoding = False
         self._postponed: deque[bytes] = deque()
+        # Reasons for which the transport is not read; it is read again when the set is empty.
         self._holding: set[str] = set()
         transport.excuse_silence(self._is_peer_busy)
 
     @property
     def ended(self) -> bool:
-        """Whether the transport is gone."""
+        """True once the transport has ended."""
         return self._ended is not None
 
     # -- what we say
@@ -151,6 +154,7 @@ class Connection:
             return
         parts = encode_result_parts(request_id, result)
         self.send_parts(parts)
+        # An answer in parts bypasses `send`, so it is counted here.
         if self._paused:
             self._count_unread(sum(map(len, parts)))
 
@@ -161,21 +165,21 @@ class Connection:
         self.send(encode_error(request_id, code, message, data))
 
     def notify(self, method: NotificationMethod[P], params: P) -> None:
-        """Tell the peer something."""
+        """Send a notification."""
         self.send(self._encode_notification(method.name, params))
 
     async def call(self, method: Method[P, R], params: P, trace: Trace | None = None) -> R:
         """
-        Ask the peer and wait for its answer.
+        Call a method of the peer and wait for its answer.
 
         Args:
-            method: What to ask.
-            params: With what.
-            trace: What the call is a part of, to be sent along.
+            method: The method.
+            params: Its parameters.
+            trace: The trace context to send along.
 
         Raises:
-            RemoteError: It refused; `Unsupported` if it does not know the method.
-            RemoteProtocolError: Its answer is not of the method's type.
+            RemoteError: The peer refused; `Unsupported` if it does not know the method.
+            RemoteProtocolError: The answer is not of the method's type.
             ConnectionLost: The transport ended first.
         """
         if self._ended is not None:
@@ -187,6 +191,7 @@ class Connection:
         try:
             result = await future
         except asyncio.CancelledError:
+            # Not in `_calls` means that the answer came in the same turn as the cancellation.
             if self._calls.pop(request_id, None) is not None:
                 self._peer.forget(request_id)
             raise
@@ -199,25 +204,22 @@ class Connection:
 
     @property
     def calls_in_flight(self) -> int:
-        """
-        The number of calls that the peer has not answered.
-
-        One whose caller was cancelled is among them: the peer may still work on it, and has
-        no more places than it has.
-        """
+        """The number of unanswered calls, including those whose caller was cancelled."""
+        # The peer may still work on a cancelled call, which occupies one of its slots.
         return self._peer.pending
 
     def _is_peer_busy(self) -> bool:
-        # A Codex server stops reading, pings included, while 128 messages wait for their turn.
+        # A Codex server stops reading, pings included, while 128 messages are queued.
         return self._peer.pending > MANY_CALLS
 
     def close(self) -> None:
-        """End the conversation after what is still to be sent."""
+        """Close the connection after sending what is queued."""
         self.transport.close()
 
     def abandon(self, reason: str) -> None:
-        """End the conversation at once; nobody can ask on it any more when this returns."""
+        """Close the connection at once; calls made after this return fail."""
         self.transport.abort()
+        # Reported here and not by the transport, which would do so in a later turn of the loop.
         self.lost(reason)
 
     # -- what the transport says
@@ -283,7 +285,8 @@ class Connection:
         elif type(event) is Notification:
             handler.notification(event)
         elif event is not None:
-            assert type(event) is Reply or type(event) is ErrorReply  # all that is left
+            # The remaining kinds of message.
+            assert type(event) is Reply or type(event) is ErrorReply
             self._settle(event)
 
     def lost(self, reason: str) -> None:
@@ -291,6 +294,7 @@ class Connection:
             return
         self._ended = reason
         self._postponed.clear()
+        # Swapped first: a callback of a future may make another call.
         calls, self._calls = self._calls, {}
         for future in calls.values():
             if not future.done():
@@ -298,6 +302,7 @@ class Connection:
         self._handler.lost(reason)
 
     def pause_sending(self) -> None:
+        # Replaced, so that a peer that reads costs no test per message.
         self.send = self._send_unread
         self._paused = True
         self._unread = 0
@@ -313,13 +318,13 @@ class Connection:
             self.release_receiving("unread")
 
     def hold_receiving(self, why: str) -> None:
-        """Take no more messages until every reason to wait is gone."""
+        """Stop reading the transport until every reason to do so is released."""
         if not self._holding:
             self.transport.pause_receiving()
         self._holding.add(why)
 
     def release_receiving(self, why: str) -> None:
-        """Take a reason back; harmless if it was not given."""
+        """Release a reason; harmless if it was not given."""
         if why in self._holding:
             self._holding.remove(why)
             if not self._holding:
@@ -331,8 +336,8 @@ class Connection:
 
     def _count_unread(self, size: int) -> None:
         self._unread += size
-        # It may still say something that matters, such as to end a process. But
-        # one that asks and asks and never reads would fill our memory with answers.
+        # Requests are still read, since one may end a process. But a peer that asks and never
+        # reads would fill our memory with answers.
         if self._unread > MAX_UNREAD and not self._choked:
             self._choked = True
             self.hold_receiving("unread")
@@ -344,10 +349,11 @@ class Connection:
         if type(event) is Reply:
             future.set_result(event.result)
             return
-        assert type(event) is ErrorReply  # the other kind of answer
+        # The other kind of reply.
+        assert type(event) is ErrorReply
         error = event.error
         if error.code == codes.TRANSPORT_CLOSED:
-            # It knows before we do. Whoever asks again has to ask on another connection.
+            # The server noticed before us that the connection is over; retries need another one.
             future.set_exception(ConnectionLost("exec-server transport disconnected"))
             self.abandon(error.message)
         elif error.code == codes.METHOD_NOT_FOUND:

@@ -4,10 +4,12 @@ Every exception that Holdfast raises, as one tree.
 A caller can tell apart: the line broke (`ConnectionLost`), the other side
 refused (`RemoteError`), one side broke the protocol (`ProtocolError`), what was
 asked for cannot be had here (`Refused`), or what a person wrote down cannot be
-used (`InvalidConfig`). The module imports nothing.
+used (`InvalidConfig`). The module imports nothing of Holdfast.
 """
 
-# Type checkers know the name; at run time nothing is imported.
+import os
+
+# Not `typing.TYPE_CHECKING`, which would load `typing`. Type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.environments.commands.completed import Completed
@@ -48,16 +50,16 @@ __all__ = [
 
 class HoldfastError(Exception):
     """
-    The root of the tree.
+    Base class of all errors.
 
-    Every error has these three; each is `None` where there is nothing to tell. A program
-    decides by them and by the class, never by the text.
+    Every error has these three attributes; each is None if unknown. Programs decide by them and
+    by the class, never by the text.
     """
 
     errno: int | None
-    """The number that the operating system gave, such as `errno.ENOENT`."""
+    """The errno of the operating system, such as `errno.ENOENT`."""
     path: str | None
-    """The file or folder that the error is about, native to the machine it is on."""
+    """The file or directory that the error is about, in the native spelling of its machine."""
     program: str | None
     """The program that should have been executed."""
 
@@ -80,11 +82,11 @@ class ProtocolError(HoldfastError):
 
 
 class LocalProtocolError(ProtocolError):
-    """We broke it: a bug on our side, never sent to the peer."""
+    """Our own breach of the protocol: a bug, never sent to the peer."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke it in a way that ends the connection."""
+    """A breach of the protocol by the peer that ends the connection."""
 
 
 class MalformedMessage(ProtocolError):
@@ -110,7 +112,7 @@ class Unsupported(RemoteError):
 
 
 class CommandFailed(HoldfastError):
-    """A command that was to succeed did not; `completed` has its output and how it ended."""
+    """A command that was to succeed failed; `completed` has its output and verdict."""
 
     def __init__(self, message: str, completed: "Completed") -> None:
         super().__init__(message)
@@ -119,10 +121,10 @@ class CommandFailed(HoldfastError):
 
 class OutputLost(HoldfastError):
     """
-    Output that a stream should have without loss is kept nowhere any more.
+    Output that a lossless stream needs is no longer retained.
 
-    `first_seq` and `last_seq` are the numbers that are gone. A stream that is asked for
-    with `gaps=True` goes on instead.
+    `first_seq` and `last_seq` are the missing numbers. A stream with `gaps=True` continues
+    instead.
     """
 
     def __init__(self, first_seq: int, last_seq: int) -> None:
@@ -161,11 +163,11 @@ class ConnectFailed(ConnectionLost):
 
 
 class ServerGone(ConnectFailed):
-    """The server that has the session was looked for and is no more: no retry will find it."""
+    """The server that has the session no longer exists: no retry will find it."""
 
 
 class InvalidConfig(HoldfastError):
-    """What a person wrote down cannot be used; `advice` says what to do about it."""
+    """A configuration that a person wrote cannot be used; `advice` says what to change."""
 
     def __init__(
         self,
@@ -178,19 +180,20 @@ class InvalidConfig(HoldfastError):
         super().__init__(message, errno=errno, path=path)
         self.advice = advice
         if advice is not None:
-            self.add_note(advice)  # seen below a traceback, without changing the text
+            # A note is shown below a traceback and leaves the text as it is.
+            self.add_note(advice)
 
 
 class Refused(HoldfastError):
     """
-    What was asked for cannot be had; the text says why and is meant for the caller.
+    A request that cannot be granted; the text gives the reason and is meant for the caller.
 
-    The server turns each kind into one code of the protocol. A Holdfast client gets the
-    kind, `errno`, `path` and `program` too, and raises the same error again.
+    The server maps each kind to one code of the protocol. A Holdfast client also gets the kind,
+    `errno`, `path` and `program`, and raises the same error again.
 
-    With an `errno` it is also the built-in exception of that number: `NotFound` with
-    `ENOENT` is a `FileNotFoundError`, all with `EACCES` or `EPERM` are a `PermissionError`.
-    It then has `strerror` and `filename`, too.
+    With an `errno` it is also the built-in exception of that number. `NotFound` with `ENOENT`
+    is a `FileNotFoundError`; any error with `EACCES` or `EPERM` is a `PermissionError`. It then
+    has `strerror` and `filename`, too.
     """
 
     def __new__(cls, *args: object, errno: int | None = None, **options: object) -> "Refused":
@@ -206,12 +209,15 @@ class Refused(HoldfastError):
 
     def __reduce__(self) -> tuple[object, ...]:
         kind = type(self)
-        if kind in _BUILTIN_TWINS.values():  # made at run time: no pickle finds it by its name
+        # Made at run time, so pickle would not find it by its name.
+        if kind in _BUILTIN_TWINS.values():
             kind = kind.__mro__[1]
         state = dict(vars(self), errno=self.errno)
         return _restored, (kind, self.args, state)
 
 
+# Built-in exceptions that a refusal may be; with any other number it is a plain `OSError`.
+# A `TimeoutError` or a `BrokenPipeError` would mean something else to those who catch it.
 _FILE_ERRORS = (
     FileNotFoundError,
     FileExistsError,
@@ -219,14 +225,9 @@ _FILE_ERRORS = (
     NotADirectoryError,
     IsADirectoryError,
 )
-"""
-Built-in exceptions that a refusal may be; with any other number it is a plain `OSError`.
 
-A `TimeoutError` or a `BrokenPipeError` means something else to those who catch it.
-"""
-
+# The classes that are also a built-in exception, by the two that each is made of.
 _BUILTIN_TWINS: dict[tuple[type, type], type] = {}
-"""The classes that are also a built-in exception, by the two that each is made of."""
 
 
 def _also_builtin(cls: type["Refused"], number: int) -> type["Refused"]:
@@ -247,10 +248,9 @@ def _also_builtin(cls: type["Refused"], number: int) -> type["Refused"]:
 
 
 def _strerror(error: "Refused") -> str:
-    """Return what the system calls an error; the text of the error itself may say more."""
-    import os  # only for those who ask
-
-    assert error.errno is not None  # only such errors have this property
+    """Return the system's text for the errno; the text of the error itself may say more."""
+    # Only errors with an errno have this property.
+    assert error.errno is not None
     return os.strerror(error.errno)
 
 
@@ -273,11 +273,11 @@ class InvalidPermissionPath(InvalidParams):
 
 
 class CannotEnforce(InvalidParams):
-    """A sandbox profile is well formed, but what it asks for cannot be kept here and now."""
+    """A sandbox profile is valid, but this machine cannot enforce it."""
 
 
 class InvalidRequest(Refused):
-    """The arguments are fine, but not now: the state does not allow it."""
+    """The arguments are valid, but the current state does not allow the request."""
 
 
 class UnknownProcess(InvalidRequest):
@@ -313,7 +313,7 @@ class SessionAttached(Refused):
 
 
 class Overloaded(Refused):
-    """Too much is being done at once; the same request may be fine a moment later."""
+    """Too many requests at once; the same request may succeed a moment later."""
 
 
 class MethodNotFound(Refused):
@@ -325,18 +325,17 @@ class NotFound(Refused):
 
 
 class OperationFailed(Refused):
-    """The operating system said no."""
+    """The operating system refused."""
 
 
 class SpawnFailed(OperationFailed):
     """
     A program could not be started.
 
-    `errno` is set where the kernel gave one, and `program` is what was to be executed.
-    `path` is set if not the program is at fault but a folder or a file that it needs:
-    most often the working folder.
+    `errno` is set if the kernel gave one; `program` is what was to be executed. `path` is set
+    if the fault is another file or directory, most often the working directory.
     """
 
 
 class StdinClosed(OperationFailed):
-    """Nothing can be written to the process any more."""
+    """The stdin of the process is closed."""

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Reason(StrEnum):
-    """One word for the cause of an end."""
+    """The cause of the end of a process."""
 
     EXITED = "exited"
     """It ended by itself."""
@@ -42,15 +42,15 @@ class Reason(StrEnum):
     TIMED_OUT = "timedOut"
     """It took longer than it was given, and was terminated."""
     SESSION_EXPIRED = "sessionExpired"
-    """Its session lost its connection and nobody came back in time."""
+    """Its session was without a connection for too long."""
     SERVER_STOPPING = "serverStopping"
-    """The server, or whoever owned the engine, ended."""
+    """The server, or the owner of the backend, ended."""
     LIMIT = "limit"
     """It went over one of the limits it was started with."""
     SPAWN_FAILED = "spawnFailed"
     """It never ran."""
     LOST = "lost"
-    """Nobody knows: its status was taken by somebody else."""
+    """Unknown: another part of the program reaped the process."""
 
 
 class LimitKind(StrEnum):
@@ -73,10 +73,10 @@ class LimitKind(StrEnum):
 
 class WaitingFor(StrEnum):
     """
-    The input that a process waits for at this moment, as the kernel shows it.
+    The input that a process waits for right now, as the kernel shows it.
 
-    The first three are told apart by the mode of the terminal. A prompt that edits its line
-    itself, as that of bash or Python, reads single keys: it is `KEY`.
+    The first three differ by the mode of the terminal. A prompt that edits its line itself, as
+    in bash or Python, reads single keys: `KEY`.
     """
 
     LINE = "line"
@@ -92,7 +92,7 @@ class WaitingFor(StrEnum):
 
 
 class DenialKind(StrEnum):
-    """What made a failure look like the work of the sandbox."""
+    """The symptom by which a failure was attributed to the sandbox."""
 
     OPERATION_NOT_PERMITTED = "operationNotPermitted"
     PERMISSION_DENIED = "permissionDenied"
@@ -103,24 +103,24 @@ class DenialKind(StrEnum):
     SYSTEM_CALL = "systemCall"
     """The kernel killed it for a system call."""
     UNKNOWN = "unknown"
-    """Another server says so, which does not say more."""
+    """A server reported a denial without its kind."""
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What the sandbox seems to have denied.
+    A denial that was probably caused by the sandbox.
 
-    A guess from what the process wrote, as the real server makes it (sandbox spec
-    9): as a rule nothing but the process itself knows which of its calls failed.
+    It is guessed from the output, as the real server does (sandbox spec 9). As a rule only the
+    process itself knows which of its system calls failed.
     """
 
     kind: DenialKind
     snippet: str = ""
-    """The line it was found in, shortened."""
+    """The line of output it was found in, shortened."""
     path: str | None = None
-    """The file it was about, where the line names one."""
+    """The file named in that line, if any."""
     network: bool = False
-    """Whether the line is about the network rather than a file."""
+    """True if the line is about the network rather than a file."""
 
     def __str__(self) -> str:
         if self.kind is DenialKind.UNKNOWN:
@@ -130,11 +130,11 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNKNOWN_DENIAL = Denial(kind=DenialKind.UNKNOWN)
-"""What the wire has room for: that there was one."""
+"""The denial as the wire has it: one occurred, without details."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """How one process ended."""
+    """The end of one process: cause, exit code, signal."""
 
     reason: Reason
     exit_code: int | None = None
@@ -149,15 +149,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Set if it failed and its sandbox seems to be the cause."""
     network_attempts: tuple[NetworkAttempt, ...] = ()
     """
-    Calls for the network that its sandbox refused, as the kernel told of them.
+    Network calls that its sandbox refused, as reported by the kernel.
 
-    That it made them is certain. Whether it failed because of them is not: it may not
-    have cared, or have said something else, such as that a host cannot be found.
+    The calls are certain. They need not be the cause of a failure, which the process may have
+    handled or reported as something else, such as an unknown host.
     """
 
     @property
     def ok(self) -> bool:
-        """It ended by itself with status 0."""
+        """True if it ended by itself with status 0."""
         return self.reason is Reason.EXITED and self.exit_code == 0
 
     def __str__(self) -> str:
@@ -170,7 +170,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             case Reason.EXITED:
                 return f"exited with code {self.exit_code}"
             case Reason.SIGNALED:
-                assert self.signal is not None  # what the reason says
+                # Set whenever the reason is `SIGNALED`.
+                assert self.signal is not None
                 return f"killed by {_signal_name(self.signal)}"
             case Reason.TERMINATED:
                 return "terminated on request"
@@ -185,23 +186,23 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exited(msgspec.Struct, frozen=True):
-    """The process itself is gone; what it left in the background may still write."""
+    """The process has exited; descendants may still write to its output."""
 
     seq: int
     verdict: Verdict
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """Nothing more will come."""
+    """All streams have ended: the last event of a process."""
 
     seq: int
 
 
 class Gap(msgspec.Struct, frozen=True):
     """
-    Numbers whose events are gone: nobody keeps that output any more.
+    Numbers whose events are no longer retained.
 
-    Only a stream that was asked for with `gaps=True` has it; any other one fails there.
+    Only a stream with `gaps=True` has it; any other one raises `OutputLost` there.
     """
 
     first_seq: int
@@ -236,5 +237,6 @@ ProcessEvent = LogEntry | Gap | StreamEnded
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # a real-time signal between the two that have names
+    except ValueError:
+        # A real-time signal without a name of its own.
         return f"signal {number}"

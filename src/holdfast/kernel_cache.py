@@ -1,12 +1,12 @@
 """
-Look-ups of paths that never wait: answers that the kernel has in memory.
+Path look-ups that never block: answers that the kernel has in memory.
 
-`RESOLVE_CACHED` looks a path up in the kernel's caches only, links included, and fails with
-`EAGAIN` where a file system would have to be asked. `AT_STATX_DONT_SYNC` then takes what is
-known of the file. Only file systems of this machine count: what one of the network remembers
-may be out of date, and its next call may never return.
+`RESOLVE_CACHED` resolves a path, links included, from the kernel's caches only. It fails with
+`EAGAIN` where a file system would have to be asked. `AT_STATX_DONT_SYNC` then returns the
+cached attributes. Only local file systems count: the cache of a network file system may be
+stale, and its next call may never return.
 
-The calls are not in Python's `os`, nor is the time of birth; ctypes is enough for two.
+Python's `os` has neither call, so ctypes makes them.
 """
 
 import ctypes
@@ -38,31 +38,31 @@ AT_FDCWD = -100
 AT_SYMLINK_NOFOLLOW = 0x100
 AT_EMPTY_PATH = 0x1000
 AT_STATX_DONT_SYNC = 0x4000
+# STATX_BASIC_STATS, STATX_BTIME and STATX_MNT_ID.
 _WANTED = 0x1FFF
-"""All basic facts, the time of birth and the mount."""
 BIRTH = 0x800
-"""In a mask: the time of birth is known."""
+"""Mask bit (STATX_BTIME): the time of birth is known."""
 _MOUNT = 0x1000
+# The number of the system call; the same on every architecture.
 _OPENAT2 = 437
-"""The number of the system call; the same on every architecture."""
 
 _RESOLVE_CACHED = 0x20
 _RESOLVE_NO_SYMLINKS = 0x04
+# A `struct statx`, as bytes.
 _Statx = ctypes.c_char * 256
-"""A `struct statx`, as bytes."""
 
+# File systems whose files change through this kernel only, so that its cache is the truth.
 _LOCAL = frozenset(
     {b"bcachefs", b"btrfs", b"devtmpfs", b"erofs", b"ext2", b"ext3", b"ext4", b"f2fs"}
     | {b"overlay", b"ramfs", b"squashfs", b"tmpfs", b"xfs", b"zfs"}
 )
-"""File systems whose files change through this kernel only, so it knows them."""
 
 
+# Seconds between two looks for changes of the mounts: each look is a system call.
 _FRESH = 0.01
-"""Seconds between two looks for changes of the mounts: each is a system call of its own."""
 
 
-class _OpenHow(ctypes.Structure):
+class _CachedOpenHow(ctypes.Structure):
     _fields_ = (
         ("flags", ctypes.c_uint64),
         ("mode", ctypes.c_uint64),
@@ -71,26 +71,26 @@ class _OpenHow(ctypes.Structure):
 
 
 class How:
-    """A way to open a path from the caches."""
+    """Prepared arguments of `openat2` for a cached look-up."""
 
     __slots__ = ("_how", "reference")
 
     def __init__(self, flags: int, *, links: bool = True) -> None:
         """`links`: whether links on the way are followed; otherwise nothing is known of them."""
         resolve = _RESOLVE_CACHED if links else _RESOLVE_CACHED | _RESOLVE_NO_SYMLINKS
-        self._how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
+        self._how = _CachedOpenHow(flags | os.O_CLOEXEC, 0, resolve)
         self.reference = ctypes.byref(self._how)
 
 
-# Only to look at: no permission is needed, no device is touched.
+# O_PATH: needs no permission on the file and touches no device.
 THE_LINK_ITSELF = How(os.O_PATH | os.O_NOFOLLOW)
 WHAT_IT_LEADS_TO = How(os.O_PATH)
 NO_LINK = How(os.O_PATH, links=False)
 
-_HOW_BYTES = ctypes.sizeof(_OpenHow)
+_HOW_BYTES = ctypes.sizeof(_CachedOpenHow)
 
 _statx = ctypes.CDLL(None, use_errno=True).statx
-# Calls that never wait need not let other threads run meanwhile.
+# `PyDLL` keeps the GIL: these calls never block, and releasing it would cost more than the call.
 _at_once = ctypes.PyDLL(None, use_errno=True)
 _openat2_at_once, _statx_at_once = _at_once.syscall, _at_once.statx
 
@@ -109,15 +109,15 @@ class Facts(NamedTuple):
     modified: int
     modified_ns: int
     mount: int
-    """Means something only if the mask says so."""
+    """The mount id; valid only if the mask has `_MOUNT`."""
 
 
 def look(folder: int, name: bytes, flags: int) -> Facts:
     """
-    Call `statx`. With `AT_STATX_DONT_SYNC` it does not wait, otherwise it may.
+    Call `statx`; only with `AT_STATX_DONT_SYNC` it is sure not to block.
 
     Raises:
-        OSError: As the kernel says.
+        OSError: The error of the kernel.
     """
     raw = _Statx()
     call = _statx_at_once if flags & AT_STATX_DONT_SYNC else _statx
@@ -139,17 +139,17 @@ def open_cached(name: bytes, how: How) -> int | None:
         return descriptor
     if ctypes.get_errno() == errno.ENOENT:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(name))
-    # EAGAIN: it would have to look. Old kernels and strict containers end here
-    # too, as does every other error: a thread finds out what it is.
+    # EAGAIN: a file system would have to be asked. Old kernels (ENOSYS), strict containers
+    # (EPERM) and all other errors end here too; a thread repeats the call and words the error.
     return None
 
 
 def recall(name: bytes, how: How) -> Facts | None:
     """
-    Return what the kernel remembers of a path on a file system of this machine.
+    Return the cached attributes of a path on a local file system; None if they are not cached.
 
     Raises:
-        FileNotFoundError: It remembers that there is no such file.
+        FileNotFoundError: The kernel has cached that there is no such file.
     """
     descriptor = open_cached(name, how)
     if descriptor is None:
@@ -173,13 +173,10 @@ def is_on_this_machine(descriptor: int) -> bool:
 
 
 class _MountTable:
-    """
-    The mounts of this process, by number, and whether each is of this machine.
+    """The mounts of this process by id, each local or not."""
 
-    A number is given to another mount after an unmount, so all is forgotten when the list of
-    mounts has changed. A mount of another namespace, reached through `/proc`, is not in it.
-    """
-
+    # Mount ids are reused after an unmount, so the table is dropped whenever the list of mounts
+    # changes. Mounts of other namespaces, reached through `/proc`, are not in it.
     def __init__(self) -> None:
         self._local: dict[int, bool] = {}
         self._changes: select.epoll | None = None
@@ -190,8 +187,10 @@ class _MountTable:
         if now - self._looked >= _FRESH:
             if self._changes is None and not self._open():
                 return False
-            assert self._changes is not None  # it was opened just now
+            # `_open` has returned True.
+            assert self._changes is not None
             self._looked = now
+            # The kernel signals EPOLLPRI on mountinfo after each mount and unmount.
             if self._changes.poll(0):
                 self._local.clear()
         known = self._local.get(mount)
@@ -204,7 +203,8 @@ class _MountTable:
             # Both stay open as long as this process lives.
             mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return False  # no descriptor is left, or there is no /proc
+            # No descriptor is left, or there is no `/proc`.
+            return False
         try:
             changes = select.epoll()
             changes.register(mounts, select.EPOLLPRI)
@@ -219,7 +219,7 @@ _table = _MountTable()
 
 
 def _is_local(mount: int) -> bool:
-    """Look into the kernel's list, which asks no file system."""
+    """Look the mount up in mountinfo, which asks no file system."""
     try:
         with open("/proc/self/mountinfo", "rb") as lines:
             for line in lines:
@@ -227,5 +227,6 @@ def _is_local(mount: int) -> bool:
                 if int(head.split(b" ", 1)[0]) == mount:
                     return tail.split(b" ", 1)[0] in _LOCAL
     except OSError:
-        pass  # no descriptor is left
+        # No descriptor is left.
+        pass
     return False

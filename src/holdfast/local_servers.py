@@ -1,13 +1,13 @@
 """
-The servers of this user on this machine: where each is written down, with its token.
+Registry of this user's servers on this machine, with their tokens.
 
-A server that listens writes a file into a folder that only its user can enter. Clients of
-the user find the token of a server there, by its URL. Sandboxes hide the folder, the
-files with secrets that it names, and the sockets: a command that could use them would
-have anything run outside of its sandbox.
+A server that listens writes a file into a directory that only its user can enter. Clients of
+the user find the token of a server there, by its URL. Sandboxes hide the directory, the secret
+files it names, and the sockets. A command that could use those could run anything outside of
+its sandbox.
 
-A server holds a lock on its file as long as it lives. A file that can be locked belongs
-to nobody any more, and is removed by the next server that starts.
+A server holds a lock on its file as long as it lives. A file that can be locked is stale, and
+the next server that starts removes it.
 """
 
 import errno
@@ -39,34 +39,35 @@ __all__ = [
     "runtime_folder",
 ]
 
+# Bytes of one file; enough for a URL, a token and the paths of a few secrets.
 _LARGEST: Final = 16 << 10
-"""Bytes of a file."""
 
+# Files that are read; the bound keeps a full directory from slowing down every start.
 _MOST: Final = 256
-"""Files that are looked at; a user with more servers than that has other worries."""
 
+# Seconds after which an unchanged mtime of the directory proves that nothing was added. The
+# clock of a file system is coarse: two changes may carry the same time stamp.
 _SETTLED: Final = 1.0
-"""Seconds after which an unchanged time stamp of a folder means that nothing was added."""
 
+# The address in a URL. One with a user name is not matched, since `@` may disguise the host.
 _ADDRESS: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9.-]+)):(?P<port>[0-9]{1,5})"
 )
-"""The address that a client connects to. One with a user in it is none of ours: `@` may mislead."""
 
 
 class UnusableRuntimeFolder(HoldfastError):
-    """The folder cannot be made, or is not only its user's; the text names it."""
+    """The directory cannot be created, or others can enter it; the text names it."""
 
 
 class Reachable(NamedTuple):
     """The ways by which a sandboxed command could leave its sandbox."""
 
     secrets: tuple[str, ...] = ()
-    """Folders and files that no command may read."""
+    """Directories and files that no sandboxed command may read."""
     sockets: tuple[str, ...] = ()
     """Socket files that servers listen on."""
     open_urls: tuple[str, ...] = ()
-    """Servers on the network of this machine that ask for no token."""
+    """Servers on the network of this machine that require no token."""
 
 
 # -- the folder
@@ -74,26 +75,23 @@ class Reachable(NamedTuple):
 
 def runtime_folder(environ: Mapping[str, str]) -> str:
     """
-    Return the path of our folder in the user's runtime directory; it may be missing.
+    Return the path of our directory in the user's runtime directory; it may be missing.
 
-    A user without one, such as root in a container, has it below the home.
+    Without a runtime directory, as for root in a container, it is below the home.
     """
     return _folders(environ)[0]
 
 
 def make_runtime_folder(environ: Mapping[str, str]) -> None:
-    """
-    Make the folder if that is possible.
-
-    A sandbox can only hide what is there: without the folder, a command that is in one by
-    now would see the token of a server that starts later.
-    """
+    """Create the directory, if that is possible."""
+    # A sandbox can only hide an existing directory. Without it, a command that runs now would see
+    # the token of a server that starts later.
     with suppress(UnusableRuntimeFolder):
         os.close(_open_folder(runtime_folder(environ)))
 
 
 def _folders(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return ours first, and then those that servers with other variables may have."""
+    """Return our directory first, then those that servers with other variables may use."""
     names = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")
     return _known_folders(*(environ.get(name, "") for name in names))
 
@@ -104,14 +102,15 @@ def _known_folders(runtime: str, state: str, home: str) -> tuple[str, ...]:
     private = [base for base in bases if base.startswith("/") and _is_private_base(base)]
     if not state.startswith("/"):
         state = f"{home or os.path.expanduser('~')}/.local/state"
-    # A home may be on several machines at once.
+    # The host name is part of it, since a home may be shared by several machines.
     below_home = f"{os.path.realpath(state)}/holdfast/run-{os.uname().nodename}"
     found = [*(f"{os.path.realpath(base)}/holdfast" for base in private), below_home]
     return tuple(dict.fromkeys(found))
 
 
 def _is_private_base(path: str) -> bool:
-    """Return True if a directory is this user's: `su` leaves variables of another one behind."""
+    """Return True if a directory belongs to this user."""
+    # `su` keeps `XDG_RUNTIME_DIR` of the previous user.
     try:
         about = os.stat(path)
     except OSError:
@@ -126,10 +125,10 @@ def _is_private_base(path: str) -> bool:
 
 def _open_folder(path: str) -> int:
     """
-    Make the folder if it is missing, and open it.
+    Create the directory if it is missing, and open it.
 
     Raises:
-        UnusableRuntimeFolder: It cannot be had, or is not only this user's.
+        UnusableRuntimeFolder: It cannot be created, or others can enter it.
     """
     try:
         with suppress(FileExistsError):
@@ -143,6 +142,7 @@ def _open_folder(path: str) -> int:
             errno=error.errno,
             path=path,
         ) from error
+    # Checked on the descriptor: a path could be exchanged between check and use.
     about = os.fstat(descriptor)
     if about.st_uid != os.geteuid() or about.st_mode & 0o077:
         os.close(descriptor)
@@ -157,10 +157,10 @@ def _open_folder(path: str) -> int:
 
 def _make_parents(path: str) -> None:
     """
-    Make the folders that lead to ours, but never a home that is not there.
+    Create the parents of our directory, but never a missing home.
 
     Raises:
-        FileNotFoundError: There is no such home, or directory of state.
+        FileNotFoundError: There is no such home, or no state directory.
     """
     missing = []
     while not os.path.isdir(path):
@@ -177,7 +177,7 @@ def _make_parents(path: str) -> None:
 
 
 class Listed:
-    """A server that is written down, until it is removed or its process ends."""
+    """The registration of a server; ends with `remove` or with the process."""
 
     def __init__(self, folder: int, name: str, file: int) -> None:
         self._folder = folder
@@ -185,7 +185,7 @@ class Listed:
         self._file = file
 
     def remove(self) -> None:
-        """Take the server off the list, unless another one has its place by now."""
+        """Remove the registration, unless another server has replaced it."""
         with suppress(OSError):
             about = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
             if os.path.samestat(about, os.fstat(self._file)):
@@ -204,18 +204,18 @@ def list_server(
     is_open: bool = False,
 ) -> Listed:
     """
-    Write a server down, so that clients of this user find its token and sandboxes hide it.
+    Register a server, so that clients of this user find its token and sandboxes hide it.
 
     Args:
-        url: Where it listens.
-        environ: Says where the folder is.
-        token: What a client has to show.
-        token_file: The file that holds it, instead.
+        url: Its address.
+        environ: Names the directory.
+        token: The token that clients need.
+        token_file: The file that holds the token, instead.
         secrets: Other files that no sandboxed command may read.
-        is_open: It asks for no token.
+        is_open: True if it requires no token.
 
     Raises:
-        UnusableRuntimeFolder: It cannot be written down.
+        UnusableRuntimeFolder: The file cannot be written.
     """
     path = runtime_folder(environ)
     folder = _open_folder(path)
@@ -235,7 +235,8 @@ def list_server(
         file = os.open(beside, flags, 0o600, dir_fd=folder)
         fcntl.flock(file, fcntl.LOCK_EX)
         os.write(file, json.dumps(about).encode())
-        # Whatever is there is of a server that is gone: the address is ours.
+        # An older file is stale, since we have its address. The rename is atomic and happens
+        # under the lock, so that a reader never takes this server for a dead one.
         os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError as error:
         with suppress(OSError):
@@ -252,7 +253,7 @@ def list_server(
 
 
 def _remove_abandoned(folder: int) -> None:
-    """Remove the files of servers that were killed before they could do so."""
+    """Remove the files of servers that were killed."""
     for name in os.listdir(folder)[:_MOST]:
         try:
             file = os.open(
@@ -262,7 +263,7 @@ def _remove_abandoned(folder: int) -> None:
             continue
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # One that is being written has no lock for a moment, and is empty then.
+            # A file that is being written is unlocked and empty for a moment.
             if os.fstat(file).st_size or time.time() - os.fstat(file).st_mtime > 60:
                 os.unlink(name, dir_fd=folder)
         except OSError:
@@ -281,7 +282,7 @@ def find_token(url: str, environ: Mapping[str, str]) -> str | None:
     Raises:
         BadTokenFile: The server has its token in a file that cannot be used any more.
     """
-    # A server that was started at boot had no runtime directory, which came with the login.
+    # Several directories: a server started at boot had no runtime directory before the login.
     for folder, key in product(_folders(environ), _keys(url)):
         about = _read(folder, _name(key))
         if about is None or not about["alive"]:
@@ -295,13 +296,13 @@ def find_token(url: str, environ: Mapping[str, str]) -> str | None:
     return None
 
 
+# Secrets and sockets of this process. Replaced as a whole, never changed: other threads read it.
 _own: tuple[Reachable, ...] = ()
-"""The ways to reach this very process. Replaced, never changed: threads read it."""
 
 
 @contextmanager
 def hide(what: Reachable) -> Iterator[None]:
-    """Hide something of this process from the commands in its sandboxes, during the block."""
+    """Hide paths of this process from commands in its sandboxes, for the duration of the block."""
     global _own
     secrets, sockets, open_urls = what
     real = Reachable(tuple(map(os.path.realpath, secrets)), sockets, open_urls)
@@ -313,7 +314,7 @@ def hide(what: Reachable) -> Iterator[None]:
 
 
 class _Known(NamedTuple):
-    """The servers that were found, and the folders they were found in."""
+    """Cached result of `reachable`, with what it was computed from."""
 
     folder: str
     changed: int
@@ -325,7 +326,9 @@ _known: _Known | None = None
 
 
 def reachable(environ: Mapping[str, str]) -> Reachable:
-    """Return what sandboxes have to hide or to tell of: this process's own, and what is listed."""
+    """
+    Return what sandboxes have to hide or to report: our own paths, and those of listed servers.
+    """
     global _known
     folders, own, known = _folders(environ), _own, _known
     path = folders[0]
@@ -339,13 +342,14 @@ def reachable(environ: Mapping[str, str]) -> Reachable:
     found = Reachable(
         *(tuple(sorted({one for each in every for one in each[place]})) for place in range(3))
     )
+    # A younger time stamp may still hide a later change, so the result is not cached.
     if time.time() - changed / 1e9 > _SETTLED:
         _known = _Known(path, changed, own, found)
     return found
 
 
 def _listed(path: str) -> Iterator[Reachable]:
-    """Look at the servers of a folder."""
+    """Yield the servers that are listed in a directory."""
     with suppress(OSError):
         for name in sorted(os.listdir(path))[:_MOST]:
             about = None if name.startswith(".") else _read(path, name)
@@ -356,7 +360,7 @@ def _listed(path: str) -> Iterator[Reachable]:
 def _reachable_by(about: Mapping[str, object]) -> Reachable:
     url, path, more = about.get("url"), about.get("tokenFile"), about.get("secrets")
     files = [path, *(more if isinstance(more, list) else ())]
-    # Nothing else is believed: whoever writes such a file could have a home denied.
+    # Only existing regular files and sockets: a forged entry could otherwise have a home denied.
     secrets = tuple(one for one in files if isinstance(one, str) and _is_kind(one, stat.S_ISREG))
     if not isinstance(url, str):
         return Reachable(secrets)
@@ -376,10 +380,11 @@ def _is_kind(path: str, is_kind: Callable[[int], bool]) -> bool:
 
 def _read(folder: str, name: str) -> dict[str, object] | None:
     """
-    Return what a file says; None if it is missing, not only this user's or makes no sense.
+    Return the content of a file; None if it is missing, malformed or accessible to others.
 
-    `alive` is added: False if the server is gone, and another user may have its port by now.
+    `alive` is added: False if the server is gone, so that another user may have its port.
     """
+    # O_NONBLOCK, so that a FIFO put there does not block the open.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(f"{folder}/{name}", flags)
@@ -415,7 +420,7 @@ def _name(key: str) -> str:
 
 
 def _key(url: str) -> str:
-    """Return what stands for the address in a URL, whatever its scheme and spelling."""
+    """Return the address of a URL in one spelling, whatever the scheme."""
     scheme, _, rest = url.partition("://")
     if scheme == "unix":
         return url
@@ -427,7 +432,8 @@ def _key(url: str) -> str:
 
 
 def _keys(url: str) -> list[str]:
-    """Return what the server of a URL may be listed as: it may listen on all addresses."""
+    """Return the keys that the server of a URL may be listed under."""
+    # A server that listens on all addresses is listed under `0.0.0.0` or `::`.
     key = _key(url)
     host, _, port = key.partition(" ")
     if host == "localhost":

@@ -1,9 +1,8 @@
 """
-Messages for the log with named fields, which nothing that a client chose can forge.
+Log messages with named fields that no client can forge.
 
-Ids, paths and programs may contain line ends and the escape sequences of a terminal. Such
-characters are shown as escapes, so one message stays one line. Nothing here knows where the
-log goes: `LogEvent` is an ordinary message for `logging`.
+Ids, paths and programs may contain line ends and terminal escape sequences. These are shown as
+escapes, so that one message stays one line. `LogEvent` is an ordinary message for `logging`.
 """
 
 import logging
@@ -15,32 +14,29 @@ from holdfast.protocol.paths import ForeignPathUri, PathUri
 
 __all__ = ["LogEvent", "clip", "inform", "path_text", "printable"]
 
+# Characters of one field chosen by a client: enough for a program, an id or a path.
 MAX_FIELD = 256
-"""Characters of one field that a client chose: enough for a program, an id or a path."""
 
+# Characters of a path.
 MAX_PATH = 1024
-"""Characters of a path."""
 
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
 
+# Matches a value that needs no quotes: nothing in it could be its end, or an escape.
 _is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+").fullmatch
-"""Matches a value that needs no quotes: nothing in it could be its end, or an escape."""
 
 
 class LogEvent:
-    """A message: a few constant words, and fields that say what they are about."""
+    """A message: constant words, and named fields."""
 
     __slots__ = ("fields", "text")
 
+    # Set by a server that writes its own log: records cost too much at one message per process.
     direct: ClassVar["Callable[[str, LogEvent], None] | None"] = None
-    """
-    Takes messages at `info` past the records of `logging`, with the name of their logger.
-
-    A server that writes its own log sets it: what is told of each process is told quickly.
-    """
+    """Callback that takes messages at level `info` without a `logging.LogRecord`."""
 
     def __init__(self, text: str, **fields: str | int | float | None) -> None:
-        """A field that is `None` is left out. Texts of clients belong through `clip` first."""
+        """Fields that are None are left out. Pass texts of clients through `clip` first."""
         self.text = text
         self.fields = fields
 
@@ -55,7 +51,7 @@ class LogEvent:
 
 
 def inform(logger: logging.Logger, event: LogEvent) -> None:
-    """Log a message at `info`, by the quick way if there is one."""
+    """Log a message at level `info`, through `LogEvent.direct` if it is set."""
     if LogEvent.direct is None:
         logger.info(event)
     elif logger.isEnabledFor(logging.INFO):

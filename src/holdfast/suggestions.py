@@ -2,14 +2,20 @@
 
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean"]
+__all__ = ["closest", "did_you_mean"]
+
+
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known word that is most similar, or None if none is similar enough."""
+    # Late, because it is only needed after a mistake and every command would pay for it.
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, list(dict.fromkeys(known)), n=1, cutoff=cutoff)
+    return found[0] if found else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean …?)` with the known word that is most like another, or nothing."""
-    from difflib import get_close_matches  # only after a mistake
-
-    # Of a short word, two letters that changed places are half of it.
-    cutoff = 0.5 if len(word) <= 3 else 0.6
-    found = get_close_matches(word, list(dict.fromkeys(known)), n=1, cutoff=cutoff)
-    return f" (did you mean `{found[0]}`?)" if found else ""
+    """Return ` (did you mean …?)` with the most similar known word, or an empty string."""
+    # In a short word, two swapped letters are already half of it.
+    found = closest(word, known, 0.5 if len(word) <= 3 else 0.6)
+    return f" (did you mean `{found}`?)" if found else ""

@@ -11,13 +11,13 @@ import os
 __all__ = ["system_text", "without_number"]
 
 
+# musl, the C library of the real server, words these differently from glibc.
 _WORDS = {
     errno.EIO: "I/O error",
     errno.EBUSY: "Resource busy",
     errno.ENAMETOOLONG: "Filename too long",
     errno.ELOOP: "Symbolic link loop",
 }
-"""Where the C library of the real server words an error differently from most others."""
 
 
 def system_text(error: int | OSError) -> str:
@@ -31,14 +31,14 @@ def system_text(error: int | OSError) -> str:
     if isinstance(error, OSError):
         if not error.errno:
             return error.strerror or str(error)
-        # Not the words of the exception: an event loop may have its own.
+        # Not `strerror` of the exception: uvloop words some errors in its own way.
         error = error.errno
     number = error
     return f"{_WORDS.get(number) or os.strerror(number)}{_suffix(number)}"
 
 
 def without_number(text: str, number: int | None) -> str:
-    """Return the text of an error for a person: without the number at its end, if it is there."""
+    """Return the text of an error without ` (os error N)` at its end, for people to read."""
     return text if number is None else text.removesuffix(_suffix(number))
 
 

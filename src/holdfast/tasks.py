@@ -1,8 +1,8 @@
 """
-Tasks with an owner, for objects that live longer than the call that made them.
+Background tasks that belong to an object.
 
-`asyncio.TaskGroup` is the rule. It has to be entered and left by the same task,
-which an object that is opened in one place and closed in another cannot promise.
+Prefer `asyncio.TaskGroup`. It has to be entered and left by the same task, which an object that
+is opened in one place and closed in another cannot guarantee.
 """
 
 import asyncio
@@ -16,13 +16,18 @@ logger = logging.getLogger(__name__)
 
 
 class OwnedTasks:
-    """Tasks that end with their owner. One that fails is logged, for nobody waits for it."""
+    """Tasks that end with their owner; a failure is logged, since nobody awaits them."""
 
     def __init__(self) -> None:
+        # Strong references: the event loop keeps weak ones only, and an unreferenced task may
+        # vanish.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Run something in the background; the task is for those who wait for its end."""
+        """
+        Run a coroutine in the background; the task is returned for callers that wait for its
+        end.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -34,12 +39,12 @@ class OwnedTasks:
             logger.error("a background task failed", exc_info=task.exception())
 
     async def join(self) -> None:
-        """Wait for the end of all that run, also of those that are started meanwhile."""
+        """Wait for all tasks, also those that are started meanwhile."""
         while tasks := [task for task in self._tasks if task is not asyncio.current_task()]:
             await asyncio.wait(tasks)
 
     async def aclose(self) -> None:
-        """Cancel what still runs and wait for its end."""
+        """Cancel all tasks and wait until they have ended."""
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
@@ -47,20 +52,17 @@ class OwnedTasks:
 
 
 def was_cancelled() -> bool:
-    """
-    Return True if somebody has cancelled the current task.
-
-    For a `CancelledError` that need not mean it. uvloop cancels its own wait for a connection
-    that is reset as it is made. And before Python 3.13, a timeout that expires in the moment
-    its block fails leaves a cancellation behind, which strikes at the next await.
-    """
+    """Return True if the current task was cancelled by a `cancel` call."""
+    # A `CancelledError` alone does not prove it. uvloop cancels its own wait for a connection that
+    # is reset while it is made. Before Python 3.13, a timeout that expires while its block fails
+    # leaves a cancellation behind for the next await.
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 @contextmanager
 def ignoring_stray_cancellation() -> Iterator[None]:
-    """Go on after the block if a `CancelledError` ends it that nobody has asked for."""
+    """Continue after the block if a `CancelledError` ends it that nobody asked for."""
     try:
         yield
     except asyncio.CancelledError:

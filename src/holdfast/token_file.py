@@ -1,11 +1,11 @@
 """
-A file with the tokens of a server: who may read it, how it is made, what is in it.
+Token files of a server: permissions, creation and format.
 
-Each line is a token, or a name and a token with white space between them. Empty lines,
-and those that begin with `#`, do not count. Several tokens may have one name, so that a
-new one can be handed out before the old one is taken away.
+Each line is a token, or a name and a token separated by white space. Empty lines and lines that
+begin with `#` are ignored. Several tokens may share a name, so that a new one can be handed out
+before the old one is removed.
 
-Server and client read the same file. The first token is the one that a client shows.
+Server and client read the same file. A client sends the first token.
 """
 
 import os
@@ -27,15 +27,15 @@ __all__ = [
 ]
 
 DEFAULT_PRINCIPAL: Final = "default"
-"""The name of a token that has none."""
+"""The principal of a token without a name."""
 
+# Principals that need no token; a file must not define them.
 _RESERVED: Final = ("local", "anonymous")
-"""Names of principals without a token."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
+# Bytes of a token file; more is a mistake, such as the path of a log.
 _LARGEST: Final = 64 << 10
-"""Bytes of a file."""
 
 
 class BadTokenFile(HoldfastError):
@@ -43,7 +43,7 @@ class BadTokenFile(HoldfastError):
 
 
 class NamedToken(NamedTuple):
-    """A token, and the name of who has it."""
+    """A token and the name of its principal."""
 
     name: str
     token: str
@@ -62,7 +62,7 @@ def read_tokens(path: str) -> list[NamedToken]:
         BadTokenFile: It is missing or a link, others can read it, or there is no token in it.
     """
     try:
-        # Not a FIFO either: nobody would wait for its other end.
+        # O_NONBLOCK, so that a FIFO is refused below instead of waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if os.path.islink(path):
@@ -120,15 +120,15 @@ def parse_tokens(text: str, path: str) -> list[NamedToken]:
 
 def make_token_file(path: str) -> bool:
     """
-    Make a file with a new token, unless there is something at its path already.
+    Create a file with a new token, unless the path exists.
 
-    Nobody ever sees a part of it, and of several that make it at once one wins.
+    Readers never see a partial file; of several concurrent creators one wins.
 
     Returns:
-        True if it was made here.
+        True if this call created it.
 
     Raises:
-        BadTokenFile: It cannot be made.
+        BadTokenFile: It cannot be created.
     """
     if os.path.lexists(path):
         return False
@@ -141,7 +141,8 @@ def make_token_file(path: str) -> bool:
         finally:
             os.close(descriptor)
         try:
-            os.link(beside, path, follow_symlinks=False)  # replaces nothing
+            # Fails if the path exists: a rename would replace another creator's file.
+            os.link(beside, path, follow_symlinks=False)
         finally:
             with suppress(OSError):
                 os.unlink(beside)

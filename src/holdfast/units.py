@@ -4,6 +4,7 @@ import re
 
 __all__ = ["parse_seconds", "parse_size"]
 
+# Powers of 1024, also for `KB` and `MB`: limits of memory are meant that way.
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 

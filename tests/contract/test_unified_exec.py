@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.environments.config.snapshot import Entry, EnvironmentProvider, ServerUrl, Snapshot
+from holdfast.environments.config.snapshot import (
+    ConfiguredEnvironments,
+    Entry,
+    EnvironmentProvider,
+    ServerUrl,
+)
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.unified_exec import ExecResult, Options, UnifiedExec
@@ -335,13 +340,13 @@ class Places(EnvironmentProvider):
     """This machine and a server."""
 
     def __init__(self, url: str, *, default: str | None) -> None:
-        self._snapshot = Snapshot(
+        self._snapshot = ConfiguredEnvironments(
             entries=(Entry(id="server", transport=ServerUrl(url=url)),),
             default=default,
             include_local=True,
         )
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ConfiguredEnvironments:
         return self._snapshot
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from holdfast._version import __version__
 from holdfast.environments.config.snapshot import Entry, ServingProgram
-from holdfast.environments.remote import RemoteEnvironment
+from holdfast.environments.remote import RemoteEnvironment, ssh_environment
 from holdfast.environments.ssh import deploy
 from holdfast.environments.ssh.address import SshAddress, SshCommand
 from holdfast.environments.ssh.bundle import pack_files
 from holdfast.environments.ssh.deploy import Offer
-from holdfast.environments.ssh.target import SshTarget, ssh_environment
+from holdfast.environments.ssh.target import SshTarget
 from holdfast.errors import ConnectFailed
 from tests.e2e.sshd import OWN_PATH, Host, host
 from tests.e2e.terminals import terminal

@@ -13,9 +13,9 @@ import pytest
 from holdfast._version import __version__
 from holdfast.environments.commands.running import Running
 from holdfast.environments.environment import Environment
-from holdfast.environments.remote import RemoteEnvironment
+from holdfast.environments.remote import RemoteEnvironment, ssh_environment
 from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
-from holdfast.environments.ssh.target import SshTarget, ssh_environment
+from holdfast.environments.ssh.target import SshTarget
 from holdfast.errors import ConnectFailed, ConnectionLost
 from tests.e2e.sshd import OWN_PATH, Host, host
 from tests.e2e.test_ssh import INSTALL_LIMIT, SYSTEM_PATH, add_program, bare_python
@@ -262,7 +262,7 @@ async def test_a_close_while_ssh_is_down_leaves_no_ssh(ready: Host, tmp_path: Pa
 
 CLIENT = """
 import asyncio, sys
-from holdfast.environments.ssh.target import ssh_environment
+from holdfast.environments.remote import ssh_environment
 
 async def main():
     async with ssh_environment(sys.argv[1], ssh=sys.argv[2:]) as place:

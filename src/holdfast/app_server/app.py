@@ -16,7 +16,7 @@ from holdfast.app_server.connection import AppConnection
 from holdfast.app_server.dialect import APP_SERVER
 from holdfast.app_server.handlers import add_command_methods
 from holdfast.app_server.process_family import add_process_methods
-from holdfast.app_server.sandboxes import Sandboxes
+from holdfast.app_server.sandboxes import SandboxProfiles
 from holdfast.command_exec.manager import Compat
 from holdfast.environments.config.providers import codex_home
 from holdfast.environments.environment import Environment
@@ -48,21 +48,22 @@ class AppServer:
         self,
         environment: Environment | None = None,
         *,
-        sandboxes: Sandboxes | None = None,
+        sandboxes: SandboxProfiles | None = None,
         compat: Compat | None = None,
         concurrent_requests: int = DEFAULT_CONCURRENT_REQUESTS,
         telemetry: Telemetry | None = None,
     ) -> None:
         """
         Args:
-            environment: Where commands run; this machine unless given. It is closed at the end.
+            environment: Environment of the commands; this machine by default. Closed at the
+                end.
             sandboxes: The default sandbox, and profiles by name.
-            compat: A server to behave like, where the default would do better.
+            compat: A server version to imitate, where the default behaves better.
             concurrent_requests: Commands of one connection that may run at once.
-            telemetry: Told of every request, if there is any.
+            telemetry: Recorder of requests, if there is one.
         """
         self.environment = LocalEnvironment() if environment is None else environment
-        self.sandboxes = Sandboxes() if sandboxes is None else sandboxes
+        self.sandboxes = SandboxProfiles() if sandboxes is None else sandboxes
         self.compat = compat
         self.concurrent_requests = concurrent_requests
         self.telemetry = telemetry
@@ -76,7 +77,7 @@ class AppServer:
 
     async def __aenter__(self) -> Self:
         if not self.environment.is_remote and self.environment.cwd is None:
-            # The folder it was started in, also after that was moved or removed.
+            # Fixed at the start: the directory may be moved or removed later.
             with suppress(FileNotFoundError):
                 self.environment.cwd = os.getcwd()
         await self._stack.enter_async_context(self.environment)
@@ -88,7 +89,8 @@ class AppServer:
     async def __aexit__(self, *exc: object) -> None:
         for client in list(self._connections):
             client.connection.abandon("the server ends")
-        # First the listener, then the group with the ends of all connections, then the place.
+        # In reverse order of entering: the listener, the tasks that end the connections, and
+        # last the environment, which those tasks still need.
         await self._stack.aclose()
         if self._record is not None:
             self._record.finish()
@@ -107,20 +109,20 @@ class AppServer:
         tls: "ServerTls | None" = None,
     ) -> str:
         """
-        Accept connections there, until the end.
+        Accept connections at an address, until the end.
 
         Args:
-            where: `ws://IP:PORT` (port 0: any that is free) or `unix:///path`. Either carries
-                one message per WebSocket frame.
-            check: Who may connect; everybody who can reach it unless given.
+            where: `ws://IP:PORT` (port 0: any free one) or `unix:///path`. Either carries one
+                message per WebSocket frame.
+            check: Decides who may connect; by default everybody who can reach it.
             tls: The certificate, for `wss`.
 
         Returns:
-            The URL with the port that was really taken.
+            The URL with the actual port.
 
         Raises:
-            BadListenUrl: It is no such place.
-            OSError: The address cannot be had.
+            BadListenUrl: It is no such address.
+            OSError: The address is not available.
         """
         if isinstance(where, str):
             where = parse_listen_url(where)
@@ -130,25 +132,26 @@ class AppServer:
 
     @property
     def is_idle(self) -> bool:
-        """True without a connection."""
+        """True if there is no connection."""
         return not self._connections
 
     async def ask_to_end(self, grace: float) -> None:
-        """Do nothing: commands end with their connection, at once, as if the client had left."""
+        """Do nothing: commands end with their connection, as if the client had left."""
 
     def connection_ended(self, client: AppConnection) -> None:
-        """Let go of a connection and end what it has started."""
+        """Drop a connection and end its commands."""
         self._connections.discard(client)
         self._tasks.create_task(self._end(client))
 
     async def _end(self, client: AppConnection) -> None:
         try:
             await client.aclose()
-        except Exception:  # the other connections go on
+        except Exception:
+            # Logged only: the other connections must go on.
             logger.exception("the commands of a connection could not be ended")
 
     def introduce(self, client: AppClientInfo) -> AppInitializeResponse:
-        """Return what a client is told about this server."""
+        """Return the server's description for a client."""
         version = __version__ if self.compat is None else self.compat.removeprefix("codex-")
         return AppInitializeResponse(
             user_agent=f"{client.name}/{version} ({platform.system()} {platform.release()};"

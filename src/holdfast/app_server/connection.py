@@ -1,4 +1,4 @@
-"""One client's connection to the app-server: the handshake, and what it has started."""
+"""One client's connection to the app-server: the handshake and its commands."""
 
 import asyncio
 import logging
@@ -36,9 +36,9 @@ P = TypeVar("P")
 
 class AppConnection:
     """
-    Handles what one client says; the context of every handler.
+    Handler of one client; the context of every method handler.
 
-    Ids belong to it, and what it has started is killed when it ends.
+    Ids belong to the connection, and its commands are killed when it ends.
     """
 
     def __init__(
@@ -51,24 +51,30 @@ class AppConnection:
         self.server = server
         self.connection = Connection(transport, self, APP_SERVER)
         self.tasks = OwnedTasks()
-        """What goes on after its request was answered; ends with the connection."""
+        """
+        Tasks that outlive the answer to their request, such as `process/spawn`; end with the
+        connection.
+        """
         self.commands = command_family(
             self,
             CommandExec(server.environment, compat=server.compat),
             refuse_late=server.compat is None,
         )
-        """Those of `command/exec`."""
+        """The commands of `command/exec`."""
         self.processes = process_family(self, CommandExec(server.environment, compat=server.compat))
-        """Those of `process/spawn`."""
+        """The commands of `process/spawn`."""
         self.spawned = 0
-        """Processes of `process/spawn` that have not ended; their requests are long answered."""
+        """
+        Number of `process/spawn` processes that have not ended; their requests are answered
+        already.
+        """
         self.experimental = False
-        """True if the client has asked for what may still change."""
+        """True if the client has asked for experimental methods."""
         self._initialized = False
         self._unwanted: frozenset[str] = frozenset()
         self._writable = asyncio.Event()
         self._writable.set()
-        # Bytes that wait for commands to read them.
+        # Bytes of stdin that commands have not read yet.
         self._waiting_input = 0
         self._dispatcher = Dispatcher(
             self.connection,
@@ -109,7 +115,7 @@ class AppConnection:
     # -- what handlers send
 
     def wants(self, method: str) -> bool:
-        """Return whether the client wants this notification at all."""
+        """Return True if the client wants this notification."""
         return method not in self._unwanted
 
     def notify(self, method: NotificationMethod[P], params: P) -> None:
@@ -122,19 +128,21 @@ class AppConnection:
 
     async def writable(self) -> None:
         """Wait until the client reads what was sent."""
-        while not self._writable.is_set():  # of those who wait, the first may send too much again
+        # A loop, because another waiter may fill the buffer again first.
+        while not self._writable.is_set():
             await self._writable.wait()
 
     def input_waits(self, change: int) -> None:
-        """Count bytes that wait for a command to read them; with too many, read no more."""
+        """Add `change` bytes of pending stdin; stop reading the connection above the limit."""
         self._waiting_input += change
         if self._waiting_input > MAX_WAITING_INPUT:
             self.connection.hold_receiving("input")
+        # Half the limit, so that reading is not stopped and resumed for every message.
         elif self._waiting_input <= MAX_WAITING_INPUT // 2:
             self.connection.release_receiving("input")
 
     def log_lost(self, what: str, error: HoldfastError) -> None:
-        """Note that something has ended of which nothing more is known."""
+        """Log the loss of a command whose end is unknown."""
         logger.warning("%s: %r is lost: %s", self.connection.transport.label, what, error)
 
     # -- ConnectionHandler
@@ -143,7 +151,7 @@ class AppConnection:
         self._dispatcher.request(request)
 
     def notification(self, notification: Notification) -> None:
-        """Pass over what the client tells: `initialized` changes nothing, others are unknown."""
+        """Ignore notifications: `initialized` changes nothing, others are unknown."""
 
     def raw_notification(self, message: bytes) -> bool:
         return False

@@ -1,8 +1,8 @@
 """
-How the app-server speaks: the same envelope as the exec-server, with rules of its own.
+The app-server's protocol: the exec-server's envelope with its own rules.
 
-Junk is passed over without an answer, notifications carry the time they were sent, and
-params that do not decode are an invalid request (command-exec spec 1).
+Unreadable messages get no answer, notifications carry the time they were sent, and params that
+do not decode are an invalid request (command-exec spec 1).
 """
 
 import time
@@ -42,7 +42,7 @@ ALREADY_INITIALIZED = "Already initialized"
 
 
 def needs_experimental_api(what: str) -> str:
-    """Return the text for a method or member that the client has not asked to be allowed."""
+    """Return the error text for a method or member that needs `experimentalApi`."""
     return f"{what} requires experimentalApi capability"
 
 
@@ -81,7 +81,7 @@ class AppServerDialect(Dialect):
             named = _by_name(params, kind)
             if named is not params:
                 return self.decode_params(named, kind)
-            # A rule of the type itself has its own words.
+            # A rule of the type has its own text.
             rule = isinstance(error.__cause__, ValueError)
             text = str(error.__cause__) if rule else blame(params, kind, exact=True)
             raise InvalidRequest(f"Invalid request: {text}") from None
@@ -104,13 +104,12 @@ APP_SERVER = AppServerDialect()
 
 def _by_name(value: object, kind: object) -> object:
     """
-    Give the members of params that came as a list their names, if none is missing.
-
-    The decoder of the original takes a list for a structure. A `size` is often one.
+    Convert params that came as a list into an object, if no member is missing.
 
     Returns:
         The same value if there is no such list.
     """
+    # serde accepts a list for a structure; a `size` is often sent that way.
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return value
     fields = msgspec.structs.fields(kind)
@@ -129,14 +128,14 @@ def _by_name(value: object, kind: object) -> object:
 
 
 def _structs(kind: object) -> list[type]:
-    """Return the one structure that a member may be, untagged; nothing for all else."""
+    """Return the one untagged structure that a member may be; otherwise nothing."""
     options = getattr(kind, "__args__", (kind,))
     structs = [one for one in options if isinstance(one, type) and issubclass(one, msgspec.Struct)]
     return structs if len(structs) == 1 else []
 
 
 class DeltaEncoder:
-    """Writes the output notifications of one command, around base64 that is not copied again."""
+    """Encoder of a command's output notifications, around base64 that is not copied again."""
 
     def __init__(self, method: str, id_member: str, command_id: str) -> None:
         shown = (encode_value(method), encode_value(id_member), encode_value(command_id))

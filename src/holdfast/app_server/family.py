@@ -1,8 +1,8 @@
 """
-What `command/exec` and `process/*` have in common: the commands of one connection.
+Common part of `command/exec` and `process/*`: the commands of one connection.
 
 Both start a command, send its output, and control it by an id of the client. They differ in
-their names, their texts, and in when they answer.
+names, error texts, and the time of the answer.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.app_server.dialect import DeltaEncoder
-from holdfast.app_server.order import Line, Place
+from holdfast.app_server.order import QueuePosition, RequestQueues
 from holdfast.command_exec.command import Command, Done
 from holdfast.command_exec.errors import (
     CommandExecClosed,
@@ -41,24 +41,20 @@ if TYPE_CHECKING:
 
     from holdfast.app_server.connection import AppConnection
 
-__all__ = ["DONE", "CommandFamily", "TerminalSize", "coded", "milliseconds"]
+__all__ = ["DONE", "CommandFamily", "RowsAndColumns", "coded", "milliseconds"]
 
 DONE: Final = Empty()
-"""The answer of a control that has worked."""
+"""The answer to a control request."""
 
+# Bytes of stdin that commands have not read; above it the connection is not read. Refusing a
+# write instead would leave a hole in the input of a client that does not wait for answers.
 MAX_WAITING_INPUT: Final = 16 << 20
-"""
-Bytes of input that wait for commands to read them; then no more is read from the connection.
 
-To refuse a write instead would leave a hole in the input of a client that does not wait
-for answers.
-"""
-
+# Bytes that a waiting control request counts for, besides its input.
 _REQUEST_COST: Final = 1024
-"""Bytes that a waiting control counts for, beside its input."""
 
 
-class TerminalSize(Protocol):
+class RowsAndColumns(Protocol):
     """Rows and columns, as either family has them on the wire."""
 
     @property
@@ -74,7 +70,7 @@ def milliseconds(timeout_ms: int | None) -> float | None:
 
 
 def coded(error: HoldfastError, text: str) -> Refused:
-    """Return the error whose class has the code that a refusal has on the wire."""
+    """Return the error whose class has the wire code of a refusal."""
     if isinstance(error, SizeNeedsTerminal | InvalidSize | NegativeTimeout):
         return InvalidParams(text)
     if isinstance(error, SpawnRefused | CommandExecClosed | CommandLost):
@@ -99,13 +95,13 @@ class CommandFamily:
     ) -> None:
         """
         Args:
-            client: Where output goes.
+            client: The connection that gets the output.
             commands: Starts the commands and knows their ids.
             delta_method: The notification that carries output.
-            id_member: What its params call the id.
-            write_method: What a write is called in texts.
+            id_member: The name of the id in its params.
+            write_method: The name of a write in texts.
             size_text: The text for a size with a zero.
-            refusal: Makes the error of the wire from one of the library.
+            refusal: Converts an error of the library into one of the wire.
             refuse_late: Refuse a control during the drain at once, not after the answer.
         """
         self.commands = commands
@@ -116,27 +112,27 @@ class CommandFamily:
         self._size_text = size_text
         self._refusal = refusal
         self._refuse_late = refuse_late
-        # In order of arrival: starts and controls by their id, writes by their command.
-        self._requests = Line()
-        self._writes = Line()
+        # Requests in order of arrival: starts and controls by id, writes by command.
+        self._requests = RequestQueues()
+        self._writes = RequestQueues()
 
     # -- start and end
 
-    def take_place(self, command_id: str | None) -> Place | None:
+    def take_place(self, command_id: str | None) -> QueuePosition | None:
         """
-        Return the place of a start among the requests that name the same id.
+        Return the queue position of a start among requests for the same id.
 
-        Call it when the request arrives: that is what the order goes by.
+        Call it when the request arrives: that defines the order.
 
         Args:
-            command_id: Of the client; None for a command that cannot be controlled.
+            command_id: The client's id; None for a command that cannot be controlled.
         """
         return None if command_id is None else self._requests.take(command_id)
 
     @contextmanager
     def refusals(self) -> "Iterator[None]":
         """
-        Turn what the library raises at a start into errors of the wire.
+        Convert errors of a start into errors of the wire.
 
         Raises:
             Refused: The command was not started.
@@ -147,13 +143,14 @@ class CommandFamily:
         except CommandExecError as error:
             raise self._refusal(error) from error
         except InvalidParams as error:
-            # The sandbox or another argument cannot be had there.
+            # The sandbox or another argument is not possible in this environment.
             raise OperationFailed(f"exec failed: {error}") from error
 
     @contextmanager
     def reachable(self) -> "Iterator[None]":
         """
-        Turn the loss of the environment, or a refusal of its server, into an error of the wire.
+        Convert the loss of the environment, or a refusal of its server, into an error of the
+        wire.
 
         Raises:
             OperationFailed: It names the environment.
@@ -161,8 +158,10 @@ class CommandFamily:
         try:
             yield
         except CommandExecError:
-            raise  # a command that is lost says more
-        except NotFound as error:  # of the folder that the server was started in
+            # A lost command has the better text.
+            raise
+        except NotFound as error:
+            # The server's own start directory is missing.
             raise OperationFailed(f"exec failed: {error}") from error
         except (ConnectionLost, RemoteError) as error:
             place = self._client.server.environment.id
@@ -179,7 +178,8 @@ class CommandFamily:
         client = self._client
         try:
             if stream:
-                assert command.process_id is not None  # without an id nothing is streamed
+                # Streaming requires an id, which was checked before the start.
+                assert command.process_id is not None
                 wanted = client.wants(self._delta_method)
                 encoder = DeltaEncoder(self._delta_method, self._id_member, command.process_id)
                 async for delta in command.output():
@@ -215,18 +215,20 @@ class CommandFamily:
             return _refuse(place, InvalidParams(f"invalid deltaBase64: {error}"))
         return self._write(place, command_id, data, close)
 
-    async def _write(self, place: Place, command_id: str, data: bytes, close: bool) -> Empty:
+    async def _write(
+        self, place: QueuePosition, command_id: str, data: bytes, close: bool
+    ) -> Empty:
         with self._waiting(len(data)):
             async with place:
                 command = await self._find(command_id)
-                # The place is given up before the write: it may wait for a command that does
-                # not read, and that has to be terminated.
+                # The position is given up before the write, which may block on a command that
+                # does not read: a later request has to be able to terminate it.
                 turn = self._writes.take(command)
             async with turn:
                 await self._control(command, command.write(data, close=close))
         return DONE
 
-    def resize(self, command_id: str, size: TerminalSize) -> Awaitable[Empty]:
+    def resize(self, command_id: str, size: RowsAndColumns) -> Awaitable[Empty]:
         """
         Change the size of a terminal.
 
@@ -253,7 +255,7 @@ class CommandFamily:
         place = self._requests.take(command_id)
         return self._run_control(place, command_id, lambda command: command.terminate())
 
-    def check_size(self, size: TerminalSize) -> None:
+    def check_size(self, size: RowsAndColumns) -> None:
         """
         Refuse a size with a zero.
 
@@ -264,7 +266,7 @@ class CommandFamily:
             raise InvalidParams(self._size_text)
 
     async def _run_control(
-        self, place: Place, command_id: str, act: Callable[[Command], Awaitable[None]]
+        self, place: QueuePosition, command_id: str, act: Callable[[Command], Awaitable[None]]
     ) -> Empty:
         with self._waiting(0):
             async with place:
@@ -274,16 +276,13 @@ class CommandFamily:
         return DONE
 
     async def _find(self, command_id: str) -> Command:
-        """
-        Return the command with an id; call it with the place of the request.
-
-        As Codex does, a control in the drain keeps its place up to the answer. Those
-        behind it find the id free.
-        """
+        """Return the command with an id; call it in the turn of the request."""
         try:
             command = self.commands.get(command_id)
         except CommandExecError as error:
             raise self._refusal(error) from error
+        # Like Codex, a control during the drain keeps its turn until the answer; later ones find
+        # the id free.
         if not (self._refuse_late or command.running):
             await command.released()
         return command
@@ -309,7 +308,7 @@ class CommandFamily:
             self._client.input_waits(-cost)
 
 
-async def _refuse(place: Place, error: Refused) -> Empty:
-    """Refuse a request in its turn: answers about one id come in the order of the requests."""
+async def _refuse(place: QueuePosition, error: Refused) -> Empty:
+    """Raise the error in the turn of the request: answers about one id keep their order."""
     async with place:
         raise error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.app_server.dialect import needs_experimental_api
 from holdfast.app_server.family import CommandFamily, coded, milliseconds
-from holdfast.app_server.order import Place
+from holdfast.app_server.order import QueuePosition
 from holdfast.command_exec.command import Command
 from holdfast.command_exec.errors import CommandExecError
 from holdfast.command_exec.manager import CommandExec
@@ -65,7 +65,8 @@ def command_family(
 
 
 def _refusal(error: CommandExecError) -> Refused:
-    return coded(error, str(error))  # the texts of the library are those of this family
+    # The library's texts are those of this family.
+    return coded(error, str(error))
 
 
 def _execute(client: "AppConnection", params: CommandExecParams) -> Awaitable[CommandExecResponse]:
@@ -99,7 +100,8 @@ def _check(params: CommandExecParams) -> None:
 
 async def _start(client: "AppConnection", params: CommandExecParams) -> Command:
     environment = client.server.environment
-    with client.commands.reachable():  # it may have to be asked for its folder
+    # The environment may have to be asked for its directory.
+    with client.commands.reachable():
         folder = await _folder(environment, params.cwd)
         sandbox = await client.server.sandboxes.context(
             environment, policy=params.sandbox_policy, profile=params.permission_profile, cwd=folder
@@ -140,10 +142,10 @@ def _cap(params: CommandExecParams) -> int | None:
 
 async def _folder(environment: Environment, cwd: str | None) -> PathUri:
     """
-    Return the folder that a client means; relative ones begin in that of the environment.
+    Return the directory that a client means; a relative one starts at the environment's.
 
     Raises:
-        OperationFailed: It is no path, or in a home that is not known.
+        OperationFailed: It is no path, or in an unknown home.
     """
     try:
         if not cwd:
@@ -167,9 +169,9 @@ async def _home(environment: Environment) -> PathUri:
 
 
 async def _run(
-    client: "AppConnection", params: CommandExecParams, place: Place | None
+    client: "AppConnection", params: CommandExecParams, place: QueuePosition | None
 ) -> CommandExecResponse:
-    # Other requests with its id wait for the start, not for the end.
+    # Held for the start only: other requests with its id need not wait for the end.
     async with place or nullcontext():
         command = await _start(client, params)
     try:
@@ -177,7 +179,7 @@ async def _run(
         done = await client.commands.finish(command, stream=stream)
         if stream:
             return CommandExecResponse(exit_code=done.exit_code, stdout="", stderr="")
-        # As JSON it may be six times as large, and would wait in memory.
+        # As JSON it may be six times as large, so it is not made while the client does not read.
         await client.writable()
         return CommandExecResponse(
             exit_code=done.exit_code,
@@ -185,7 +187,7 @@ async def _run(
             stderr=await done.stderr_text(),
         )
     finally:
-        # The answer goes out before anything else runs, so the id is free just after it.
+        # The answer is sent before anything else runs, so the id is free right after it.
         command.release()
 
 

@@ -4,26 +4,27 @@ import asyncio
 from collections.abc import Hashable
 from types import TracebackType
 
-__all__ = ["Line", "Place"]
+__all__ = ["QueuePosition", "RequestQueues"]
 
 
-class Line:
+class RequestQueues:
     """Queues of requests, one for each key, in which one request at a time has its turn."""
 
     def __init__(self) -> None:
-        # The last place of each queue that is not empty.
+        # The last position of each queue that is not empty.
         self._tails: dict[Hashable, asyncio.Future[None]] = {}
 
-    def take(self, key: Hashable) -> "Place":
-        """Return the next place in the queue of `key`; it has to be entered and left."""
+    def take(self, key: Hashable) -> "QueuePosition":
+        """Return the next position in the queue of `key`; it has to be entered and left."""
         ahead = self._tails.get(key)
         mine = asyncio.get_running_loop().create_future()
         self._tails[key] = mine
-        return Place(self, key, ahead, mine)
+        return QueuePosition(self, key, ahead, mine)
 
     def leave(self, key: Hashable, mine: asyncio.Future[None]) -> None:
-        """Let the next one have its turn; the place does this at its end."""
-        if not mine.done():  # a cancelled waiter has cancelled what it waited for
+        """Let the next request have its turn; called at the end of a position."""
+        # A cancelled waiter has cancelled the future that it waited for.
+        if not mine.done():
             mine.set_result(None)
         if self._tails.get(key) is mine:
             del self._tails[key]
@@ -33,14 +34,14 @@ class Line:
         return len(self._tails)
 
 
-class Place:
-    """A place in a queue: entering waits for those ahead, leaving lets the next one in."""
+class QueuePosition:
+    """A position in a queue: entering waits for those ahead, leaving lets the next one in."""
 
     __slots__ = ("_ahead", "_key", "_line", "_mine")
 
     def __init__(
         self,
-        line: Line,
+        line: RequestQueues,
         key: Hashable,
         ahead: asyncio.Future[None] | None,
         mine: asyncio.Future[None],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.app_server.dialect import APP_SERVER, needs_experimental_api
 from holdfast.app_server.family import DONE, CommandFamily, coded, milliseconds
-from holdfast.app_server.order import Place
+from holdfast.app_server.order import QueuePosition
 from holdfast.command_exec.command import Command
 from holdfast.command_exec.errors import (
     CommandExecError,
@@ -126,7 +126,7 @@ async def _start(client: "AppConnection", params: ProcessSpawnParams) -> Command
 
 
 async def _answer(
-    client: "AppConnection", params: ProcessSpawnParams, place: Place | None
+    client: "AppConnection", params: ProcessSpawnParams, place: QueuePosition | None
 ) -> Empty:
     client.spawned += 1
     try:
@@ -135,20 +135,21 @@ async def _answer(
     except BaseException:
         client.spawned -= 1
         raise
-    # The task begins in the next turn of the loop: after the answer, which goes out in this one.
+    # The task begins in the next turn of the loop, after the answer has been sent.
     client.tasks.start(_follow(client, params, command))
     return DONE
 
 
 async def _follow(client: "AppConnection", params: ProcessSpawnParams, command: Command) -> None:
-    """Send the output of a process, and at its end how it ended."""
+    """Send the output of a process, and its exit at the end."""
     try:
         stream = params.tty or params.stream_stdout_stderr
         try:
             done = await client.processes.finish(command, stream=stream)
         except OperationFailed as error:
             if client.connection.ended:
-                return  # it was ended with its connection
+                # The process was ended together with its connection.
+                return
             client.log_lost(params.process_handle, error)
             note = _lost_note(params.process_handle)
         else:
@@ -169,7 +170,7 @@ async def _follow(client: "AppConnection", params: ProcessSpawnParams, command: 
 
 
 def _lost_note(process_handle: str) -> ProcessExitedNote:
-    """Return the report about a process whose environment is lost: nothing is known of its end."""
+    """Return the report about a process whose environment is lost: its end is unknown."""
     return ProcessExitedNote(
         process_handle=process_handle,
         exit_code=-1,

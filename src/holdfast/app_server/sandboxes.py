@@ -1,4 +1,4 @@
-"""What a command may touch: policies, named profiles, and the default (command-exec spec 10)."""
+"""The sandbox of a command: policies, named profiles, and the default (command-exec spec 10)."""
 
 import errno
 from collections.abc import Mapping, Sequence
@@ -15,24 +15,24 @@ from holdfast.sandbox.legacy import from_legacy
 from holdfast.sandbox.names import named_profile
 from holdfast.system_text import system_text
 
-__all__ = ["Sandboxes"]
+__all__ = ["SandboxProfiles"]
 
+# Names of the protocol for built-in profiles.
 _BUILTIN = {
     ":read-only": "read-only",
     ":workspace": "workspace-write",
     ":danger-full-access": "disabled",
 }
-"""Names of the protocol, and what Holdfast calls the same profiles."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sandboxes:
-    """The profiles a server knows."""
+class SandboxProfiles:
+    """The profiles that a server knows."""
 
     default: PermissionProfile = field(default_factory=lambda: named_profile("read-only"))
-    """For a command that names none."""
+    """Profile of a command that names none."""
     named: Mapping[str, PermissionProfile] = field(default_factory=dict)
-    """Beside the built-in ones, whose names begin with a colon."""
+    """Profiles besides the built-in ones, whose names begin with a colon."""
 
     async def context(
         self,
@@ -43,18 +43,18 @@ class Sandboxes:
         cwd: PathUri,
     ) -> SandboxContext | None:
         """
-        Return what confines a command; None if nothing does.
+        Return the sandbox of a command; None for no sandbox.
 
         Args:
-            environment: Where it will run.
-            policy: As an older client says it.
-            profile: Or its name.
-            cwd: The folder of the command. A named profile is about this one, everything
-                else about the folder of the environment.
+            environment: The environment it will run in.
+            policy: The policy of an older client.
+            profile: The name of a profile.
+            cwd: The directory of the command. A named profile applies to it, everything else to
+                the directory of the environment.
 
         Raises:
             InvalidRequest: There is no such profile.
-            OperationFailed: The paths of a policy cannot be looked at.
+            OperationFailed: A path of a policy cannot be inspected.
         """
         if profile is not None:
             permissions, root = self._find(profile), cwd
@@ -89,10 +89,10 @@ class Sandboxes:
 
 async def _from_policy(policy: LegacyPolicy, *, here: bool) -> PermissionProfile:
     if not here:
-        # Its server protects the metadata of a project by itself.
+        # The remote server protects a project's metadata by itself.
         return from_legacy(policy, disk=_UNSEEN)
     if isinstance(policy, WorkspaceWrite) and policy.writable_roots:
-        # Looks at paths that a client names: one on a dead mount must hold up nobody else.
+        # In a thread, since a client names these paths and one may be on a dead mount.
         try:
             return await call_in_daemon(lambda: from_legacy(policy))
         except TimeoutError:
@@ -103,7 +103,7 @@ async def _from_policy(policy: LegacyPolicy, *, here: bool) -> PermissionProfile
 
 
 class _UnseenDisk:
-    """A disk on another machine: nothing on it is known."""
+    """The disk of another machine, of which nothing is known."""
 
     def kind(self, path: str) -> Seen | None:
         return None

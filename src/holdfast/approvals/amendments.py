@@ -33,11 +33,11 @@ __all__ = [
 DEFAULT_FILE: Final = "default.rules"
 """The file, in the directory `rules` of the home, that amendments are appended to."""
 
+# Seconds to wait for other writers of the file.
 _LOCK_SECONDS: Final = 5.0
-"""Seconds to wait for other writers of the file."""
 
+# Seconds between two attempts to get the lock.
 _LOCK_POLL: Final = 0.01
-"""Seconds between two attempts to get the lock."""
 
 
 def _banned_prefixes() -> Iterator[tuple[str, ...]]:
@@ -202,6 +202,7 @@ def _append(descriptor: int, line: bytes, path: Path) -> bool:
         if written < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
-        os.ftruncate(descriptor, size)  # half a rule would break the whole file
+        # Undo a partial write: half a rule would make the whole file invalid.
+        os.ftruncate(descriptor, size)
         raise
     return True

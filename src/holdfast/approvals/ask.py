@@ -42,14 +42,14 @@ T = TypeVar("T")
 REVIEW_LIMIT = 90.0
 """Seconds that an automatic reviewer has."""
 
+# Questions that may wait for a user interface; one more is declined.
 _QUEUED = 64
-"""Questions that may wait for a user interface; one more is declined."""
 
+# Seconds that an approver has to withdraw a question that nobody waits for any more.
 _WITHDRAWAL = 1.0
-"""Seconds that an approver has to withdraw a question that nobody waits for any more."""
 
+# Answers a person may mistype before the question counts as declined.
 _TRIES = 3
-"""Answers a person may mistype before the question counts as declined."""
 
 
 @runtime_checkable
@@ -370,7 +370,8 @@ async def _in_thread(function: Callable[[Question], T], question: Question) -> T
             tell = partial(report, lambda: done.set_exception(failure))
         else:
             tell = partial(report, lambda: done.set_result(found))
-        with suppress(RuntimeError):  # the loop is closed
+        # The loop is closed, so nobody waits for the answer.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(tell)
 
     threading.Thread(target=run, name="approver", daemon=True).start()

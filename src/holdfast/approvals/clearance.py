@@ -10,7 +10,7 @@ from holdfast.approvals.amendments import is_banned
 from holdfast.approvals.cache import CommandKey, canonical_command
 from holdfast.approvals.decide import Judgement, SandboxPermissions, decide
 from holdfast.approvals.permissions import NO_PERMISSIONS, AddedPermissions, is_restricted
-from holdfast.approvals.policies import Policy
+from holdfast.approvals.policies import ApprovalPolicy
 from holdfast.approvals.rules import RuleSet
 from holdfast.approvals.split.command import Split, split_command
 from holdfast.errors import HoldfastError
@@ -114,7 +114,7 @@ class Clearance:
 def judge(
     request: CommandRequest,
     *,
-    policy: Policy,
+    policy: ApprovalPolicy,
     rules: RuleSet,
     rules_leave_sandbox: bool = False,
     unreadable_runs: bool = False,

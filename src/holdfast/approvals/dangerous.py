@@ -17,9 +17,9 @@ class Danger(enum.Enum):
     """The ground on which a command is dangerous."""
 
     FORCED_REMOVAL = enum.auto()
-    """It deletes by force."""
+    """The command deletes by force."""
     TOO_MANY_WRAPPERS = enum.auto()
-    """It is hidden too well."""
+    """The command is behind too many wrappers to be analysed."""
 
 
 def danger_of(words: Sequence[str]) -> Danger | None:

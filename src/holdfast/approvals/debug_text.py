@@ -11,8 +11,8 @@ __all__ = ["debug", "debug_list", "join_words"]
 
 _ESCAPES = {"\0": "\\0", "\t": "\\t", "\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
+# Characters that need no quotes.
 _BARE = frozenset("+-./:@]_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-"""Characters that need no quotes."""
 
 _NOT_IN_SINGLE_QUOTES = frozenset("'\\^")
 _NOT_IN_DOUBLE_QUOTES = frozenset("`$!^")

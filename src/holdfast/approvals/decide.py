@@ -1,8 +1,8 @@
 """
-Decides about one command: run, ask, or refuse; a pure function of what is known of it.
+Decision about one command: run, ask, or refuse; a pure function.
 
-Rules may allow only what a plain script was split into. To ask and to refuse, every command
-that can be seen anywhere in the script counts.
+Rules can allow only the commands of a plain script. For asking and refusing, every command that
+is visible anywhere in the script counts.
 """
 
 import enum
@@ -13,7 +13,7 @@ from typing import Literal
 
 from holdfast.approvals.dangerous import Danger, danger_of
 from holdfast.approvals.debug_text import join_words
-from holdfast.approvals.policies import Policy, PolicyKind, PromptKind
+from holdfast.approvals.policies import ApprovalPolicy, PolicyKind, PromptKind
 from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
 from holdfast.approvals.split.command import Split
 
@@ -30,8 +30,9 @@ __all__ = [
 ]
 
 SandboxPermissions = Literal["use_default", "require_escalated", "with_additional_permissions"]
-"""What a call wants of its sandbox."""
+"""The sandbox that a call asks for."""
 
+# The texts of Codex, which models know.
 DANGEROUS_TEXT = "rm -f style commands are not permitted. Use a safer approach"
 
 _NEVER = "approval required by policy, but AskForApproval is set to Never"
@@ -43,15 +44,15 @@ class Cause(enum.StrEnum):
     """The ground of a decision, the weightiest first."""
 
     RULE = "rule"
-    """A rule says so."""
+    """A rule matched."""
     DANGEROUS = "dangerous"
-    """It deletes by force."""
+    """The command deletes by force."""
     UNSEEN = "unseen"
-    """It could not be looked through."""
+    """The command could not be analysed."""
     BROKEN = "broken"
-    """A rules file cannot be used that might have said something."""
+    """An unusable rules file might have had a rule."""
     ESCALATION = "escalation"
-    """It wants more than its sandbox gives."""
+    """The command asks for more than its sandbox allows."""
     UNTRUSTED = "untrusted"
     """The policy asks about every command."""
     DEFAULT = "default"
@@ -90,16 +91,16 @@ class Judgement:
     amendment: tuple[str, ...] | None = None
     """The prefix that the question may propose to allow for good."""
     retry_amendment: tuple[str, ...] | None = None
-    """The same for the question after a denial."""
+    """The prefix for the question after a denial."""
     notes: tuple[str, ...] = ()
-    """What else should be known: broken files, and why it could not be looked through."""
+    """Remarks: unusable rules files, and why a command could not be analysed."""
 
 
 def decide(
     argv: Sequence[str],
     *,
     split: Split,
-    policy: Policy,
+    policy: ApprovalPolicy,
     rules: RuleSet,
     restricted: bool,
     permissions: SandboxPermissions = "use_default",
@@ -127,9 +128,10 @@ def decide(
         cwd: The folder that relative paths of programs begin in.
         acceptable: Returns False for prefixes that must not be stored.
     """
-    judge = _Judge(
+    judge = _SegmentJudge(
         policy=policy,
         rules=rules,
+        # An escalation only matters if there is a sandbox to leave.
         override=permissions != "use_default" and restricted,
         rules_leave_sandbox=rules_leave_sandbox,
         cwd=cwd,
@@ -137,6 +139,7 @@ def decide(
     segments = tuple(judge.segment(words) for words in split.segments)
     literals = tuple(judge.literals(split))
     every = (*segments, *literals)
+    # The strictest decision about any part is the one about the whole.
     ruling = max(one.ruling for one in every)
     command = shown_command(argv)
     notes = tuple(_notes(split, rules, unreadable_runs=unreadable_runs))
@@ -152,6 +155,8 @@ def decide(
         )
     rule = _most_specific(every, Ruling.PROMPT)
     cause = _weightiest(every, ruling)
+    # A script that was not analysed, or an unusable rules file, may hide a prohibition: ask, unless
+    # a stronger reason to ask is there already.
     if notes and (ruling is Ruling.ALLOW or cause not in (Cause.RULE, Cause.DANGEROUS)):
         ruling = Ruling.PROMPT
         unseen = split.unseen is not None and not unreadable_runs
@@ -165,10 +170,12 @@ def decide(
             literals=literals,
             decided_by=_most_specific(every, Ruling.ALLOW),
             outside_sandbox=all(judge.leaves_sandbox(one) for one in segments),
+            # A command that a rule allows needs no new rule after a denial.
             retry_amendment=None if matched else _acceptable(split.segments[0], acceptable),
         )
     from_rules = cause in (Cause.RULE, Cause.BROKEN)
     kind = PromptKind.RULES if from_rules else PromptKind.SANDBOX
+    # If nobody may be asked, a question becomes a refusal.
     refusal = policy_refusal(policy, kind)
     if refusal is not None:
         if cause is Cause.DANGEROUS and _removes(segments, literals):
@@ -186,6 +193,7 @@ def decide(
             notes=notes,
         )
     amendment = None
+    # With a rule that asks, or hidden commands, a stored prefix would allow more than was shown.
     if rule is None and not notes and not literals:
         amendment = judge.amendment(segments, prefix_rule, acceptable)
     return Judgement(
@@ -203,10 +211,10 @@ def decide(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judge:
-    """Decides about the parts of one command."""
+class _SegmentJudge:
+    """Decisions about the parts of one command."""
 
-    policy: Policy
+    policy: ApprovalPolicy
     rules: RuleSet
     override: bool
     rules_leave_sandbox: bool
@@ -217,15 +225,12 @@ class _Judge:
         return self._ruled(words, self._matches(words, None))
 
     def _matches(self, words: tuple[str, ...], cwd: str | None) -> tuple[RuleMatch, ...]:
-        """
-        Return the rules about a command.
-
-        A `host_executable` says which paths may be allowed by a name. It opens no way around
-        a prohibition: `/bin/git` may be the same file as the `/usr/bin/git` that it lists.
-        """
+        """Return the rules about a command."""
         found = self.rules.match(words, cwd=cwd)
         if found or not self.rules.host_executables:
             return found
+        # A `host_executable` lists the paths that a name may allow. It must not open a way around a
+        # prohibition: `/bin/git` may be the same file as the listed `/usr/bin/git`.
         other = self.rules.match(words, cwd=cwd, any_path=True)
         return tuple(match for match in other if match.ruling is not Ruling.ALLOW)
 
@@ -235,7 +240,7 @@ class _Judge:
             return SegmentRuling(words, ruling, cause)
         ruling = max(match.ruling for match in matches)
         if ruling is Ruling.ALLOW and self.override and not self._any_leaves(matches):
-            # It may run without a question, but only in its sandbox.
+            # Allowed without a question, but only inside of its sandbox.
             return SegmentRuling(words, Ruling.PROMPT, Cause.ESCALATION, matches)
         return SegmentRuling(words, ruling, Cause.RULE, matches)
 
@@ -255,6 +260,7 @@ class _Judge:
         decided = set(split.segments)
         never = self.policy.kind is PolicyKind.NEVER
         for words in dict.fromkeys(split.literals):
+            # Decided as a segment already, possibly as allowed.
             if words in decided:
                 continue
             matches = self._matches(words, self.cwd)
@@ -278,12 +284,9 @@ class _Judge:
         )
 
     def _names(self, match: RuleMatch) -> bool:
-        """
-        Return True if a rule means the file that would run.
-
-        A program of that name somewhere, the workspace for one, is not what was let out of the
-        sandbox: its path must be in the rule, or be listed by a `host_executable`.
-        """
+        """Return True if a rule means the file that would run."""
+        # A program of the same name elsewhere, such as in the workspace, was not let out of the
+        # sandbox: its path must be in the rule, or listed by a `host_executable`.
         program = match.resolved_program
         return program is None or posixpath.basename(program) in self.rules.host_executables
 
@@ -295,6 +298,7 @@ class _Judge:
     ) -> tuple[str, ...] | None:
         """Return the prefix that a question may propose to allow for good [3.1]."""
         asked = [one for one in segments if one.ruling is Ruling.PROMPT]
+        # The model's proposal counts only if it covers everything that is asked about.
         if wanted and not any(one.matches for one in segments):
             prefix = tuple(wanted)
             allowed = acceptable is None or acceptable(prefix)
@@ -317,7 +321,7 @@ def shown_command(argv: Sequence[str]) -> str:
     return "<command included NUL byte>" if line is None else line
 
 
-def policy_refusal(policy: Policy, kind: PromptKind) -> str | None:
+def policy_refusal(policy: ApprovalPolicy, kind: PromptKind) -> str | None:
     """Return the text that refuses a question which a policy does not allow, or None."""
     if policy.may_ask(kind):
         return None
@@ -326,7 +330,7 @@ def policy_refusal(policy: Policy, kind: PromptKind) -> str | None:
     return _NO_RULES if kind is PromptKind.RULES else _NO_SANDBOX
 
 
-def escalation_refusal(policy: Policy) -> str | None:
+def escalation_refusal(policy: ApprovalPolicy) -> str | None:
     """Return the text that refuses every request for more permissions, or None."""
     if policy.may_ask(PromptKind.SANDBOX):
         return None
@@ -359,6 +363,7 @@ def _notes(split: Split, rules: RuleSet, *, unreadable_runs: bool) -> Iterator[s
 def _removes(segments: Sequence[SegmentRuling], literals: Sequence[SegmentRuling]) -> bool:
     """Return True if a dangerous command is one that deletes by force."""
     found = [danger_of(one.words) for one in segments if one.cause is Cause.DANGEROUS]
+    # The text about removals would be wrong for a command that could not be unwrapped.
     if Danger.TOO_MANY_WRAPPERS in found:
         return False
     found += [danger_of(one.words) for one in literals if one.cause is Cause.DANGEROUS]

@@ -21,6 +21,7 @@ from typing import Any
 
 __all__: list[str] = []
 
+# The parameters of each function and their types, in the order of positional arguments.
 _PARAMETERS: dict[str, dict[str, str]] = {
     "prefix_rule": {
         "pattern": "list",
@@ -32,17 +33,18 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "host_executable": {"name": "str", "paths": "list"},
     "network_rule": {"host": "str", "protocol": "str", "decision": "str", "justification": "str"},
 }
-"""The parameters of each function and their types, in the order of positional arguments."""
 
+# Checked in this order, which is that of Codex's errors.
 _REQUIRED = {
     "prefix_rule": ("pattern",),
     "host_executable": ("name", "paths"),
     "network_rule": ("host", "protocol", "decision"),
 }
 
+# Parameters that only Holdfast has; by name only.
 _OWN_PARAMETERS = {"prefix_rule": {"sandbox": "str"}}
-"""Parameters that only Holdfast has; by name only."""
 
+# Spellings of the original, and the protocol that each means.
 _PROTOCOLS = {
     "http": "http",
     "https": "https",
@@ -76,20 +78,17 @@ def {name}(*args, **kwargs):
     ]
     return holdfast_native_call("{name}", len(args), kwargs.keys(), seen)
 """
-"""
-A function that a rules file calls. It passes the types of its arguments on.
+# The template above is a function that a rules file calls; it passes the types of its arguments
+# on. It has no helpers, since a rules file could replace each by its name.
 
-It has no helpers: each would be a name that a rules file could replace.
-"""
-
+# Characters that an error shows of a value, a mark for what is left out included.
 _SHOWN = 58
-"""Characters that an error shows of a value, a mark for what is left out included."""
 
 _LEFT_OUT = "<<...>>"
 
 
 class RuleRefused(Exception):
-    """A call that makes no rule; the text is the error of the original."""
+    """Error for a call that makes no rule; the text is the one of Codex."""
 
 
 class Value:
@@ -110,11 +109,12 @@ class Value:
         if len(self.representation) <= _SHOWN:
             return self.representation
         kept = _SHOWN - len(_LEFT_OUT)
+        # Two thirds of the room are for the beginning, one third for the end.
         head = kept * 2 // 3
         return self.representation[:head] + _LEFT_OUT + self.representation[head - kept :]
 
 
-class RulesFile:
+class RecordedCalls:
     """The calls that one rules file made so far."""
 
     def __init__(self, limits: Mapping[str, Any]) -> None:
@@ -133,6 +133,7 @@ class RulesFile:
                 name, values[:positional], dict(zip(keywords, values[positional:], strict=True))
             )
             made = _CHECKS[name](arguments)
+            # A pattern with alternatives counts once for each, as it is stored.
             self.rules += len(made["pattern"][0]) if name == "prefix_rule" else 1
             if self.rules > self.limits["rules"]:
                 raise RuleRefused(f"a rules file may have {self.limits['rules']} rules at most")
@@ -146,6 +147,7 @@ def _bind(name: str, positional: list[Value], keywords: dict[str, Value]) -> dic
     parameters = _PARAMETERS[name]
     own = _OWN_PARAMETERS.get(name, {})
     bound = dict(zip(parameters, positional, strict=False))
+    # The order of these checks is that of starlark's own binding.
     for keyword in keywords:
         if keyword in bound:
             raise RuleRefused(f"Argument `{keyword}` occurs more than once")
@@ -269,6 +271,7 @@ def split_words(text: str) -> list[str] | None:
             if word is not None:
                 words.append("".join(word))
             word = None
+        # A comment, up to the end of the line.
         elif character == "#" and word is None:
             for skipped in characters:
                 if skipped == "\n":
@@ -374,6 +377,7 @@ def _normal_host(text: str) -> str:
                 f"invalid rule: network_rule host contains an unsupported suffix: {text}"
             )
         host = inside
+    # One colon separates a port; several are an IPv6 address without brackets.
     elif host.count(":") == 1:
         name, _, port = host.partition(":")
         if name and port.isascii() and port.isdigit():
@@ -401,6 +405,7 @@ class Steps:
     """Counts the steps of one evaluation; starlark asks once in a thousand of them."""
 
     def __init__(self, limit: int) -> None:
+        # starlark calls back once in a thousand steps.
         self._left = limit // 1000
         self.used_up = False
 
@@ -413,7 +418,7 @@ class Steps:
 
 def evaluate(starlark: Any, name: str, text: str, limits: Mapping[str, Any]) -> dict[str, Any]:
     """Return the calls of a rules file, or its error."""
-    file = RulesFile(limits)
+    file = RecordedCalls(limits)
     steps = Steps(limits["steps"])
     module = starlark.Module()
     module.add_callable("holdfast_native_call", file.call)
@@ -438,7 +443,7 @@ def evaluate(starlark: Any, name: str, text: str, limits: Mapping[str, Any]) -> 
     return {"calls": file.calls}
 
 
-def _native_error(starlark: Any, name: str, text: str, file: RulesFile) -> str | None:
+def _native_error(starlark: Any, name: str, text: str, file: RecordedCalls) -> str | None:
     """
     Evaluate a file again, with native functions.
 
@@ -488,29 +493,36 @@ def _end_of_message(lines: list[str], start: int) -> int:
 
 def main() -> None:
     """Evaluate the files that stdin names."""
+    # Appended, so that nothing in that directory can shadow the standard library.
     sys.path.append(sys.argv[1])
+    # Late, because it is found only by the path added above.
     import starlark
 
     order = json.load(sys.stdin)
     limits = order["limits"]
     memory = limits["memory"]
+    # Set before any rules file is read: the evaluator must not trust its input.
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
     for file in order["files"]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
+        # RLIMIT_CPU counts from the start of the process, so each file gets what is used plus its
+        # own.
         used = math.ceil(usage.ru_utime + usage.ru_stime)
         resource.setrlimit(resource.RLIMIT_CPU, (used + limits["seconds"], resource.RLIM_INFINITY))
         panicked = False
         try:
             answer = evaluate(starlark, file["name"], file["text"], limits)
+        # Memory cannot be relied on any more: the parent sees the end of this process.
         except MemoryError:
             raise
         except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
             answer, panicked = {"error": f"evaluation failed: {error}"}, True
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
+        # The state of starlark after a panic is unknown; the parent starts another process.
         if panicked:
             return
 

@@ -75,8 +75,8 @@ _PERMISSIONS_MISSING = (
 )
 _REQUEST_REFUSED = "permission requests are not allowed by the approval policy"
 
+# Characters of a command above which it is looked through in a thread.
 _LONG_COMMAND = 4_096
-"""Characters of a command above which it is looked through in a thread."""
 
 
 class ApprovalFlow:
@@ -441,7 +441,8 @@ class ApprovalFlow:
         Raises:
             CommandRefused: The prefix is broader than what was proposed.
         """
-        assert decision.amendment is not None  # its kind needs it
+        # A decision of this kind always has one.
+        assert decision.amendment is not None
         approvals = self.approvals
         try:
             prefix = answered_prefix(
@@ -451,7 +452,7 @@ class ApprovalFlow:
             )
         except InvalidParams as error:
             raise CommandRefused(str(error)) from error
-        # What was accepted is to run without a sandbox, then later runs are, too.
+        # Accepted for a run without a sandbox, so later runs are without one, too.
         outside = escalated and not approvals.rules_leave_sandbox
         self.rules = self.rules.with_rule(amendment_rule(prefix, outside_sandbox=outside))
         if approvals.home is None:

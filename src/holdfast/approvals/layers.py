@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast.approvals.rules import BrokenFile, Layer, RuleSet, Ruling
+from holdfast.approvals.rules import BrokenFile, RuleSet, RulesLayer, Ruling
 from holdfast.approvals.starlark import RulesFile, load_files
 
 __all__ = ["MAX_FILES", "find_rules_files", "load_rules"]
@@ -53,7 +53,7 @@ def load_rules(
     for file, loaded in zip(files, load_files(files), strict=True):
         if isinstance(loaded, BrokenFile):
             broken.append(loaded)
-        elif file.layer is Layer.PROJECT and not trust_project:
+        elif file.layer is RulesLayer.PROJECT and not trust_project:
             sets.append(_restrictions(loaded))
         else:
             sets.append(loaded)
@@ -78,7 +78,10 @@ def _find(
     """Return the files to load, and the directories and files that cannot be used."""
     files: list[RulesFile] = []
     broken: list[BrokenFile] = []
-    directories = ((home, "rules", Layer.HOME), (project, ".holdfast/rules", Layer.PROJECT))
+    directories = (
+        (home, "rules", RulesLayer.HOME),
+        (project, ".holdfast/rules", RulesLayer.PROJECT),
+    )
     for base, below, layer in directories:
         if base is None:
             continue
@@ -93,11 +96,11 @@ def _find(
             continue
         files += (RulesFile(str(directory / name), layer) for name in names[:MAX_FILES])
         broken += _too_many(directory, names[MAX_FILES:], layer)
-    files += (RulesFile(str(path), Layer.EXPLICIT) for path in explicit)
+    files += (RulesFile(str(path), RulesLayer.EXPLICIT) for path in explicit)
     return files, broken
 
 
-def _too_many(directory: Path, names: Iterable[str], layer: Layer) -> list[BrokenFile]:
+def _too_many(directory: Path, names: Iterable[str], layer: RulesLayer) -> list[BrokenFile]:
     error = f"not read: {directory} has more than {MAX_FILES} rules files"
     return [
         BrokenFile(path=str(directory / name), error=error, layer=layer, unread=True)

@@ -35,8 +35,8 @@ __all__ = ["PatchToWrite", "admit_patch", "refuse_escalation"]
 OUTSIDE = "writing outside of the project; rejected by user approval settings"
 READ_ONLY = "writing is blocked by read-only sandbox; rejected by user approval settings"
 
+# Characters of a patch that a question shows: the first ones.
 _SHOWN_PATCH = 16_384
-"""Characters of a patch that a question shows: the first ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,10 @@ class PatchToWrite:
     """Its text."""
     files: tuple[PatchedFile, ...]
     paths: tuple[str, ...]
-    """Everything that is written or removed: as it is named, and with links resolved."""
+    """All paths that are written or removed: as named, and with links resolved."""
     sandbox: SandboxContext | None
     access: WriteAccess
-    """What the sandbox lets be written."""
+    """The paths that the sandbox allows to be written."""
     justification: str | None = None
 
 

@@ -42,10 +42,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedPermissions:
-    """What a command may do beyond its profile. Paths are absolute."""
+    """Permissions of a command beyond its profile. Paths are absolute."""
 
     network: bool = False
-    """True to reach the network."""
+    """True to allow the network."""
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     entries: tuple[FileEntry, ...] = ()
@@ -141,7 +141,8 @@ def escalated_context(context: SandboxContext | None) -> SandboxContext | None:
     if context is None or not denied:
         return None
     profile = context.permissions
-    assert isinstance(profile, ManagedProfile)  # others deny nothing
+    # Other profiles deny nothing.
+    assert isinstance(profile, ManagedProfile)
     files = profile.file_system
     assert isinstance(files, RestrictedFiles)
     wide = RestrictedFiles(
@@ -202,7 +203,8 @@ def entry_paths(
         known = tuple(folder.native for folder in context.temporary_directories or ())
         return known or (() if tmpdir is None else (tmpdir,))
     if isinstance(path, SpecialPath) and path.value.kind == "minimal":
-        return ()  # folders of the system, which nobody may write
+        # System directories, which nobody may write.
+        return ()
     return _paths_of(entry, context)
 
 
@@ -269,7 +271,8 @@ def _paths_of(entry: FileEntry, context: SandboxContext) -> tuple[str, ...]:
         case "slash_tmp":
             return ("/tmp",)  # noqa: S108 - the profile names it
         case "unknown":
-            return ()  # it is ignored
+            # An unknown kind is ignored.
+            return ()
         case kind:
             raise InvalidParams(f"nothing can be added to a profile that denies `:{kind}`")
 

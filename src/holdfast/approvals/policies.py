@@ -17,8 +17,8 @@ __all__ = [
     "ON_REQUEST",
     "UNTRUSTED",
     "AnyPolicy",
+    "ApprovalPolicy",
     "Granular",
-    "Policy",
     "PolicyKind",
     "PromptKind",
     "as_policy",
@@ -36,7 +36,9 @@ class PolicyKind(enum.StrEnum):
     NEVER = "never"
     """Ask nobody: what would ask is refused."""
     GRANULAR = "granular"
-    """As on-request, but each kind of question can be switched off, and denials are asked about."""
+    """
+    Like on-request, but each kind of question can be switched off, and denials are asked about.
+    """
     UNTRUSTED = "untrusted"
     """Ask about every command that no rule allows."""
 
@@ -75,7 +77,7 @@ _SHOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ApprovalPolicy:
     """An approval policy."""
 
     kind: PolicyKind
@@ -121,22 +123,23 @@ _DEBUG = {
     PolicyKind.UNTRUSTED: "UnlessTrusted",
 }
 
-ON_REQUEST: Final = Policy(PolicyKind.ON_REQUEST)
-NEVER: Final = Policy(PolicyKind.NEVER)
-UNTRUSTED: Final = Policy(PolicyKind.UNTRUSTED)
+ON_REQUEST: Final = ApprovalPolicy(PolicyKind.ON_REQUEST)
+NEVER: Final = ApprovalPolicy(PolicyKind.NEVER)
+UNTRUSTED: Final = ApprovalPolicy(PolicyKind.UNTRUSTED)
 """No user setting: `parse_policy` refuses its name, a program may use this."""
 
-AnyPolicy = str | Mapping[str, object] | Granular | Policy
+AnyPolicy = str | Mapping[str, object] | Granular | ApprovalPolicy
 """A policy by its name, as the object `{"granular": {…}}`, or the policy itself."""
 
 _NAMES = {
     "on-request": ON_REQUEST,
-    "on-failure": ON_REQUEST,  # an older name
+    # Codex's older name for the same policy.
+    "on-failure": ON_REQUEST,
     "never": NEVER,
 }
 
 
-def as_policy(value: AnyPolicy) -> Policy:
+def as_policy(value: AnyPolicy) -> ApprovalPolicy:
     """
     Return the policy that is meant by a name, an object or a policy.
 
@@ -144,14 +147,14 @@ def as_policy(value: AnyPolicy) -> Policy:
         InvalidParams: There is no such policy; the text names what is wrong.
         TypeError: It is nothing of the kind.
     """
-    if isinstance(value, Policy):
+    if isinstance(value, ApprovalPolicy):
         return value
     if isinstance(value, Granular):
-        return Policy(PolicyKind.GRANULAR, value)
+        return ApprovalPolicy(PolicyKind.GRANULAR, value)
     return parse_policy(value)
 
 
-def parse_policy(value: object) -> Policy:
+def parse_policy(value: object) -> ApprovalPolicy:
     """
     Return the policy of a setting.
 
@@ -179,7 +182,7 @@ def parse_policy(value: object) -> Policy:
     members = value["granular"]
     if not isinstance(members, Mapping):
         raise InvalidParams("`granular` must be an object")
-    return Policy(PolicyKind.GRANULAR, _granular(members))
+    return ApprovalPolicy(PolicyKind.GRANULAR, _granular(members))
 
 
 def _granular(members: Mapping[object, object]) -> Granular:

@@ -27,10 +27,10 @@ __all__ = [
 ]
 
 REJECTED = "rejected by user"
-"""What the model reads about a command that somebody declined."""
+"""Text that the model gets for a declined command."""
 
 GrantScope = Literal["turn", "session"]
-"""How long permissions hold that were asked for ahead of a command."""
+"""Validity of permissions that were requested ahead of a command."""
 
 _NETWORK_ACTIONS = ("allow", "deny")
 
@@ -63,15 +63,15 @@ class DecisionKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeniedRun:
-    """The first run of a command, which its sandbox seems to have denied something."""
+    """The first run of a command, which its sandbox has probably denied something."""
 
     what: str
-    """What was denied, as far as it is known."""
+    """The denied operation, if known."""
     output: str
-    """What the command wrote, or its exit code."""
+    """The output of the command, or its exit code."""
     exit_code: int | None
     network_attempts: tuple[str, ...] = ()
-    """What it asked the network for and was refused, each in a few words."""
+    """Network calls that were refused, each in a few words."""
 
     def to_json(self) -> dict[str, object]:
         """Return the form that questions show."""
@@ -115,7 +115,7 @@ class Question:
     """The id of the call of the model."""
     environment_id: str
     argv: tuple[str, ...]
-    """What will run; empty for permissions and for a patch."""
+    """The argument list to run; empty for permissions and for a patch."""
     command: str
     """The command as one line, as it is shown."""
     cwd: str
@@ -132,13 +132,13 @@ class Question:
     leaves_sandbox: bool = False
     """True if the command would run outside of its sandbox."""
     permissions: AddedPermissions = NO_PERMISSIONS
-    """What the command, or later ones, would get beyond the sandbox."""
+    """Permissions that the command, or later ones, would get beyond the sandbox."""
     network_context: tuple[str, str] | None = None
     """Host and protocol of a connection that is asked about."""
     denied: DeniedRun | None = None
-    """The run before, if the question is whether to run again."""
+    """The previous run, if the question is whether to run again."""
     files: tuple[PatchedFile, ...] = ()
-    """What a patch changes."""
+    """The files that a patch changes."""
     thread_id: str | None = None
     turn_id: str | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -249,11 +249,11 @@ class Decision:
     network_host: str | None = None
     network_action: str | None = None
     rejection: str | None = None
-    """What the model reads instead of `rejected by user`."""
+    """Text for the model instead of `rejected by user`."""
     granted: AddedPermissions | None = None
-    """The permissions that were asked for ahead; all of them unless given."""
+    """The granted permissions; None for all that were asked for."""
     scope: GrantScope = "turn"
-    """How long those hold."""
+    """Validity of the granted permissions."""
     question_id: str | None = None
     """The question it answers; one for another question counts as no answer."""
 

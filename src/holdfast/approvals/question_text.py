@@ -5,11 +5,11 @@ from holdfast.approvals.question import Question, QuestionKind
 __all__ = ["question_text", "visible"]
 
 _SHOWN_FILES = 20
+# Files, and lines of a patch, that a person is shown.
 _SHOWN_LINES = 60
-"""Files, and lines of a patch, that a person is shown."""
 
+# Characters of the output that a question after a denial shows: the last ones.
 _SHOWN_OUTPUT = 2_000
-"""Characters of the output that a question after a denial shows: the last ones."""
 
 
 def question_text(question: Question, *, keep: str = "") -> tuple[str, list[str]]:

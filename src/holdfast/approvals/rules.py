@@ -13,18 +13,18 @@ from types import MappingProxyType
 
 __all__ = [
     "BrokenFile",
-    "Layer",
     "NetworkRule",
     "PrefixRule",
     "RuleMatch",
     "RuleSet",
+    "RulesLayer",
     "Ruling",
     "strictest",
 ]
 
 
 class Ruling(enum.IntEnum):
-    """The decision of a rule, in the order of strictness: the greatest of several counts."""
+    """The decision of a rule, by strictness: the greatest of several counts."""
 
     ALLOW = 0
     PROMPT = 1
@@ -36,7 +36,7 @@ class Ruling(enum.IntEnum):
         return self.name.lower()
 
 
-class Layer(enum.IntEnum):
+class RulesLayer(enum.IntEnum):
     """The origin of a rules file, from the lowest to the highest precedence."""
 
     BUILT_IN = 0
@@ -91,7 +91,7 @@ class BrokenFile:
     path: str
     error: str
     """The reason, without the path: possibly several lines, with the position in the file."""
-    layer: Layer = Layer.EXPLICIT
+    layer: RulesLayer = RulesLayer.EXPLICIT
     unread: bool = False
     """True if the text of the file could not even be read."""
 
@@ -154,6 +154,7 @@ class RuleSet:
         self.broken: tuple[BrokenFile, ...] = tuple(broken)
         self._by_program: dict[str, _ProgramRules] = {}
         for order, rule in enumerate(self.prefix_rules):
+            # Every pattern has exactly one first word, which is what the index needs.
             (program,) = rule.pattern[0]
             self._by_program.setdefault(program, _ProgramRules()).add(order, rule)
 
@@ -174,17 +175,18 @@ class RuleSet:
 
         Args:
             words: The command, one segment of a script.
-            resolve_hosts: Whether a path of a program that no rule matches is looked up by
-                its base name. `host_executables` may restrict that to certain paths.
-            cwd: The absolute directory for relative paths of programs such as `./git`.
-                Without it, only absolute paths are looked up by their base name.
+            resolve_hosts: True to look up the path of a program that no rule matches by its
+                base name. `host_executables` may restrict that to certain paths.
+            cwd: The absolute directory for relative paths of programs such as `./git`. Without
+                it, only absolute paths are looked up by base name.
             home: The directory that replaces a leading `~`, if it should be replaced. No
-                program is found that way without a shell; the original does it nevertheless.
-            any_path: Whether paths count that a `host_executable` does not list.
+                program is found that way without a shell; Codex does it nevertheless.
+            any_path: True to accept paths that a `host_executable` does not list.
         """
         if not words:
             return ()
         found = self._find(words)
+        # A rule about the very path takes precedence over one about its base name.
         if found or not resolve_hosts:
             return tuple(RuleMatch(rule=rule, matched_prefix=prefix) for rule, prefix in found)
         path = _absolute(words[0], cwd, home)
@@ -280,6 +282,7 @@ class _ProgramRules:
         by_word = self._by_word.get(words[1]) if len(words) > 1 else None
         entries = self._any
         if by_word:
+            # Merged by order of addition: callers show matches in the order of the files.
             entries = sorted(entries + by_word, key=_order) if entries else by_word
         return [rule for _, rule in entries]
 

@@ -17,19 +17,19 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from holdfast.approvals import evaluator
 from holdfast.approvals.debug_text import debug, debug_list, join_words
 from holdfast.approvals.rules import (
     BrokenFile,
-    Layer,
     NetworkRule,
     PrefixRule,
     RuleMatch,
     RuleSet,
+    RulesLayer,
     Ruling,
 )
 
@@ -67,10 +67,10 @@ MAX_WALL_SECONDS: Final = 10.0
 TOTAL_WALL_SECONDS: Final = 30.0
 """Seconds that all files of one call may take together; files behind that are broken."""
 
+# Bytes of the answer for one file.
 _MAX_ANSWER: Final = 64 << 20
-"""Bytes of the answer for one file."""
 
-_EVALUATOR: Final = str(Path(__file__).with_name("evaluator.py"))
+_EVALUATOR: Final = evaluator.__file__
 
 _MISSING: Final = "rules files need the extra approvals: pip install 'holdfast[approvals]'"
 
@@ -80,8 +80,8 @@ class RulesFile:
     """A file to load, and the layer it belongs to."""
 
     path: str
-    """As given by the user: errors show it like this."""
-    layer: Layer = Layer.EXPLICIT
+    """The path as the user gave it, for errors."""
+    layer: RulesLayer = RulesLayer.EXPLICIT
 
 
 class _PrefixCall(msgspec.Struct, tag_field="call", tag="prefix_rule", frozen=True):
@@ -105,7 +105,7 @@ class _NetworkCall(msgspec.Struct, tag_field="call", tag="network_rule", frozen=
     justification: str | None
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _EvaluatorAnswer(msgspec.Struct, frozen=True):
     calls: list[_PrefixCall | _HostCall | _NetworkCall] = []
     error: str | None = None
 
@@ -194,13 +194,13 @@ def _system_error(error: OSError) -> str:
     return f"{os.strerror(error.errno or 0)} (os error {error.errno})"
 
 
-def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_Answer]:
+def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_EvaluatorAnswer]:
     """Yield one answer per file. A file that ends the child costs only itself."""
     if not files:
         return
     spec = importlib.util.find_spec("starlark")
     if spec is None or spec.origin is None:
-        yield from (_Answer(error=_MISSING) for _ in files)
+        yield from (_EvaluatorAnswer(error=_MISSING) for _ in files)
         return
     packages = os.path.dirname(os.path.dirname(spec.origin))
     deadline = time.monotonic() + TOTAL_WALL_SECONDS
@@ -208,9 +208,9 @@ def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_Answer]:
     while done < len(files):
         if time.monotonic() > deadline:
             late = f"not evaluated: all rules files together took {TOTAL_WALL_SECONDS:g} s"
-            yield from (_Answer(error=late) for _ in files[done:])
+            yield from (_EvaluatorAnswer(error=late) for _ in files[done:])
             return
-        with _Child(packages, files[done:]) as child:
+        with _EvaluatorProcess(packages, files[done:]) as child:
             while done < len(files):
                 answer = child.answer(min(deadline, time.monotonic() + MAX_WALL_SECONDS))
                 done += 1
@@ -219,7 +219,7 @@ def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_Answer]:
                     break
 
 
-class _Child:
+class _EvaluatorProcess:
     """The process that evaluates files; it is killed and reaped at the end of the context."""
 
     def __init__(self, packages: str, files: Sequence[tuple[str, str]]) -> None:
@@ -248,7 +248,7 @@ class _Child:
             bufsize=0,
         )
 
-    def __enter__(self) -> "_Child":
+    def __enter__(self) -> "_EvaluatorProcess":
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
         return self
@@ -260,17 +260,17 @@ class _Child:
                 stream.close()
         self._process.wait()
 
-    def answer(self, deadline: float) -> _Answer:
+    def answer(self, deadline: float) -> _EvaluatorAnswer:
         """Return the answer for the next file; `ended` says whether there is another one."""
         line = self._line(deadline)
         if line is None:
             self.ended = True
-            return _Answer(error=self._reason_of_end())
+            return _EvaluatorAnswer(error=self._reason_of_end())
         try:
-            answer = msgspec.json.decode(line, type=_Answer)
+            answer = msgspec.json.decode(line, type=_EvaluatorAnswer)
         except msgspec.MsgspecError as error:
             self.ended = True
-            return _Answer(error=f"evaluation failed: {error}")
+            return _EvaluatorAnswer(error=f"evaluation failed: {error}")
         # After a panic the child ends by itself: what it has in memory is not sound.
         self.ended = (answer.error or "").startswith("evaluation failed: ")
         return answer
@@ -306,7 +306,8 @@ class _Child:
         except BlockingIOError:
             return
         except OSError:
-            self._to_send = b""  # the child ended; its output tells that too
+            # The child has ended; its output reports that too.
+            self._to_send = b""
 
     def _reason_of_end(self) -> str:
         try:
@@ -326,7 +327,7 @@ class _Child:
 
 
 def _rule_set(
-    file: RulesFile, answer: _Answer, hosts_before: Mapping[str, tuple[str, ...]]
+    file: RulesFile, answer: _EvaluatorAnswer, hosts_before: Mapping[str, tuple[str, ...]]
 ) -> RuleSet:
     if answer.error is not None:
         raise _Unusable(answer.error)

@@ -14,8 +14,8 @@ from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["WriteAccess", "write_access"]
 
+# Names directly below a writable directory that a sandbox protects by itself.
 _PROTECTED = frozenset({".git", ".agents", ".codex", ".aws", ".holdfast"})
-"""Names directly below a writable directory that a sandbox protects by itself."""
 
 
 @dataclass(frozen=True, slots=True)

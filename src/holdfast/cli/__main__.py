@@ -1,6 +1,8 @@
-"""`holdfast`: finds the subcommand and runs it, importing no more than that one needs."""
+"""Entry point of `holdfast`: parses the command line and imports only the chosen subcommand."""
 
 import sys
+
+from holdfast.cli.parser import make_parser
 
 __all__ = ["main"]
 
@@ -12,18 +14,18 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    from holdfast.cli.parser import make_parser  # the guardian stays small
-
     arguments = sys.argv[1:] if argv is None else argv
     parser = make_parser()
     if not arguments:
         parser.print_help()
         return 0
     options = parser.parse_args(arguments)
-    options.arguments = arguments  # a config file is read behind what was given here
+    # `with_config` parses them again, on top of the config file.
+    options.arguments = arguments
     try:
         status: int = options.run(options)
     except KeyboardInterrupt:
+        # The exit statuses of a shell for SIGINT and SIGPIPE.
         return 130
     except BrokenPipeError:
         return 141

@@ -1,4 +1,4 @@
-"""The answer of a server to `env check`: how fast it is, and which version."""
+"""Measurements of a server for `env check` and `connect`: latency and version."""
 
 from collections.abc import Awaitable, Callable
 from statistics import median
@@ -8,12 +8,12 @@ from holdfast.protocol.handshake import EnvironmentInfo
 
 __all__ = ["answer_time", "server_version"]
 
+# Number of requests; the median hides one slow answer.
 _QUESTIONS = 5
-"""Whose median counts."""
 
 
 async def answer_time(ask: Callable[[], Awaitable[object]]) -> float:
-    """Seconds that an answer takes, by asking a few times."""
+    """Return the seconds that an answer takes: the median of a few."""
     times: list[float] = []
     for _ in range(_QUESTIONS):
         began = perf_counter()

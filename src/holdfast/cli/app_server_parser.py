@@ -3,6 +3,7 @@
 import argparse
 
 from holdfast.cli.listen_parser import add_listen_options, positive
+from holdfast.cli.loading import load
 from holdfast.cli.operate_parser import add_log_options
 from holdfast.cli.place_parser import add_environment_option
 
@@ -77,6 +78,5 @@ def _named_file(text: str) -> tuple[str, str]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from holdfast.cli.app_server import app_server
-
-    return app_server(options)
+    status: int = load("app_server")(options)
+    return status

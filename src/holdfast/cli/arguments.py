@@ -6,21 +6,22 @@ from typing import Any, NoReturn
 
 from holdfast.suggestions import did_you_mean
 
-__all__ = ["Parser"]
+__all__ = ["SuggestingParser"]
 
 
-class Parser(argparse.ArgumentParser):
+class SuggestingParser(argparse.ArgumentParser):
     """
-    As `argparse` has it, with two differences.
+    `argparse.ArgumentParser` with two differences.
 
-    A word that is none of those expected, and an option that does not exist, are answered with
-    the one that is most like it. The subcommand itself answers, so its usage is shown.
+    An unknown word or option is answered with the most similar one. The error comes from the
+    subcommand, so its own usage is shown.
     """
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         options, rest = super().parse_known_args(args, namespace)
+        # Only the innermost parser knows which options exist.
         if rest and not self._has_subcommands:
             self._refuse(rest)
         return options, rest

@@ -2,26 +2,58 @@
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
+import holdfast
 from holdfast.backends import ExecBackend, ExecProcess
-from holdfast.cli.foreground import Foreground
-from holdfast.cli.place import connected, is_remote
+from holdfast.cli.foreground import ForegroundCommand
+from holdfast.cli.loading import load
+from holdfast.cli.place import choose_place, connected, is_remote
 from holdfast.cli.request import local_request, remote_request
 from holdfast.cli.status import FAILED, Ended, refused
 from holdfast.errors import ConnectionLost, HoldfastError
-from holdfast.process.guardian import reap_children
+from holdfast.process.guardian import kill_all_children, reap_children
 from holdfast.process.marked import MARK_VARIABLE
 from holdfast.protocol.process import StartParams
 
-__all__ = ["attend"]
+__all__ = ["attend", "run_attended"]
 
+# Seconds for a server to kill what the command left there.
 _END_LIMIT = 5.0
-"""Seconds a server may take to end what the command left there."""
 
+# Seconds between two checks for exited orphans; a zombie costs only an entry of the process table.
 _REAP_INTERVAL = 2.0
-"""Seconds between two looks for orphans that ended."""
+
+
+def run_attended(options: argparse.Namespace, lifeline: int) -> int:
+    """Run the command in this process, the worker of a guardian; return the exit status."""
+    try:
+        choose_place(options)
+        return _run_loop(attend(options, lifeline), fast=is_remote(options))
+    except Ended as end:
+        if end.text:
+            with suppress(OSError):
+                print(f"holdfast: {end.text}", file=sys.stderr)
+        return end.status
+    finally:
+        # The guardian does this too, unless it is the one that was killed.
+        kill_all_children()
+
+
+def _run_loop(main: Coroutine[object, object, int], *, fast: bool) -> int:
+    # uvloop takes longer to import than most local commands run.
+    if fast:
+        try:
+            uvloop_run = load("uvloop_run")
+        except ImportError:
+            # Missing on some platforms.
+            pass
+        else:
+            status: int = uvloop_run(main)
+            return status
+    return asyncio.run(main)
 
 
 async def attend(options: argparse.Namespace, lifeline: int) -> int:
@@ -29,22 +61,23 @@ async def attend(options: argparse.Namespace, lifeline: int) -> int:
     Run the command of the options in the foreground.
 
     Args:
-        options: Of the command line.
-        lifeline: Where signals come from; at its end the guardian is gone.
+        options: The parsed command line.
+        lifeline: Descriptor that delivers signals; its end means that the guardian is gone.
 
     Returns:
-        Its exit status.
+        The exit status.
 
     Raises:
-        Ended: There is none, or nobody is there to want it.
+        Ended: The command has no status, or nobody is left to want it.
     """
     try:
         async with asyncio.TaskGroup() as tasks:
-            foreground = Foreground(tasks, lifeline, tty=options.tty)
+            foreground = ForegroundCommand(tasks, lifeline, tty=options.tty)
             async with _place(options, foreground.say) as (backend, request):
                 process = await _start(backend, request, options)
                 pid = getattr(process, "pid", None)
-                if pid is not None:  # it is a child of ours
+                # Only a local process has one, and is a child of this process.
+                if pid is not None:
                     foreground.start_task(_reap_orphans(pid))
                 status = await foreground.attend(process)
             foreground.close()
@@ -54,7 +87,7 @@ async def attend(options: argparse.Namespace, lifeline: int) -> int:
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
-    """What ended the run, in our own words if it is none of our mistakes."""
+    """Return the error that ended the run, worded for people unless it is a bug."""
     found = failures.exceptions[0]
     if isinstance(found, HoldfastError):
         return Ended(FAILED, str(found))
@@ -73,12 +106,11 @@ def _place(
 async def _here(
     options: argparse.Namespace, say: Callable[[str], None]
 ) -> AsyncIterator[tuple[ExecBackend, StartParams]]:
-    from holdfast.process.backend import LocalBackend  # only one of the two
-
     request = local_request(options)
     if options.verbose:
         say(f"running on this machine, in {request.cwd.native}")
-    async with LocalBackend() as backend:
+    # Loaded on first use by the package: a command on a server does without.
+    async with holdfast.LocalBackend() as backend:
         yield backend, request
 
 
@@ -114,7 +146,7 @@ async def _start(
 
 
 async def _reap_orphans(pid: int) -> None:
-    """What the command leaves behind comes to this process when it is orphaned."""
+    """Reap orphans of the command, which the kernel hands to this process as a subreaper."""
     while True:
         await asyncio.sleep(_REAP_INTERVAL)
         reap_children(spare=(pid,))

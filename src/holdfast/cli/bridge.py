@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+from holdfast.cli.loading import load
 from holdfast.process.guardian import run_guarded
 from holdfast.transports.handover import (
     MARK,
@@ -28,14 +29,15 @@ from holdfast.transports.handover import (
 )
 from holdfast.transports.private_folder import PrivateFolder, UnusableFolder, remove_abandoned
 
-TYPE_CHECKING = False  # as in `serve.py`
+# As in `loading.py`: the guardian does without `typing`.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.server.kept import Keeping
 
 __all__ = ["attach", "start_kept"]
 
+# Seconds a client may take to send its token.
 _TOKEN_LIMIT = 30.0
-"""Seconds a client may take to send its token."""
 
 
 def start_kept(work: "Callable[[int, Callable[[str], None], Keeping], int]") -> int:
@@ -43,8 +45,8 @@ def start_kept(work: "Callable[[int, Callable[[str], None], Keeping], int]") -> 
     Start a server that outlives this process, and connect the standard streams to it.
 
     Args:
-        work: Is the server; gets the descriptor that ends with the guardian, whom to
-            tell that it listens, and where streams are handed to it.
+        work: The server. It gets the lifeline of its guardian, a function to call once it
+            listens, and the directory where streams are handed over.
 
     Returns:
         The exit status, in this process and in the two that are forked.
@@ -60,10 +62,12 @@ def start_kept(work: "Callable[[int, Callable[[str], None], Keeping], int]") -> 
         return _run_server(work, folder, token, tell)
     os.close(tell)
     folder.close()
+    # Blocks until the server listens, or its end of the pipe closes because it failed.
     listens = os.read(told, 1)
     os.close(told)
     if not listens:
-        return 1  # it has said why
+        # The server has printed the reason.
+        return 1
     return _connect(folder.path, token)
 
 
@@ -82,17 +86,16 @@ def _run_server(
     token: str,
     tell: int,
 ) -> int:
-    """Be the guardian and, in a child of it, the server; both end here."""
-    # What ssh or a terminal sends to the group or the session of this process stops there.
+    """Become the guardian and, in its child, the server; both end here."""
+    # A new session: signals to the process group or terminal of ssh do not reach the server.
     os.setsid()
     _replace_streams(0)
     os.dup2(tell, 1)
+    # Inherited descriptors would keep pipes of ssh open, and ssh waits for their end.
     _close_all_but(*STREAMS, folder.fileno())
 
     def serve(lifeline: int) -> int:
-        from holdfast.server.kept import Keeping
-
-        return work(lifeline, _say_listening, Keeping(folder, token))
+        return work(lifeline, _say_listening, load("Keeping")(folder, token))
 
     try:
         return run_guarded(serve, release_stderr=True)
@@ -103,7 +106,7 @@ def _run_server(
 
 def _say_listening(path: str) -> None:
     os.write(1, b"\n")
-    # From here on nobody reads these but for as long as streams are handed over.
+    # From here on stdout and stderr have readers only while streams are handed over.
     _replace_streams(1, 2)
 
 
@@ -118,19 +121,21 @@ def _connect(path: str, token: str) -> int:
             print(f"\n{MARK}gone\t{error}", flush=True)
         return 1
     print(f"\n{MARK}kept\t{path}\t{token}", flush=True)
+    # Only the server may hold the streams from now on, or their end would not be seen.
     _replace_streams(*STREAMS)
     with control:
+        # Returns at the end of the connection, when the server closes its end.
         control.recv(1)
     return 0
 
 
 def _read_token() -> str | None:
-    """Read the first line of stdin and not a byte more: what follows is for the server."""
+    """Read the first line of stdin and not a byte more: the rest is for the server."""
     line = b""
     poll = select.poll()
     poll.register(0, select.POLLIN)
     while not line.endswith(b"\n"):
-        # Without an end the line is too long, too late or cut off.
+        # Without a newline the line is too long, too late or cut off.
         if len(line) > TOKEN_SIZE or not poll.poll(_TOKEN_LIMIT * 1000):
             return None
         byte = os.read(0, 1)
@@ -141,15 +146,16 @@ def _read_token() -> str | None:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Close what was inherited: others may wait to see the end of that, too."""
+    """Close inherited descriptors, whose other ends may wait for that."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in kept:
-            with suppress(OSError):  # the one that listed them is closed already
+            # The descriptor that listed the directory is closed already.
+            with suppress(OSError):
                 os.close(int(name))
 
 
 def _replace_streams(*numbers: int) -> None:
-    """Let go of standard streams, which others wait to see the end of."""
+    """Replace standard streams by `/dev/null`, so that their peers see the end."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in numbers:
         os.dup2(null, number)

@@ -4,10 +4,13 @@ import argparse
 import sys
 from collections.abc import Iterator
 
+import shtab
+
 from holdfast.cli.parser import make_parser
 
 __all__ = ["completion"]
 
+# Options by the kind of value that the shell completes for them.
 _FILES = (
     "token_file",
     "ws_token_file",
@@ -34,8 +37,6 @@ _LIST_PROFILES = (
 
 def completion(options: argparse.Namespace) -> int:
     """Print the script for the shell of the options."""
-    import shtab
-
     kinds = {
         **dict.fromkeys(_FILES, shtab.FILE),
         **dict.fromkeys(_FOLDERS, shtab.DIRECTORY),

@@ -1,4 +1,4 @@
-"""What `--sandbox` and the limits of `holdfast run` ask for, and how their work is told."""
+"""The sandbox and limits of `holdfast run`: from options to the wire, and back to messages."""
 
 import argparse
 
@@ -23,16 +23,16 @@ def sandbox_of(
     info: EnvironmentInfo | None = None,
 ) -> SandboxContext | None:
     """
-    The sandbox, with the folder of the command as its workspace.
+    Return the sandbox of the options, with the command's directory as its workspace.
 
     Args:
-        options: Of the command line.
-        cwd: That folder.
-        remote: Whether it is one of a server.
-        info: What that told about its machine.
+        options: The parsed command line.
+        cwd: The command's directory.
+        remote: True if it is on a server.
+        info: The server's description of its machine.
 
     Raises:
-        Ended: There is no such profile, or it makes no sense there.
+        Ended: There is no such profile, or it cannot be used there.
     """
     if options.sandbox is None:
         return None
@@ -53,10 +53,10 @@ def _home_there(info: EnvironmentInfo | None) -> PathUri | None:
 
 def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
     """
-    The limits, if there are any.
+    Return the limits of the options, or None.
 
     Raises:
-        Ended: One of them is none.
+        Ended: One of them is invalid.
     """
     try:
         return given_limits(options).on_wire()
@@ -68,7 +68,7 @@ def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
 
 
 def given_limits(options: argparse.Namespace) -> Limits:
-    """Return the limits of the options, in words of people."""
+    """Return the limits of the options."""
     return Limits(
         memory=options.limit_memory,
         processes=options.limit_processes,
@@ -81,7 +81,7 @@ def given_limits(options: argparse.Namespace) -> Limits:
 
 
 def told(verdict: Verdict) -> str | None:
-    """A line for whoever wonders why a command failed, if its sandbox or a limit did it."""
+    """Return a line that explains a failure caused by the sandbox or a limit, or None."""
     if verdict.reason is Reason.LIMIT:
         option = _OPTIONS.get(verdict.limit) if verdict.limit is not None else None
         by = "a limit" if option is None else option
@@ -93,9 +93,10 @@ def told(verdict: Verdict) -> str | None:
     return None
 
 
+# Limits with a minimum, by the names that errors use.
 _BY_NAME = {"open_files": "--limit-files", "total_memory": "--limit-total-memory"}
-"""The options that may be too small to be a limit."""
 
+# The option behind each limit, which the user recognizes.
 _OPTIONS = {
     LimitKind.ADDRESS_SPACE: "--limit-memory",
     LimitKind.PROCESSES: "--limit-processes",
@@ -105,7 +106,6 @@ _OPTIONS = {
     LimitKind.OUTPUT: "--limit-output",
     LimitKind.WALL_TIME: "--limit-time",
 }
-"""The option behind each limit; somebody who gave it recognizes it."""
 
 _WRITES = (DenialKind.READ_ONLY_FILE_SYSTEM, DenialKind.FAILED_TO_WRITE_FILE)
 

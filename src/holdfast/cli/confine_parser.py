@@ -17,7 +17,7 @@ CONFINING = (
     "limit_output",
     "limit_time",
 )
-"""Where the options are in what the parser returns."""
+"""Attributes of the parsed options that confine a command."""
 
 
 def add_confining_options(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast connect`: tries a place out, and sets up a host behind ssh for those who agree."""
+"""`holdfast connect`: try a server, and install Holdfast on an ssh host with consent."""
 
 import argparse
 import asyncio
@@ -29,11 +29,11 @@ __all__ = ["connect"]
 
 
 def connect(options: argparse.Namespace) -> int:
-    """Do what the options say, and tell what was found: the exit status."""
+    """Connect, install, save or remove as the options say; return the exit status."""
     try:
         if options.save is not None:
             config.check_id(options.save)
-        place = _Place(options)
+        place = _ConnectTarget(options)
         if options.remove:
             return _remove(place)
         program = _set_up(place, options)
@@ -51,8 +51,8 @@ def connect(options: argparse.Namespace) -> int:
     return 0
 
 
-class _Place:
-    """What the options name."""
+class _ConnectTarget:
+    """The server that the options name."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         where: str = options.where
@@ -75,11 +75,11 @@ class _Place:
 
     def target(self, offers: list[Offer], *, consent: bool) -> Target:
         """
-        How to get there.
+        Return the target to connect to.
 
         Args:
-            offers: Those that were made and not accepted.
-            consent: Whether they are accepted.
+            offers: Collects installations that were offered and declined.
+            consent: True to accept them.
         """
 
         def decline(offer: Offer) -> bool:
@@ -99,13 +99,13 @@ class _Place:
 
     def entry(self, name: str, program: str | None) -> Entry:
         """
-        What to write down.
+        Return the entry to save.
 
         Raises:
-            Ended: It is written down already, or cannot be.
+            Ended: It is saved already, or cannot be saved.
         """
         if self.ssh is not None and self.transport is None:
-            # The full name, so that a Codex that reads the file finds it too.
+            # The full path, so that a Codex that reads the file finds the program too.
             found = shlex.join([program or "holdfast", *SERVE])
             ssh, *more = self.ssh.address.argv(found)
             return Entry(id=name, transport=ServingProgram(program=ssh, args=tuple(more)))
@@ -127,11 +127,12 @@ def _configured(name: str) -> ServerUrl | ServingProgram:
     )
 
 
-def _set_up(place: _Place, options: argparse.Namespace) -> str | None:
-    """Connect, after a question where there is one to ask: the program of a host."""
+def _set_up(place: _ConnectTarget, options: argparse.Namespace) -> str | None:
+    """Connect, after asking for consent if necessary; return the program of an ssh host."""
     offers: list[Offer] = []
     person = sys.stdin.isatty() and sys.stderr.isatty()
     try:
+        # The first attempt declines every offer: it finds out whether there is anything to ask.
         return asyncio.run(_try(place.target(offers, consent=options.yes)))
     except ConnectFailed:
         if offers:
@@ -153,11 +154,8 @@ def _asked(offer: Offer) -> bool:
 
 
 def _greet(address: SshAddress) -> bool:
-    """
-    Let ssh talk to the person, about a new host's key for one; whether it got through.
-
-    Only here does it have a terminal: what serves must not depend on somebody being there.
-    """
+    """Let ssh ask the user, for example about a new host key; return True if it connected."""
+    # Only here does ssh have a terminal: a serving ssh must not wait for a person.
     command = [*address.ssh, "--", address.destination, "exit 0"]
     return subprocess.run(command, check=False).returncode == 0
 
@@ -168,7 +166,8 @@ async def _try(target: Target) -> str | None:
         connected = perf_counter() - began
         answers = await answer_time(client.status)
         info = client.environment
-    assert info is not None  # told or asked for while it was connected
+    # `ExecServerClient.connect` has set it.
+    assert info is not None
     program = None
     if isinstance(target, SshTarget):
         program = target.program
@@ -182,7 +181,7 @@ async def _try(target: Target) -> str | None:
     return program
 
 
-def _remove(place: _Place) -> int:
+def _remove(place: _ConnectTarget) -> int:
     if place.ssh is None:
         raise Ended(1, "there is nothing to remove but on a host behind ssh")
     removed, folder = asyncio.run(remove(place.ssh.address))

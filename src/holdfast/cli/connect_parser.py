@@ -3,6 +3,7 @@
 import argparse
 from typing import TypeAlias
 
+from holdfast.cli.loading import load
 from holdfast.cli.place_parser import add_token_option
 
 __all__ = ["add_connect"]
@@ -58,10 +59,9 @@ def add_connect(commands: _Commands) -> None:
     add_token_option(connect, "of a server")
 
     def start(options: argparse.Namespace) -> int:
-        from holdfast.cli.connect import connect as connect_to
-
         if options.remove and (options.save or options.yes):
             connect.error("--remove goes with neither --save nor --yes")
-        return connect_to(options)
+        status: int = load("connect")(options)
+        return status
 
     connect.set_defaults(run=start)

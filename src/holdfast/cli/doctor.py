@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what is on this machine, what it can enforce, and what to change."""
+"""`holdfast doctor`: what this machine has and can enforce, and what to change."""
 
 import argparse
 import importlib.metadata
@@ -24,18 +24,18 @@ from holdfast.sandbox.machines import MACHINES
 
 __all__ = ["Finding", "doctor", "findings"]
 
+# `missing` is optional; `failed` should be fixed.
 Standing: TypeAlias = Literal["ok", "warning", "missing", "failed"]
-"""`missing` is a pity, and `failed` is something that somebody should change."""
 
+# Seconds for ssh to tell its version.
 _SSH_LIMIT = 5.0
-"""Seconds for ssh to tell its version."""
 
+# Names for the cgroup controllers.
 _LIMITED = {"memory": "memory", "pids": "processes"}
-"""What the controllers of cgroups limit, in our words."""
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     standing: Standing
@@ -43,8 +43,8 @@ class Finding(NamedTuple):
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Look, and show it: 1 if no sandbox can be enforced."""
-    # First: what a trial of the sandbox leaves for a moment is nobody's that we know.
+    """Run and print all checks; return 1 if no sandbox can be enforced."""
+    # First, since a trial of the sandbox leaves processes in our cgroup for a moment.
     place = find_place(os.getpid())
     ladder = climb()
     found = list(findings(ladder, place))
@@ -67,7 +67,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def findings(ladder: Ladder, place: Place) -> Iterator[Finding]:
-    """What is here, one after the other, and what even a working sandbox leaves open."""
+    """Yield the results of all checks, and the gaps that a working sandbox leaves."""
     yield Finding("holdfast", "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
     yield _platform()
@@ -123,7 +123,7 @@ def _with_remedy(problem: str) -> str:
 
 
 def _cgroup(place: Place) -> Finding:
-    """Which limits would hold for a whole command, of a server that is started as this was."""
+    """Check which limits would hold for a whole command of a server started like this."""
     names = [_LIMITED[name] for name in place.controllers]
     if not names:
         detail = f"limits hold for each process alone: {place.problem}; {place.advice}"

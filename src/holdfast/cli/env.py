@@ -1,4 +1,4 @@
-"""`holdfast env`: the places to run by name, and what is known of each."""
+"""`holdfast env`: the named environments, and the state of each."""
 
 import argparse
 import asyncio
@@ -23,10 +23,10 @@ from holdfast.environments.config.providers import FileProvider, holdfast_home, 
 from holdfast.environments.config.snapshot import (
     DEFAULT_TIMEOUT,
     LOCAL,
+    ConfiguredEnvironments,
     Entry,
     ServerUrl,
     ServingProgram,
-    Snapshot,
 )
 from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
@@ -37,11 +37,11 @@ from holdfast.suggestions import did_you_mean
 
 __all__ = ["env"]
 
+# Seconds for one environment to connect and answer; most fail earlier by their own limits.
 _LIMIT = 60.0
-"""Seconds for one place to connect and answer; most fail by their own limits before."""
 
+# Environments that are checked concurrently.
 _AT_ONCE = 16
-"""Places that are checked side by side."""
 
 
 def env(operation: str, options: argparse.Namespace) -> int:
@@ -72,7 +72,7 @@ def _path(options: argparse.Namespace) -> Path:
     return holdfast_home(os.environ) / config.FILE_NAME
 
 
-def _snapshot(options: argparse.Namespace) -> Snapshot:
+def _snapshot(options: argparse.Namespace) -> ConfiguredEnvironments:
     if options.file is not None:
         return FileProvider(Path(options.file)).snapshot()
     return provider_from_env(os.environ, holdfast_home(os.environ)).snapshot()
@@ -121,7 +121,7 @@ def _remove(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     snapshot = _snapshot(options)
-    places = [_Place(name, snapshot) for name in snapshot.ids]
+    places = [_NamedEnvironment(name, snapshot) for name in snapshot.ids]
     if options.names:
         print("".join(f"{place.name}\n" for place in places), end="")
         return 0
@@ -136,10 +136,10 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-class _Place:
-    """One name and how it is set up."""
+class _NamedEnvironment:
+    """One configured environment."""
 
-    def __init__(self, name: str, snapshot: Snapshot) -> None:
+    def __init__(self, name: str, snapshot: ConfiguredEnvironments) -> None:
         self.name = name
         self.is_default = name == snapshot.default
         self.entry = snapshot.entry(name)
@@ -175,7 +175,7 @@ class _Place:
                 return shlex.join([program, *args])
 
     def facts(self) -> dict[str, object]:
-        """All that is written down but the token, of which it says only whether there is one."""
+        """Return its configuration for JSON; of a token only that there is one."""
         facts: dict[str, object] = {
             "id": self.name,
             "kind": self.kind,
@@ -195,7 +195,7 @@ class _Place:
         return facts | {"initializeTimeout": self.entry.initialize_timeout}
 
     def open(self) -> Environment:
-        """The environment itself, which connects on first use."""
+        """Return the environment, which connects on first use."""
         return LocalEnvironment() if self.entry is None else RemoteEnvironment.of(self.entry)
 
 
@@ -203,15 +203,15 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What came of connecting to a place."""
+class _CheckResult:
+    """The result of connecting to an environment."""
 
-    place: _Place
+    place: _NamedEnvironment
     error: str | None = None
     info: EnvironmentInfo | None = None
     connected: float = 0.0
+    # Seconds of one round trip.
     answers: float = 0.0
-    """Seconds."""
 
     def facts(self) -> dict[str, object]:
         facts = self.place.facts() | {
@@ -228,36 +228,36 @@ class _Found:
 
     @property
     def capabilities(self) -> list[str]:
-        """The names of those it has, as they are on the wire."""
+        """The names of its capabilities, as on the wire."""
         if self.info is None:
             return []
         flags: dict[str, bool] = msgspec.to_builtins(self.info.capabilities)
         return [name for name, has in flags.items() if has]
 
 
-async def _look(place: _Place) -> _Found:
+async def _look(place: _NamedEnvironment) -> _CheckResult:
     environment = place.open()
     began = perf_counter()
     try:
         async with asyncio.timeout(_LIMIT), environment:
             info = await environment.info()
             connected = perf_counter() - began
-            return _Found(
+            return _CheckResult(
                 place,
                 info=info,
                 connected=connected,
                 answers=await answer_time(environment.status),
             )
     except TimeoutError:
-        return _Found(place, error=f"no answer within {_LIMIT:.0f} s")
+        return _CheckResult(place, error=f"no answer within {_LIMIT:.0f} s")
     except HoldfastError as error:
-        return _Found(place, error=str(error))
+        return _CheckResult(place, error=str(error))
 
 
-async def _look_at_all(places: list[_Place]) -> list[_Found]:
+async def _look_at_all(places: list[_NamedEnvironment]) -> list[_CheckResult]:
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(place: _Place) -> _Found:
+    async def look(place: _NamedEnvironment) -> _CheckResult:
         async with turns:
             return await _look(place)
 
@@ -268,7 +268,7 @@ async def _look_at_all(places: list[_Place]) -> list[_Found]:
 
 def _check(options: argparse.Namespace) -> int:
     snapshot = _snapshot(options)
-    places = [_Place(name, snapshot) for name in options.ids or snapshot.ids]
+    places = [_NamedEnvironment(name, snapshot) for name in options.ids or snapshot.ids]
     found = asyncio.run(_look_at_all(places))
     if options.json:
         print(json.dumps([one.facts() for one in found], indent=2))
@@ -281,7 +281,7 @@ def _check(options: argparse.Namespace) -> int:
     return 1 if any(one.error is not None for one in found) else 0
 
 
-def _row(found: _Found) -> list[str]:
+def _row(found: _CheckResult) -> list[str]:
     if found.info is None:
         return [found.place.name, "disconnected", "", "", "", "", ""]
     return [
@@ -296,7 +296,7 @@ def _row(found: _Found) -> list[str]:
 
 
 def _show(options: argparse.Namespace) -> int:
-    found = asyncio.run(_look(_Place(options.id, _snapshot(options))))
+    found = asyncio.run(_look(_NamedEnvironment(options.id, _snapshot(options))))
     if options.json:
         print(json.dumps(found.facts(), indent=2))
         return 0 if found.error is None else 1

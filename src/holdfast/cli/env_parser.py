@@ -3,6 +3,8 @@
 import argparse
 from typing import TypeAlias
 
+from holdfast.cli.loading import load
+
 __all__ = ["add_env"]
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
@@ -84,9 +86,8 @@ def _add(operations: _Commands, name: str, about: str) -> argparse.ArgumentParse
     parser = operations.add_parser(name, help=about, description=about)
 
     def start(options: argparse.Namespace) -> int:
-        from holdfast.cli.env import env
-
-        return env(name, options)
+        status: int = load("env")(name, options)
+        return status
 
     parser.set_defaults(run=start)
     return parser

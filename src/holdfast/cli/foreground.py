@@ -1,8 +1,8 @@
 """
-One command in the foreground: its streams are ours, its signals and its terminal too.
+One command in the foreground: it shares our streams, signals and terminal.
 
-Knows the seam only, so a command of a server is in the foreground in the same way
-as far as the server can do it.
+It uses the protocols of `holdfast.backends` only, so a command of a server is in the foreground
+in the same way, as far as the server supports it.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from contextlib import ExitStack, suppress
 
 from holdfast.backends import ExecProcess
+from holdfast.cli.loading import load
 from holdfast.cli.status import FAILED, Ended, of_signal, of_verdict
 from holdfast.cli.streams import OutputWriter, is_null, read_chunks
 from holdfast.cli.terminal import RawTerminal, terminal_size
@@ -21,35 +22,35 @@ from holdfast.events import Exited, Reason, Verdict
 from holdfast.process.guardian import stop_this_process
 from holdfast.protocol.process import OutputChunk, WriteStatus
 
-__all__ = ["Foreground"]
+__all__ = ["ForegroundCommand"]
 
+# Signals that end a process which does not handle them.
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
-"""Signals that mean the end where nobody handles them."""
 
+# Seconds within which a second interrupt means: kill it.
 _TWICE = 2.0
-"""Seconds within which a second interrupt means: at once."""
 
+# Seconds for a request to a server whose answer this process must not wait for.
 _ASK_LIMIT = 2.0
-"""Seconds a server may take over a request that this process must not wait for."""
 
+# Seconds after the exit within which most of the output has arrived.
 _LAST_OUTPUT = 0.5
-"""Seconds after the exit within which most of what a process wrote has arrived."""
 
+# Ctrl-D, the only end that the input of a terminal has.
 _END_OF_INPUT = b"\x04"
-"""Ctrl-D, which is all the end that input of a terminal has."""
 
+# Seconds between two Ctrl-D: each ends the read of one process, and the next one needs its own.
 _END_AGAIN = 1.0
-"""Seconds between two of them: each is taken by one reader, and the next one waits for its own."""
 
 
-class Foreground:
+class ForegroundCommand:
     """
-    Connects one process with this one.
+    The connection between one process and this one.
 
     - Its output goes to ours, as fast as that is read.
     - Our input goes to it, and so does the end of our input.
-    - Signals go to its group. Those that end a process end this one while there is
-      no process to send them to; a second interrupt in a row kills it.
+    - Signals go to its process group. Before it has started, signals that end a process
+      end this one. A second interrupt in a row kills it.
     - With a terminal of its own, ours is raw and both have the same size.
     """
 
@@ -63,10 +64,11 @@ class Foreground:
     ) -> None:
         """
         Args:
-            tasks: Where work beside goes on, until `close`.
-            lifeline: Delivers signals, a byte for each; its end means: leave at once.
-            tty: Whether the process has a terminal of its own.
-            streams: Descriptors to read its input from and to write its output to.
+            tasks: Group for background work, until `close`.
+            lifeline: Descriptor that delivers signals, a byte for each; its end means: exit at
+                once.
+            tty: True if the process has a terminal of its own.
+            streams: Descriptors for its stdin, stdout and stderr.
         """
         self._loop = asyncio.get_running_loop()
         self._group = tasks
@@ -76,26 +78,26 @@ class Foreground:
         self._terminal: RawTerminal | None = None
         self._process: ExecProcess | None = None
         self._verdict: Verdict | None = None
-        # When the last interrupt came, and whether one has already meant: at once.
+        # Time of the last interrupt; `_killed` is set by a second one.
         self._interrupted = float("-inf")
         self._killed = False
         self.start_task(self._obey(lifeline))
 
     def start_task(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Do something beside, until `close`."""
+        """Run a coroutine in the background, until `close`."""
         task = self._group.create_task(work)
         self._tasks.append(task)
         task.add_done_callback(self._tasks.remove)
         return task
 
     def close(self) -> None:
-        """End what is done beside."""
+        """Cancel background work."""
         for task in self._tasks:
             task.cancel()
 
     async def attend(self, process: ExecProcess) -> int:
         """
-        Be there for a process until its end.
+        Serve a process until its end.
 
         Returns:
             Its exit status.
@@ -122,18 +124,18 @@ class Foreground:
                 err.close()
                 await asyncio.gather(*watching)
         except BaseException:
-            if not self._killed:  # else that was tried, and this is not the time to try again
+            # A kill was tried before; a second attempt would only delay the exit.
+            if not self._killed:
                 await self._terminate(process)
             raise
         finally:
             out.close()
             err.close()
-        assert self._verdict is not None  # it exits before it is closed
+        # A process exits before it is closed.
+        assert self._verdict is not None
         verdict = self._verdict
         if verdict.denial or verdict.network_attempts or verdict.reason is Reason.LIMIT:
-            from holdfast.cli.confine import told  # most commands run without
-
-            line = told(verdict)
+            line: str | None = load("told")(verdict)
             if line is not None:
                 self.say(line)
         if verdict.reason in (Reason.SERVER_STOPPING, Reason.SESSION_EXPIRED):
@@ -141,20 +143,20 @@ class Foreground:
         return of_verdict(verdict)
 
     def _give_input(self, process: ExecProcess, input_given: ExitStack) -> None:
-        """Let it have our input; the stack takes that back."""
+        """Forward our input to it; closing the stack stops that."""
         if self._tty:
             if os.isatty(self._stdin):
                 self._terminal = input_given.enter_context(RawTerminal(self._stdin))
-            self.start_task(self._resize())  # it may have changed since the start was sent
+            # The size may have changed since the start was sent.
+            self.start_task(self._resize())
         self._loop.add_signal_handler(signal.SIGCONT, self._continued)
         input_given.callback(self._loop.remove_signal_handler, signal.SIGCONT)
         feeding = self.start_task(self._feed(process))
         input_given.callback(feeding.cancel)
 
     async def _take_back(self, input_given: ExitStack) -> None:
-        # Its last output is still on the way, and on a terminal that must look as it
-        # would have. Children that go on writing are no reason to take keys, though:
-        # Ctrl-C is to end this.
+        # Its last output is still on the way, and must be shown in the terminal's raw mode.
+        # But children that keep writing are no reason to hold the keyboard: Ctrl-C ends this.
         await asyncio.sleep(_LAST_OUTPUT)
         input_given.close()
 
@@ -166,13 +168,13 @@ class Foreground:
             return
         if not isinstance(error, BrokenPipeError):
             raise Ended(FAILED, f"cannot write to {name}: {error.strerror}")
-        # Nobody reads on. That ends a command which would have written more.
+        # Nobody reads our output. As in a shell, that ends a command which writes more.
         if self._verdict is None:
             raise Ended(of_signal(signal.SIGPIPE))
         raise Ended(of_verdict(self._verdict))
 
     async def _feed(self, process: ExecProcess) -> None:
-        # Whatever goes wrong is told by its events too, or is no loss: it takes no more.
+        # Errors are ignored: the events of the process report them, or it takes no more input.
         with suppress(HoldfastError):
             last = b"\n"
             if not is_null(self._stdin):
@@ -187,7 +189,8 @@ class Foreground:
 
     async def _type_end(self, process: ExecProcess, *, at_line_start: bool) -> None:
         if not at_line_start:
-            await process.write(_END_OF_INPUT)  # ends the line only
+            # In the middle of a line, the first Ctrl-D only ends the line.
+            await process.write(_END_OF_INPUT)
         while True:
             await process.write(_END_OF_INPUT)
             await asyncio.sleep(_END_AGAIN)
@@ -198,7 +201,8 @@ class Foreground:
         async for numbers in read_chunks(lifeline):
             for number in numbers:
                 await self._signalled(number)
-        raise Ended(of_signal(signal.SIGKILL))  # that is what ended the guardian
+        # The lifeline ends when the guardian was killed.
+        raise Ended(of_signal(signal.SIGKILL))
 
     async def _signalled(self, number: int) -> None:
         process = self._process
@@ -212,7 +216,8 @@ class Foreground:
                 self.start_task(self._resize())
         elif number == signal.SIGINT and self._is_interrupted_again():
             if self._killed:
-                raise Ended(of_signal(number))  # even that has not ended it
+                # The kill has had no effect.
+                raise Ended(of_signal(number))
             self._killed = True
             self.start_task(self._terminate(process))
         else:
@@ -227,9 +232,10 @@ class Foreground:
         try:
             await process.signal("interrupt" if number == signal.SIGINT else name)
         except ConnectionLost:
-            pass  # its events tell
+            # The events of the process report it.
+            pass
         except RemoteError:
-            # A server that is no Holdfast sends no other signal than an interrupt.
+            # A Codex server sends no signal but an interrupt.
             if number in _ENDING:
                 await self._terminate(process)
             else:
@@ -245,7 +251,8 @@ class Foreground:
     # -- the terminal
 
     async def _stop(self) -> None:
-        """Stop the command, then this process, until a shell continues us both."""
+        """Stop the command, then this process, until a shell continues both."""
+        # First the command: once this process is stopped it can send nothing.
         await self._control_job("SIGSTOP")
         if self._terminal is not None:
             self._terminal.restore()
@@ -260,7 +267,7 @@ class Foreground:
                     await self._process.signal(name)
 
     def _continued(self) -> None:
-        """Whoever had the terminal meanwhile may have changed it, and its size."""
+        """Make the terminal raw again and update the size: another job may have changed both."""
         if self._terminal is not None:
             self._terminal.make_raw()
             self.start_task(self._resize())

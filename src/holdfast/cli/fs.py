@@ -1,4 +1,4 @@
-"""`holdfast fs`: files here or on a server, through the seam, so that both work alike."""
+"""`holdfast fs`: files here or on a server, through `FileSystem`, so that both work alike."""
 
 import argparse
 import asyncio
@@ -9,7 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
+import holdfast
 from holdfast.backends import FileSystem
+from holdfast.cli.loading import load
+from holdfast.cli.place import choose_place, connected, is_remote
 from holdfast.cli.status import FAILED, Ended
 from holdfast.errors import (
     ConnectionLost,
@@ -24,7 +27,7 @@ from holdfast.system_text import without_number
 __all__ = ["FOLDER", "NOT_FOUND", "FilePlace", "Outcome", "fs", "reason_of"]
 
 NOT_FOUND = 4
-"""All that failed is that something is not there; a script may want to know."""
+"""Exit status if all that failed is that a file does not exist, for scripts."""
 
 
 FOLDER = "it is a folder: give -r for all that is below it"
@@ -32,20 +35,20 @@ FOLDER = "it is a folder: give -r for all that is below it"
 
 
 class FilePlace(NamedTuple):
-    """A machine with files."""
+    """The file system of one machine."""
 
     files: FileSystem
     cwd: str | None
-    """Where relative paths begin."""
+    """The directory for relative paths; None if a server does not report it."""
     writes_blocks: bool
-    """Whether a file can be replaced block by block."""
+    """True if a file can be replaced block by block."""
 
     def path(self, text: str) -> PathUri:
         """
-        What a person means by a path.
+        Return the URI of a path that a person typed.
 
         Raises:
-            Ended: It cannot be said.
+            Ended: It cannot be resolved.
         """
         try:
             if text.startswith("file:"):
@@ -58,22 +61,22 @@ class FilePlace(NamedTuple):
 
 
 class Outcome:
-    """How a command with several parts ends: it goes on after a part that failed."""
+    """The exit status of a command with several parts, which continues after a failed one."""
 
     def __init__(self) -> None:
         self._statuses: set[int] = set()
 
     def failed(self, what: str, error: Exception) -> None:
-        """A part failed; says why."""
+        """Report a failed part and remember its status."""
         missing = isinstance(error, NotFound | FileNotFoundError)
         self._statuses.add(NOT_FOUND if missing else 1)
-        # Of two paths, or of a folder, it says which one is at fault.
+        # Names the path at fault, if there are two, or if it is below the given directory.
         path = error.path if isinstance(error, HoldfastError) else _filename(error)
         is_said = path is None or (" to " not in what and path.endswith(what))
         complain(f"{what}: {'' if is_said else f'{path}: '}{reason_of(error)}")
 
     async def attempt(self, what: str, work: Awaitable[None]) -> None:
-        """Do a part; without a connection there is no point in doing the others."""
+        """Run a part; a lost connection ends the others as well."""
         try:
             await work
         except ConnectionLost:
@@ -104,13 +107,13 @@ def fs(operation: str, options: argparse.Namespace) -> int:
 
 
 def complain(text: str) -> None:
-    """Say what is wrong, on a line of its own."""
+    """Print an error on stderr."""
     with suppress(OSError):
         print(f"holdfast: {text}", file=sys.stderr)
 
 
 def reason_of(error: Exception) -> str:
-    """Why something failed, for a person."""
+    """Return the reason of a failure for people."""
     if isinstance(error, RemoteError):
         return error.message
     if isinstance(error, HoldfastError):
@@ -130,13 +133,11 @@ Operation = Callable[[FilePlace, argparse.Namespace, Outcome], Awaitable[None]]
 
 def _operation(name: str) -> Operation:
     if name == "ls":
-        from holdfast.cli.fs_list import list_paths
-
-        return list_paths
+        listing: Operation = load("list_paths")
+        return listing
     if name in {"get", "put", "cat"}:
-        from holdfast.cli import fs_transfer
-
-        return {"get": fs_transfer.get, "put": fs_transfer.put, "cat": fs_transfer.cat}[name]
+        transfer: Operation = load(name)
+        return transfer
     return {"rm": _remove, "cp": _copy, "mv": _move, "mkdir": _make_folders}[name]
 
 
@@ -149,15 +150,12 @@ async def _run(operation: Operation, options: argparse.Namespace) -> int:
 
 @asynccontextmanager
 async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
-    from holdfast.cli.place import choose_place, connected, is_remote
-
     choose_place(options)
     if not is_remote(options):
         if options.verbose:
             complain("files of this machine")
-        from holdfast.filesystem.local import LocalFileSystem  # only one of the two
-
-        files = LocalFileSystem()
+        # Loaded on first use by the package: files of a server do without.
+        files = holdfast.LocalFileSystem()
         try:
             yield FilePlace(files, os.getcwd(), writes_blocks=True)
         finally:
@@ -208,7 +206,7 @@ async def _copy(place: FilePlace, options: argparse.Namespace, outcome: Outcome)
 
 
 async def _move(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
-    from holdfast.filesystem.trees import move
+    move = load("move")
 
     async def rename(source: PathUri, into: PathUri) -> None:
         await move(place.files, source, into)
@@ -222,7 +220,7 @@ async def _each_to_target(
     outcome: Outcome,
     work: Callable[[PathUri, PathUri], Awaitable[None]],
 ) -> None:
-    """Do something with each source and where it is to go."""
+    """Call `work` with each source and its destination."""
     target = place.path(options.target)
     several = len(options.sources) > 1
     for text in options.sources:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from holdfast.cli.fs import FilePlace, Outcome
 from holdfast.errors import HoldfastError, NotFound, OperationFailed
@@ -15,26 +16,26 @@ from holdfast.protocol.paths import PathUri
 
 __all__ = ["list_paths"]
 
+# Concurrent requests for metadata.
 _AT_ONCE = 32
-"""Questions on their way at once."""
 
+# The largest limits that a server accepts.
 _EVERYTHING = WalkOptions(
     max_depth=64, max_directories=10_000, max_entries=50_000, follow_directory_symlinks=False
 )
-"""As much as a server takes."""
 
 
-class _Line(NamedTuple):
+class _ListedFile(NamedTuple):
     name: str
     path: PathUri
+    # None unless the options ask for it.
     metadata: FileMetadata | None
-    """Not there if nobody asked for it."""
     is_directory: bool
 
 
 async def list_paths(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
     """List each path of the options, sorted by name."""
-    listed: list[_Line] = []
+    listed: list[_ListedFile] = []
     paths: Sequence[str] = options.paths or ["."]
     for text in paths:
 
@@ -51,24 +52,24 @@ async def list_paths(place: FilePlace, options: argparse.Namespace, outcome: Out
 
 async def _list(
     place: FilePlace, text: str, options: argparse.Namespace, outcome: Outcome
-) -> list[_Line]:
+) -> list[_ListedFile]:
     path = place.path(text)
     metadata = await place.files.get_metadata(path)
     if not metadata.is_directory:
-        return [_Line(text, path, metadata, is_directory=False)]
+        return [_ListedFile(text, path, metadata, is_directory=False)]
     if options.recursive:
         lines = await _walk(place, path, outcome)
     else:
         entries = await place.files.read_directory(path)
         lines = [
-            _Line(entry.file_name, path.child(entry.file_name), None, entry.is_directory)
+            _ListedFile(entry.file_name, path.child(entry.file_name), None, entry.is_directory)
             for entry in entries
         ]
     lines.sort(key=lambda line: line.name)
     return await _with_metadata(place, lines) if options.long or options.json else lines
 
 
-async def _walk(place: FilePlace, path: PathUri, outcome: Outcome) -> list[_Line]:
+async def _walk(place: FilePlace, path: PathUri, outcome: Outcome) -> list[_ListedFile]:
     found = await place.files.walk(path, _EVERYTHING)
     if found.truncated:
         raise OperationFailed("there is more below it than can be listed")
@@ -76,26 +77,25 @@ async def _walk(place: FilePlace, path: PathUri, outcome: Outcome) -> list[_Line
         outcome.failed(_readable(str(error.path)), OperationFailed(error.message))
     above = len(str(path).rstrip("/")) + 1
     return [
-        _Line(_readable(str(entry.path)[above:]), entry.path, None, entry.kind == "directory")
+        _ListedFile(_readable(str(entry.path)[above:]), entry.path, None, entry.kind == "directory")
         for entry in found.entries
     ]
 
 
 def _readable(uri: str) -> str:
-    from urllib.parse import unquote
-
     return unquote(uri, errors="replace")
 
 
-async def _with_metadata(place: FilePlace, lines: Sequence[_Line]) -> list[_Line]:
+async def _with_metadata(place: FilePlace, lines: Sequence[_ListedFile]) -> list[_ListedFile]:
     at_once = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(line: _Line) -> _Line | None:
+    async def look(line: _ListedFile) -> _ListedFile | None:
         async with at_once:
             try:
                 return line._replace(metadata=await place.files.get_metadata(line.path))
             except NotFound:
-                return None  # gone since
+                # Removed since the directory was read.
+                return None
             except HoldfastError:
                 return line
 
@@ -104,7 +104,9 @@ async def _with_metadata(place: FilePlace, lines: Sequence[_Line]) -> list[_Line
     return [line for task in looks if (line := task.result()) is not None]
 
 
-def _print(lines: Sequence[_Line], options: argparse.Namespace, *, heading: str | None) -> None:
+def _print(
+    lines: Sequence[_ListedFile], options: argparse.Namespace, *, heading: str | None
+) -> None:
     if heading is not None:
         print(f"{heading}:")
     width = max((len(str(_size(line))) for line in lines), default=0)
@@ -117,13 +119,13 @@ def _print(lines: Sequence[_Line], options: argparse.Namespace, *, heading: str 
 
 
 def _shown(name: str) -> str:
-    """A name that does nothing to a terminal."""
+    """Return the name without characters that control a terminal."""
     if not sys.stdout.isatty():
         return name.encode(errors="replace").decode()
     return "".join(character if character.isprintable() else "?" for character in name)
 
 
-def _kind(line: _Line) -> str:
+def _kind(line: _ListedFile) -> str:
     metadata = line.metadata
     if metadata is None:
         return "directory" if line.is_directory else "?"
@@ -134,18 +136,18 @@ def _kind(line: _Line) -> str:
     return "file" if metadata.is_file else "other"
 
 
-def _size(line: _Line) -> int:
+def _size(line: _ListedFile) -> int:
     return 0 if line.metadata is None else line.metadata.size
 
 
-def _time(line: _Line) -> str:
+def _time(line: _ListedFile) -> str:
     if line.metadata is None or not line.metadata.modified_at_ms:
         return "-".ljust(19)
     moment = datetime.fromtimestamp(line.metadata.modified_at_ms / 1000)
     return moment.isoformat(sep=" ", timespec="seconds")
 
 
-def _table(line: _Line) -> dict[str, object]:
+def _table(line: _ListedFile) -> dict[str, object]:
     metadata = line.metadata
     return {
         "name": line.name,

@@ -1,4 +1,4 @@
-"""This machine's side of `get` and `put`: plain files, without a seam in front."""
+"""The local side of `get` and `put`: plain files."""
 
 import glob
 import os
@@ -8,26 +8,26 @@ from typing import BinaryIO, NamedTuple
 from holdfast.filesystem.trees import masked
 from holdfast.protocol.fs import FileMetadata
 
-__all__ = ["PartialFile", "Source", "is_folder", "landing", "make_folder", "source_of"]
+__all__ = ["LocalSource", "PartialFile", "is_folder", "landing", "make_folder", "source_of"]
 
 
 class PartialFile:
     """
-    A file on its way to a target: hidden, until it is complete.
+    A download in progress: a hidden file beside the target.
 
-    Its name has the size and the time of the original, so that whoever goes on with it
-    knows that it is the same. Those of other originals are removed.
+    Its name has the size and the time of the original, so that a later attempt can tell whether
+    it is the same. Partial files of other originals are removed.
     """
 
     def __init__(self, target: str, original: FileMetadata, *, resume: bool) -> None:
         """
         Args:
-            target: What it becomes.
-            original: What is known of the original.
-            resume: Go on with what an earlier attempt left, if there is any.
+            target: Its final path.
+            original: Metadata of the original.
+            resume: Continue what an earlier attempt left, if there is any.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: It cannot be created.
         """
         folder, name = os.path.split(target)
         self._target = target
@@ -35,20 +35,20 @@ class PartialFile:
         for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.*-*.part")):
             if left != self._path:
                 os.unlink(left)
-        # The name says whose it is; without `resume` it starts empty all the same.
+        # The name proves that the original is the same; without `resume` it is truncated anyway.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (0 if resume else os.O_TRUNC)
         self.file: BinaryIO = open(os.open(self._path, flags, 0o666), "r+b")  # noqa: SIM115 - `complete` and `give_up` close it
         self.start = min(self.file.seek(0, os.SEEK_END), original.size)
-        """Bytes that are there already."""
+        """Bytes that an earlier attempt has left."""
         self.file.seek(self.start)
         self.file.truncate()
 
     def complete(self, permissions: int | None) -> None:
         """
-        Let it be the target: it has all.
+        Move it to the target: it is complete.
 
         Args:
-            permissions: The permission bits of the original, if they are known.
+            permissions: The permission bits of the original, if known.
         """
         if permissions is not None:
             os.fchmod(self.file.fileno(), masked(permissions))
@@ -56,7 +56,7 @@ class PartialFile:
         os.replace(self._path, self._target)
 
     def give_up(self) -> bool:
-        """Leave it for another attempt, if that is of any use; tells whether it is."""
+        """Keep it for another attempt if it has any content; return True if so."""
         with suppress(OSError):
             self.file.close()
         if os.path.getsize(self._path):
@@ -66,7 +66,7 @@ class PartialFile:
 
 
 def landing(target: str, name: str) -> str:
-    """A target, or what is to be in it if it is a folder."""
+    """Return the target, or the path in it if it is a directory."""
     return os.path.join(target, name) if os.path.isdir(target) else target
 
 
@@ -76,12 +76,12 @@ def is_folder(path: str) -> bool:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder unless it is there."""
+    """Create a directory unless it exists."""
     os.makedirs(path, exist_ok=True)
 
 
-class Source(NamedTuple):
-    """What is to be sent."""
+class LocalSource(NamedTuple):
+    """A local file or directory to send."""
 
     path: str
     name: str
@@ -89,13 +89,13 @@ class Source(NamedTuple):
     size: int
 
 
-def source_of(text: str) -> Source:
+def source_of(text: str) -> LocalSource:
     """
-    Look at what is to be sent.
+    Return the file or directory to send.
 
     Raises:
-        OSError: It is not there.
+        OSError: It does not exist.
     """
     path = os.path.abspath(text)
     size = os.stat(path).st_size
-    return Source(path, os.path.basename(path), os.path.isdir(path), size)
+    return LocalSource(path, os.path.basename(path), os.path.isdir(path), size)

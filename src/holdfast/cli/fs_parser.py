@@ -3,6 +3,7 @@
 import argparse
 from typing import TypeAlias
 
+from holdfast.cli.loading import load
 from holdfast.cli.place_parser import add_place_options, add_verbose_option
 
 __all__ = ["add_fs"]
@@ -94,7 +95,7 @@ def add_fs(commands: _Commands) -> None:
 
 
 def _place() -> argparse.ArgumentParser:
-    """What every operation takes."""
+    """Return a parent parser with the options of every operation."""
     parser = argparse.ArgumentParser(add_help=False)
     add_place_options(parser)
     add_verbose_option(parser)
@@ -107,9 +108,8 @@ def _add(
     parser = operations.add_parser(name, help=about, description=about, parents=[place])
 
     def start(options: argparse.Namespace) -> int:
-        from holdfast.cli.fs import fs
-
-        return fs(name, options)
+        status: int = load("fs")(name, options)
+        return status
 
     parser.set_defaults(run=start)
     return parser

@@ -1,9 +1,9 @@
 """
 `holdfast fs get`, `put` and `cat`.
 
-A download goes on after a lost connection, in the same run by itself and in a later one
-with `--resume`, as long as the original is the same. A file that is sent replaces the old
-one at its end and not before, so an upload has nothing to go on with.
+A download continues after a lost connection, as long as the original is unchanged: in the same
+run by itself, in a later one with `--resume`. An upload replaces the file only at its end, so
+there is nothing to continue.
 """
 
 import argparse
@@ -33,8 +33,8 @@ from holdfast.protocol.paths import PathUri
 
 __all__ = ["cat", "get", "put"]
 
+# Connections that may be lost in a row without a byte in between.
 _ATTEMPTS = 5
-"""Connections that may be lost in a row, without a byte in between."""
 
 # -- cat and get
 
@@ -114,7 +114,7 @@ async def _get_file(
     try:
         part = PartialFile(target, metadata, resume=resume)
     except OSError as error:
-        # Not the hidden name, which nobody has given.
+        # Name the target: the user has never seen the hidden name.
         raise OSError(error.errno, error.strerror, target) from error
     try:
         progress.advance(part.start)
@@ -134,7 +134,9 @@ async def _fetch(
     start: int,
     advance: Callable[[int], None],
 ) -> None:
-    """Write a file from some place on; goes on after a lost connection if it is the same."""
+    """
+    Write a file from `start` on; continue after a lost connection if the original is unchanged.
+    """
     offset = start
     attempts = _ATTEMPTS
 
@@ -156,7 +158,8 @@ async def _fetch(
             attempts -= 1
             if not attempts:
                 raise
-            now = await place.files.get_metadata(source)  # raises too if it is lost for good
+            # Raises if the connection is lost for good.
+            now = await place.files.get_metadata(source)
             if (now.size, now.modified_at_ms) != (metadata.size, metadata.modified_at_ms):
                 raise OperationFailed("it changed while the connection was lost") from None
         else:
@@ -165,6 +168,7 @@ async def _fetch(
 
 def _stdout() -> BinaryIO:
     sys.stdout.flush()
+    # Unbuffered, and not closed: it is the stdout of this process.
     return open(1, "wb", buffering=0, closefd=False)
 
 

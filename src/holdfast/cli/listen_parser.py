@@ -6,8 +6,8 @@ __all__ = ["add_listen_options", "add_principal_limits", "positive"]
 
 _AUTH_MODES = ("capability-token", "signed-bearer-token")
 
+# Seconds, about four months; more is a mistake.
 _LONGEST_IDLE = 1e7
-"""Seconds, about four months; more than that is a mistake."""
 
 
 def add_listen_options(
@@ -92,7 +92,7 @@ def add_principal_limits(parser: argparse.ArgumentParser) -> None:
 
 
 class _ListenAction(argparse.Action):
-    """The first value is where the server listens; each further one is added."""
+    """Action for `--listen`: the first value replaces the default, further ones are added."""
 
     def __call__(
         self,

@@ -1,8 +1,8 @@
 """
-The manual page of `holdfast`, made from the parser: `python -m holdfast.cli.manual`.
+The manual page of `holdfast`, made from the parser; `scripts/man` runs this module.
 
-`scripts/man` writes it to `man/holdfast.1`. It has no date and no width of a terminal in it, so
-that the same options always make the same page.
+The page has neither a date nor the width of a terminal, so the same options always make the
+same page.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _VARIABLES = (
 
 
 def manual_page() -> str:
-    """Return the page in the language of `man`."""
+    """Return the page as troff source."""
     parser = make_parser()
     lines = [
         f'.TH HOLDFAST 1 "" "holdfast {__version__}" "User Commands"',
@@ -95,7 +95,7 @@ def _list(pairs: tuple[tuple[str, str], ...]) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Return words as one paragraph; a line must not begin with a command of the language."""
+    """Return text as one paragraph that cannot be taken for a troff command."""
     return _escape(" ".join(text.split()) or r"No more is to be said of it.")
 
 

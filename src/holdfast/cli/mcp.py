@@ -1,40 +1,37 @@
-"""`holdfast mcp`: the tools for an agent, under a guardian."""
+"""The worker of `holdfast mcp`: the tools for an agent."""
 
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from holdfast.process.guardian import run_guarded
+from holdfast.cli.loading import load
+from holdfast.cli.mcp_settings import McpSettings, read_settings
+from holdfast.cli.server_worker import set_log_level
+from holdfast.environments.config.home import is_configured
+from holdfast.errors import InvalidConfig
+from holdfast.mcp_server.options import PROFILES, ServerOptions
+from holdfast.server.entrance import EntranceOptions
+from holdfast.server.life import LifeOptions, StartFailed, live
+from holdfast.server.listen import ListenUrl
+from holdfast.telemetry import Telemetry
+from holdfast.token_file import BadTokenFile, make_token_file, read_tokens
 
-TYPE_CHECKING = False  # loading `typing` for it would cost the guardian more than all the rest
 if TYPE_CHECKING:
-    from holdfast.cli.mcp_settings import McpSettings
     from holdfast.mcp_server.http import HttpAccess
     from holdfast.mcp_server.server import McpServer
-    from holdfast.server.listen import ListenUrl
-    from holdfast.telemetry import Telemetry
 
-__all__ = ["mcp"]
+__all__ = ["run_mcp"]
 
 
-def mcp(options: argparse.Namespace) -> int:
-    """Serve until a signal or the end of stdin."""
-    # The guardian has all it needs: everything below is the server's alone.
-    return run_guarded(lambda lifeline: _serve(options, lifeline))
-
-
-def _serve(options: argparse.Namespace, lifeline: int) -> int:
-    from holdfast.cli.mcp_settings import read_settings
-    from holdfast.cli.serve import set_log_level
-    from holdfast.errors import InvalidConfig
-    from holdfast.server.entrance import EntranceOptions
-    from holdfast.server.life import LifeOptions, StartFailed, live
-
+def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
+    """Serve in this process, which has a guardian, and return the exit status."""
     try:
         set_log_level(os.environ.get("HOLDFAST_LOG", "error"))
         settings = read_settings(options)
         _check(settings)
-        from holdfast.mcp_server.server import McpServer
+        # Loaded after the checks, which answer at once; it may not be installed.
+        server_class = load("McpServer")
     except ValueError:
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
         return 1
@@ -44,8 +41,6 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
     except ModuleNotFoundError as error:
         print(f"Error: {error.name} is not installed: pip install 'holdfast[mcp]'", file=sys.stderr)
         return 1
-    from holdfast.mcp_server.options import ServerOptions
-
     if settings.listen == "stdio" and sys.stdin.isatty():
         print(
             "holdfast mcp: waiting for a client on the standard streams; an agent starts it,"
@@ -64,12 +59,14 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
         keep=settings.keep,
     )
 
-    def make(where: "ListenUrl", telemetry: "Telemetry | None") -> "McpServer":
-        return McpServer(chosen, None if where.kind == "stdio" else _access(settings, where))
+    def make(where: ListenUrl, telemetry: Telemetry | None) -> "McpServer":
+        access = None if where.kind == "stdio" else _access(settings, where)
+        server: McpServer = server_class(chosen, access)
+        return server
 
     try:
         return live(
-            # Whom to let in is decided here: `--ws-auth` knows no principals.
+            # `HttpAccess` checks tokens here: `--ws-auth` has no principals.
             LifeOptions(
                 listen=settings.listen,
                 scheme="http",
@@ -84,18 +81,14 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
         return 1
 
 
-def _check(settings: "McpSettings") -> None:
+def _check(settings: McpSettings) -> None:
     """
-    Look for what can be known to be wrong before anything is loaded.
+    Check the settings for mistakes before anything heavy is loaded.
 
     Raises:
-        InvalidConfig: Something is.
+        InvalidConfig: A setting is wrong.
     """
-    from holdfast.environments.config.home import is_configured
-    from holdfast.errors import InvalidConfig
-    from holdfast.mcp_server.options import PROFILES
-
-    # Whatever else is the default may be another machine, whose folders are not known here.
+    # Any other environment may be another machine, whose directories are unknown here.
     here = settings.environment == "local" or not (
         settings.environment or is_configured(os.environ)
     )
@@ -111,22 +104,17 @@ def _check(settings: "McpSettings") -> None:
             raise InvalidConfig(f"--rules: {path} is no file")
 
 
-def _access(settings: "McpSettings", where: "ListenUrl") -> "HttpAccess":
+def _access(settings: McpSettings, where: ListenUrl) -> "HttpAccess":
     """
-    Return who may come in over HTTP.
+    Return the access rules for HTTP.
 
     Raises:
-        StartFailed: Everybody on the network could, or there is no token in the file.
+        StartFailed: Everybody on the network could connect, or the token file is unusable.
     """
-    from holdfast.mcp_server.http import HttpAccess
-    from holdfast.server.life import StartFailed
-
     if where.kind == "unix":
         raise StartFailed("--listen takes stdio or http://IP:PORT")
     tokens: list[str] = []
     if settings.token_file is not None:
-        from holdfast.token_file import BadTokenFile, make_token_file, read_tokens
-
         try:
             make_token_file(settings.token_file)
             tokens = [one.token for one in read_tokens(settings.token_file)]
@@ -137,7 +125,10 @@ def _access(settings: "McpSettings", where: "ListenUrl") -> "HttpAccess":
             f"listening on {where.host} without a token would let anyone who can reach it run"
             " commands; add `--token-file FILE`"
         )
-    return HttpAccess(tokens=tokens, hosts=settings.allowed_host, origins=settings.allowed_origin)
+    access: HttpAccess = load("HttpAccess")(
+        tokens=tokens, hosts=settings.allowed_host, origins=settings.allowed_origin
+    )
+    return access
 
 
 def _announce(url: str) -> None:

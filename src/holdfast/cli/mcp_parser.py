@@ -3,6 +3,7 @@
 import argparse
 
 from holdfast.cli.confine_parser import seconds
+from holdfast.cli.loading import load
 from holdfast.cli.place_parser import add_environment_option
 
 __all__ = ["add_mcp"]
@@ -113,6 +114,5 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def _run(options: argparse.Namespace) -> int:
-    from holdfast.cli.mcp import mcp
-
-    return mcp(options)
+    status: int = load("mcp")(options)
+    return status

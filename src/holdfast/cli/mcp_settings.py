@@ -1,4 +1,4 @@
-"""The settings of `holdfast mcp`: its options, and behind them a file."""
+"""The settings of `holdfast mcp`: its options on top of a file."""
 
 import argparse
 import os
@@ -44,21 +44,22 @@ _PATHS = ("cwd", "token_file")
 
 def read_settings(options: argparse.Namespace) -> McpSettings:
     """
-    Return what the options say, and where they say nothing, what the file says.
+    Return the settings: options win over the file.
 
     Args:
-        options: `config` names the file; without it, it is `mcp.toml` in the home of Holdfast,
-            if there is one.
+        options: `config` names the file; by default `mcp.toml` in our home, if it exists.
 
     Raises:
-        InvalidConfig: The file cannot be read, or a setting makes no sense.
+        InvalidConfig: The file cannot be read, or a setting is invalid.
     """
     file = None if options.config is None else Path(options.config)
     found = _from_file(holdfast_home(os.environ) / _FILE if file is None else file, file is None)
     given = {name: getattr(options, name) for name in McpSettings.__struct_fields__}
+    # argparse has these defaults for options that were not given.
     chosen = {name: value for name, value in given.items() if value not in (None, [], False)}
     merged = msgspec.to_builtins(msgspec.structs.replace(found, **chosen))
     try:
+        # Converted again, since `replace` does not validate.
         return msgspec.convert(merged, McpSettings)
     except msgspec.ValidationError as error:
         raise InvalidConfig(f"an option makes no sense: {error}") from error

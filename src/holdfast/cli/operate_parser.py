@@ -10,8 +10,8 @@ _LEVELS = ("error", "warning", "info", "debug")
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
+# The smallest size of an audit log file; one record always fits.
 _SMALLEST_FILE = 64 << 10
-"""Bytes; what is written at once fits into it."""
 
 
 def add_operating_options(parser: argparse.ArgumentParser, *, default_config: str | None) -> None:

@@ -4,12 +4,13 @@ import argparse
 
 from holdfast._version import __version__
 from holdfast.cli.app_server_parser import add_app_server
-from holdfast.cli.arguments import Parser
+from holdfast.cli.arguments import SuggestingParser
 from holdfast.cli.confine_parser import add_confining_options
 from holdfast.cli.connect_parser import add_connect
 from holdfast.cli.env_parser import add_env
 from holdfast.cli.fs_parser import add_fs
 from holdfast.cli.listen_parser import add_listen_options, add_principal_limits, positive
+from holdfast.cli.loading import load
 from holdfast.cli.mcp_parser import add_mcp
 from holdfast.cli.operate_parser import add_operating_options
 from holdfast.cli.place_parser import add_place_options, add_verbose_option
@@ -55,8 +56,8 @@ examples:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of `holdfast`; the chosen subcommand's function is in `run` of its result."""
-    parser: argparse.ArgumentParser = Parser(
+    """Return the parser; `run` of its result is the function of the chosen subcommand."""
+    parser: argparse.ArgumentParser = SuggestingParser(
         prog="holdfast",
         description="Starts processes for agents, here or on another machine, and holds them fast.",
         epilog="`holdfast COMMAND --help` shows what a command takes.",
@@ -71,7 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
         as_codex=False,
         config=SERVER_CONFIG,
     )
-    # It has the defaults of Codex's own, whatever the machine's server is told.
+    # It keeps Codex's defaults, so it reads no config file of the machine.
     _add_serve(
         commands,
         "exec-server",
@@ -101,7 +102,7 @@ def _add_serve(
     as_codex: bool,
     config: str | None,
 ) -> None:
-    """Add a server; one that behaves as Codex's asks for no token unless it is told to."""
+    """Add a server command; with `as_codex` it requires no token unless told to."""
     serve = commands.add_parser(
         name,
         help=about,
@@ -131,9 +132,8 @@ def _add_serve(
     add_operating_options(serve, default_config=config)
 
     def start(options: argparse.Namespace) -> int:
-        from holdfast.cli.serve import serve as run_serve
-
-        return run_serve(options, serve)
+        status: int = load("serve")(options, serve)
+        return status
 
     serve.set_defaults(run=start)
 
@@ -171,13 +171,12 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     run.add_argument("argv", metavar="ARGV", nargs=argparse.REMAINDER, help="the command")
 
     def start(options: argparse.Namespace) -> int:
-        from holdfast.cli.run import run as run_command
-
         if options.argv[:1] == ["--"]:
             del options.argv[0]
         if not options.argv:
             run.error("there is no command to run")
-        return run_command(options)
+        status: int = load("run")(options)
+        return status
 
     run.set_defaults(run=start)
 
@@ -196,9 +195,8 @@ def _add_completion(commands: "argparse._SubParsersAction[argparse.ArgumentParse
 
 
 def _run_completion(options: argparse.Namespace) -> int:
-    from holdfast.cli.completion import completion
-
-    return completion(options)
+    status: int = load("completion")(options)
+    return status
 
 
 def _assignment(text: str) -> tuple[str, str]:

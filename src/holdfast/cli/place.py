@@ -1,4 +1,4 @@
-"""The server that `--on`, `--url` or `--cmd` names, or that is the default."""
+"""Connection to the server that `--on`, `--url` or `--cmd` names, or to the default."""
 
 import argparse
 import asyncio
@@ -6,8 +6,10 @@ import os
 import shlex
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import holdfast
+from holdfast.cli.loading import load
 from holdfast.cli.status import FAILED, Ended
 from holdfast.cli.token import bearer_token
 from holdfast.environments.config.home import holdfast_home, is_configured
@@ -25,13 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["choose_place", "connected", "is_remote", "split_command", "words_of"]
 
+# Seconds between two messages that a lost connection is still being retried.
 _STILL_TRYING = 5.0
-"""Seconds between two lines that a lost connection is still being tried."""
 
 
 def choose_place(options: argparse.Namespace) -> None:
     """
-    Let options that name no place mean the default environment; call this first.
+    Let options without a server mean the default environment; call this first.
 
     Raises:
         Ended: There is no default, it cannot be read, or the options contradict each other.
@@ -49,11 +51,8 @@ def choose_place(options: argparse.Namespace) -> None:
 
 
 def _choose_default(options: argparse.Namespace) -> None:
-    from holdfast.environments.config.providers import UrlProvider, provider_from_env
-    from holdfast.environments.config.snapshot import ServerUrl
-
     try:
-        provider = provider_from_env(os.environ, holdfast_home(os.environ))
+        provider = load("provider_from_env")(os.environ, holdfast_home(os.environ))
         snapshot = provider.snapshot()
     except InvalidConfig as error:
         raise Ended(FAILED, words_of(error)) from error
@@ -63,15 +62,18 @@ def _choose_default(options: argparse.Namespace) -> None:
         )
     entry = snapshot.entry(snapshot.default)
     if entry is None:
-        return  # this machine
-    if isinstance(provider, UrlProvider) and isinstance(entry.transport, ServerUrl):
-        options.url = entry.transport.url  # so that --token-file goes with it
+        # The default is this machine.
+        return
+    is_url = isinstance(entry.transport, load("ServerUrl"))
+    if is_url and isinstance(provider, load("UrlProvider")):
+        # As a URL, so that `--token-file` may go with it.
+        options.url = entry.transport.url
     else:
         options.on, options.by_default = entry.id, True
 
 
 def is_remote(options: argparse.Namespace) -> bool:
-    """Return True if the options name another place than this machine."""
+    """Return True if the options name another machine."""
     named = options.on is not None and options.on != "local"
     return named or options.url is not None or options.cmd is not None
 
@@ -84,19 +86,18 @@ async def connected(
     Connect to the server of the options, and disconnect at the end.
 
     Args:
-        options: Of the command line, after `choose_place`.
-        say: Shows a line to a person, at once: that the connection is lost, or back.
+        options: The command line, after `choose_place`.
+        say: Shows a line to the user at once, such as that the connection is lost.
 
     Raises:
-        Ended: The command cannot be read, its server is lost, or there is no such name.
-        ConnectionLost: The server of the URL is lost, or was never reached, or the
-            command does not serve.
+        Ended: The command cannot be parsed, its server is lost, or there is no such name.
+        ConnectionLost: The server is lost, or was never reached.
     """
-    from holdfast.client import ExecServerClient  # not needed for what happens here
-
+    # Loaded on first use by the package: a local command does without a client.
+    client_class = holdfast.ExecServerClient
     if options.url is not None:
         token = bearer_token(options)
-        async with await ExecServerClient.connect(options.url, bearer_token=token) as client:
+        async with await client_class.connect(options.url, bearer_token=token) as client:
             with _LossTeller(client, say):
                 yield client
         return
@@ -106,11 +107,9 @@ async def connected(
             with _LossTeller(client, say):
                 yield client
         return
-    from holdfast.environments.ssh.target import program_target
-
-    target = program_target(split_command(options.cmd))
+    target = load("program_target")(split_command(options.cmd))
     try:
-        connecting = await ExecServerClient.connect(target)
+        connecting = await client_class.connect(target)
     except ConnectFailed as error:
         raise Ended(FAILED, f"no server answers through `{options.cmd}`: {error}") from error
     async with connecting, _last_words(connecting) as client:
@@ -119,7 +118,7 @@ async def connected(
 
 
 class _LossTeller:
-    """Tells a person at once that a connection is lost, that it is tried again, and the end."""
+    """Reporter of a lost connection, of the retries, and of the recovery."""
 
     def __init__(self, client: "ExecServerClient", say: Callable[[str], None]) -> None:
         self._client = client
@@ -129,7 +128,7 @@ class _LossTeller:
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        # Whoever else listens, such as an environment, goes on to.
+        # Chained: an environment may listen as well.
         self._before = self._client.connection_changed
         self._client.connection_changed = self._changed
 
@@ -147,14 +146,16 @@ class _LossTeller:
             self._lost_at = None
             self._stop_timer()
         elif client.lost_for_good:
-            self._stop_timer()  # the reason follows as the error of the command
+            # The error of the command gives the reason.
+            self._stop_timer()
         elif self._lost_at is None and client.recovers:
             self._lost_at = self._loop.time()
             self._say(f"the connection to {client.target.label} is lost: trying again")
             self._timer = self._loop.call_later(_STILL_TRYING, self._still_trying)
 
     def _still_trying(self) -> None:
-        assert self._lost_at is not None  # the timer runs only while it is lost
+        # The timer runs only while the connection is lost.
+        assert self._lost_at is not None
         seconds = self._loop.time() - self._lost_at
         self._say(f"no connection to {self._client.target.label} for {seconds:.0f} s: still trying")
         self._timer = self._loop.call_later(_STILL_TRYING, self._still_trying)
@@ -169,7 +170,7 @@ async def _client_of(
     environment: "RemoteEnvironment", options: argparse.Namespace
 ) -> "ExecServerClient":
     """
-    Connect to an environment by its name, which an error then tells.
+    Connect to an environment; errors name it.
 
     Raises:
         Ended: There is no connection.
@@ -185,26 +186,26 @@ async def _client_of(
 
 
 def _named(where: str) -> "RemoteEnvironment":
-    from holdfast.environments.connect import connect
-    from holdfast.environments.remote import RemoteEnvironment
-
     try:
-        environment = connect(where)
+        environment = holdfast.connect(where)
     except (InvalidConfig, InvalidParams) as error:
         raise Ended(FAILED, words_of(error)) from error
-    assert isinstance(environment, RemoteEnvironment)  # `is_remote` was asked
-    return environment
+    # The caller has checked `is_remote`, so it is not the local environment.
+    return cast("RemoteEnvironment", environment)
 
 
 def words_of(error: HoldfastError) -> str:
-    """Return the text of an error with its advice, for a person."""
+    """Return the text of an error with its advice."""
     advice = getattr(error, "advice", None)
     return f"{error}; {advice}" if advice else str(error)
 
 
 @asynccontextmanager
 async def _last_words(client: "ExecServerClient") -> "AsyncIterator[ExecServerClient]":
-    """Why a command such as ssh gave up is in what it wrote, and nowhere else."""
+    """
+    Add the last stderr line of a command such as ssh to its error: the only trace of its
+    reason.
+    """
     try:
         yield client
     except ConnectionLost as error:
@@ -214,7 +215,7 @@ async def _last_words(client: "ExecServerClient") -> "AsyncIterator[ExecServerCl
 
 def split_command(command: str) -> list[str]:
     """
-    The words of a command, as a shell would take them.
+    Split a command as a shell does.
 
     Raises:
         Ended: A quote is not closed.

@@ -42,7 +42,7 @@ def explain(options: argparse.Namespace) -> int:
     rules = _rules(options.rules)
     argv = tuple(options.argv)
     if len(argv) == 1:
-        # As a model gives it: a script for the shell.
+        # A single argument is a script for the shell, as a model gives it.
         argv = (options.shell, "-c", argv[0])
     here = os.getcwd()
     ground = Ground(folder=PathUri.from_path(here), home=home_here())
@@ -74,7 +74,7 @@ def _rules(files: Sequence[str]) -> RuleSet:
 
 
 def _refusal(broken: BrokenFile) -> str:
-    """Return the error of a file in the words and the layout of the original."""
+    """Return the error of a file in the words and layout of Codex."""
     verb = "read" if broken.unread else "parse"
     cause = "\n".join(f"    {line}" for line in broken.error.split("\n"))
     return f"Error: failed to {verb} policy at {broken.path}\n\nCaused by:\n{cause}"

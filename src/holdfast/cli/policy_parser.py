@@ -3,6 +3,8 @@
 import argparse
 from typing import TypeAlias
 
+from holdfast.cli.loading import load
+
 __all__ = ["add_policy", "add_rules_option"]
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
@@ -83,13 +85,12 @@ def _add_check(operations: _Commands) -> None:
     check.add_argument("argv", metavar="ARGV", nargs=argparse.REMAINDER, help="the command")
 
     def start(options: argparse.Namespace) -> int:
-        from holdfast.cli.policy import check as check_command
-
         if options.argv[:1] == ["--"]:
             del options.argv[0]
         if not options.argv:
             check.error("there is no command to check")
-        return check_command(options)
+        status: int = load("check")(options)
+        return status
 
     check.set_defaults(run=start)
 
@@ -132,12 +133,11 @@ def _add_explain(operations: _Commands) -> None:
     explain.add_argument("argv", metavar="CMD", nargs=argparse.REMAINDER, help="the command")
 
     def start(options: argparse.Namespace) -> int:
-        from holdfast.cli.policy import explain as explain_command
-
         if options.argv[:1] == ["--"]:
             del options.argv[0]
         if not options.argv:
             explain.error("there is no command to explain")
-        return explain_command(options)
+        status: int = load("explain")(options)
+        return status
 
     explain.set_defaults(run=start)

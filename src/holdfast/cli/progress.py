@@ -1,4 +1,4 @@
-"""A bar for transfers that take long, where a person looks."""
+"""A progress bar for long transfers, on a terminal only."""
 
 import os
 import sys
@@ -10,20 +10,20 @@ from typing import Self, TextIO
 
 __all__ = ["Progress", "human_size"]
 
+# Seconds before anything is drawn: most transfers are over by then.
 _PATIENCE = 0.5
-"""Seconds before there is anything to see: most transfers are over by then."""
 
+# Seconds between two updates.
 _INTERVAL = 0.1
-"""Seconds between two looks."""
 
 _WIDTH = 24
 
 
 class Progress:
     """
-    Shows how far a transfer is, on stderr, if that is a terminal.
+    Progress of a transfer, drawn on stderr if that is a terminal.
 
-    A context manager; at its end the line is empty again.
+    A context manager; at its end the line is erased.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class Progress:
     ) -> None:
         """
         Args:
-            label: What is moved.
-            total: Its bytes, if they are known.
-            start: Those that are there already.
-            stream: Where to draw.
-            clock: Tells the time.
+            label: The name of the transfer.
+            total: Its size in bytes, if known.
+            start: Bytes that were there before.
+            stream: The stream to draw on.
+            clock: Returns the time.
         """
         self._stream = sys.stderr if stream is None else stream
         self._shown = self._stream.isatty()
@@ -55,7 +55,7 @@ class Progress:
         self._drawn = False
 
     def advance(self, size: int) -> None:
-        """So many bytes more."""
+        """Add `size` transferred bytes."""
         self._done += size
         now = self._clock()
         if self._shown and now >= self._next:
@@ -89,13 +89,14 @@ class Progress:
         self._write("\r\x1b[K" + f"{self._label}  {'  '.join(parts)}"[: _columns()])
 
     def _write(self, text: str) -> None:
-        with suppress(OSError):  # a terminal that is gone is no reason to fail
+        # A terminal that is gone is no reason to fail the transfer.
+        with suppress(OSError):
             self._stream.write(text)
             self._stream.flush()
 
 
 def human_size(size: int) -> str:
-    """Bytes in a unit that a person reads."""
+    """Return a size in a unit for people."""
     number = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:

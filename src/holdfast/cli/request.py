@@ -1,4 +1,4 @@
-"""What `holdfast run` asks a backend for, out of its options."""
+"""Start parameters of `holdfast run`, made from its options."""
 
 import argparse
 import errno
@@ -7,6 +7,7 @@ import os
 import msgspec
 
 from holdfast.cli.confine_parser import CONFINING
+from holdfast.cli.loading import load
 from holdfast.cli.status import FAILED, Ended
 from holdfast.cli.streams import is_null
 from holdfast.cli.terminal import terminal_size
@@ -17,6 +18,7 @@ from holdfast.protocol.process import EnvPolicy, StartParams
 
 __all__ = ["local_request", "remote_request"]
 
+# The command gets the server's variables, as if it were started there by hand.
 _ALL_OF_THE_SERVERS = EnvPolicy(
     inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
 )
@@ -24,13 +26,13 @@ _ALL_OF_THE_SERVERS = EnvPolicy(
 
 def local_request(options: argparse.Namespace) -> StartParams:
     """
-    A command on this machine, with the environment of this process.
+    Return the parameters of a local command, with the variables of this process.
 
     Raises:
-        Ended: There is no such folder.
+        Ended: There is no such directory.
     """
     try:
-        # Resolved by the system: `..` behind a link is not where the text says.
+        # Resolved by the system, because `..` after a link is not where the text says.
         cwd = os.getcwd() if options.cwd is None else os.path.realpath(options.cwd, strict=True)
         if not os.path.isdir(cwd):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -42,14 +44,14 @@ def local_request(options: argparse.Namespace) -> StartParams:
 
 def remote_request(options: argparse.Namespace, info: EnvironmentInfo | None) -> StartParams:
     """
-    A command on a server, with the environment of the server.
+    Return the parameters of a command on a server, with the server's variables.
 
     Args:
-        options: Of the command line.
-        info: What the server told about its machine.
+        options: The parsed command line.
+        info: The server's description of its machine.
 
     Raises:
-        Ended: It cannot be known where to run it, or it cannot be said.
+        Ended: The directory is unknown, or an argument is not UTF-8.
     """
     env = dict(options.env)
     try:
@@ -59,7 +61,7 @@ def remote_request(options: argparse.Namespace, info: EnvironmentInfo | None) ->
     if options.tty and "TERM" in os.environ:
         env.setdefault("TERM", os.environ["TERM"])
     if options.sandbox is None and info is not None and info.capabilities.process_end_marked:
-        # Daemons that it leaves are found by this at the end, as the guardian does it here.
+        # Daemons are found by this variable at the end, as the guardian does locally.
         env[MARK_VARIABLE] = os.urandom(8).hex()
     knows_sizes = info is not None and info.capabilities.process_resize
     request = _request(
@@ -99,22 +101,20 @@ def _confined(
     remote: bool = False,
     info: EnvironmentInfo | None = None,
 ) -> StartParams:
-    """With the sandbox and the limits of the options."""
+    """Return the request with the sandbox and the limits of the options."""
     if not any(getattr(options, name) is not None for name in CONFINING):
         return request
-    from holdfast.cli.confine import limits_of, sandbox_of  # most commands run without
-
     return msgspec.structs.replace(
         request,
-        sandbox=sandbox_of(options, request.cwd, remote=remote, info=info),
-        limits=limits_of(options),
+        sandbox=load("sandbox_of")(options, request.cwd, remote=remote, info=info),
+        limits=load("limits_of")(options),
     )
 
 
 def _argv(argv: list[str], *, tty: bool) -> list[str]:
     program, *rest = argv
-    # On a terminal `a/b` is looked for in PATH (exec-server spec 7.4), which is
-    # not what somebody means who types it.
+    # On a terminal the protocol looks `a/b` up in PATH (exec-server spec 7.4); a person who
+    # types it means the file.
     if tty and "/" in program and not program.startswith(("/", "./", "../")):
         program = f"./{program}"
     return [program, *rest]

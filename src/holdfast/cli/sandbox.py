@@ -1,4 +1,4 @@
-"""`holdfast sandbox explain`: what a profile means on this machine, and how it is enforced."""
+"""`holdfast sandbox explain`: the effect of a profile on this machine, and its enforcement."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ __all__ = ["explain"]
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Show it: the exit status."""
+    """Print the rules and the enforcement of a profile; return the exit status."""
     try:
         cwd = os.getcwd() if options.cwd is None else os.path.realpath(options.cwd, strict=True)
         policy = _policy(options.profile, cwd)
@@ -55,10 +55,10 @@ def _failed(text: str) -> int:
 
 def _policy(profile: str, cwd: str) -> Policy:
     """
-    The rules of a profile for a command in a folder.
+    Return the rules of a profile for a command in a directory.
 
     Raises:
-        InvalidParams: There is no such profile, or it makes no sense.
+        InvalidParams: There is no such profile, or it is invalid.
     """
     home = home_here()
     context = place_sandbox(profile, Ground(folder=PathUri.from_path(cwd), home=home))
@@ -75,7 +75,7 @@ def _policy(profile: str, cwd: str) -> Policy:
 
 
 def _gaps(ladder: Ladder, policy: Policy) -> list[str]:
-    """Return what the sandbox does not stop; nothing if there would be none at all."""
+    """Return the known gaps of the sandbox; none if no sandbox is possible."""
     if ladder.rung is Rung.NONE:
         return []
     return [*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps]

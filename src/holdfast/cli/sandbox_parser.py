@@ -3,6 +3,8 @@
 import argparse
 from typing import TypeAlias
 
+from holdfast.cli.loading import load
+
 __all__ = ["add_doctor", "add_sandbox"]
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
@@ -64,12 +66,10 @@ def add_doctor(commands: _Commands) -> None:
 
 
 def _run_explain(options: argparse.Namespace) -> int:
-    from holdfast.cli.sandbox import explain
-
-    return explain(options)
+    status: int = load("explain_sandbox")(options)
+    return status
 
 
 def _run_doctor(options: argparse.Namespace) -> int:
-    from holdfast.cli.doctor import doctor
-
-    return doctor(options)
+    status: int = load("doctor")(options)
+    return status

@@ -1,40 +1,42 @@
 """
-The config file of `holdfast serve`: its options by their names, in TOML.
+The config file of `holdfast serve`: its options by name, in TOML.
 
-The options themselves say what is allowed, so every option that exists can be in the file.
-What is given on the command line wins.
+The parser defines what is allowed, so every option can be in the file. The command line wins.
 """
 
 import argparse
 import os
 
+from holdfast.cli.loading import load
 from holdfast.errors import InvalidConfig
+from holdfast.suggestions import closest
 
-TYPE_CHECKING = False  # loading `typing` for it would make every guardian larger
+# Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["with_config"]
 
+# Bytes; a larger file is not a config file.
 _MAX_BYTES = 1 << 20
-"""Size of a config file; more is another kind of file."""
 
+# Metavars of options that take a path; in the file it is relative to the file's directory.
 _PATHS = ("PATH", "FILE")
-"""Placeholders of options that take a path: in the file it is relative to the file's folder."""
 
 
 def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) -> argparse.Namespace:
     """
-    Return the options with what the config file adds.
+    Return the options with those of the config file.
 
     Args:
-        options: As they were parsed. `config` names the file; without it, `default_config`
-            does, if it is there. A server on its standard streams belongs to whoever started
-            it, and reads only a file that is named.
-        parser: Has parsed them.
+        options: The parsed command line. `config` names the file; otherwise `default_config`
+            does, if it exists. A server on stdio reads only a named file, since it belongs to
+            its caller.
+        parser: The parser that made them.
 
     Raises:
-        InvalidConfig: The file cannot be read, or has something that is no option.
+        InvalidConfig: The file cannot be read, or has an unknown key.
     """
     path = options.config
     if path is None:
@@ -48,7 +50,8 @@ def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) ->
     for key, value in _read(path).items():
         action = known.get(key)
         if action is None:
-            shown = key.encode("unicode_escape").decode()  # it may be anything
+            # Escaped, since the key may contain anything.
+            shown = key.encode("unicode_escape").decode()
             raise InvalidConfig(f"{path}: there is no option `{shown}`{_suggestion(key, known)}")
         try:
             values = _converted(action, value, os.path.dirname(os.path.abspath(path)))
@@ -58,7 +61,7 @@ def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) ->
             lists[action.dest] = values
         else:
             single[action.dest] = values[-1]
-    # What a namespace has before it is filled is kept, unless the command line gives it.
+    # argparse keeps what a namespace has, unless the command line sets it.
     merged = parser.parse_args(options.arguments[1:], argparse.Namespace(**single))
     for name, found in lists.items():
         if getattr(merged, name) == parser.get_default(name):
@@ -77,8 +80,6 @@ def _options_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
 
 
 def _read(path: str) -> "dict[str, Any]":
-    import tomllib
-
     try:
         with open(path, "rb") as file:
             content = file.read(_MAX_BYTES + 1)
@@ -89,18 +90,19 @@ def _read(path: str) -> "dict[str, Any]":
     if len(content) > _MAX_BYTES:
         raise InvalidConfig(f"{path} is larger than a config file may be: {_MAX_BYTES} bytes")
     try:
-        return tomllib.loads(content.decode())
+        # Loaded only if there is a file: this is the guardian.
+        table: dict[str, Any] = load("parse_toml")(content.decode())
     except UnicodeDecodeError as error:
         raise InvalidConfig(f"{path} is no UTF-8 text") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    # `tomllib.TOMLDecodeError` is a ValueError.
+    except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{path}: {error}") from error
+    return table
 
 
 def _suggestion(key: str, known: dict[str, argparse.Action]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
-    return f"; did you mean `{close[0]}`?" if close else ""
+    close = closest(key.replace("_", "-"), known)
+    return f"; did you mean `{close}`?" if close else ""
 
 
 def _takes_many(action: argparse.Action) -> bool:

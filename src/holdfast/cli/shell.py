@@ -1,43 +1,45 @@
-"""`holdfast shell`: the prompt of `holdfast.prompt` on a terminal, under a guardian."""
+"""The worker of `holdfast shell`: the prompt of `holdfast.prompt` on a terminal."""
 
 import argparse
+import asyncio
+import os
 import signal
 import sys
-from contextlib import contextmanager
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from holdfast.process.guardian import kill_all_children, run_guarded
+from holdfast.approvals import UNTRUSTED, Approvals, TerminalApprover, load_rules
+from holdfast.backends import ExecProcess
+from holdfast.cli.confine import given_limits
+from holdfast.cli.place import choose_place, split_command
+from holdfast.cli.status import FAILED, Ended
+from holdfast.cli.table import aligned
+from holdfast.cli.terminal import RawTerminal, terminal_size
+from holdfast.cli.token import bearer_token
+from holdfast.environments.config.home import holdfast_home
+from holdfast.environments.connect import connect
+from holdfast.environments.environment import Environment
+from holdfast.environments.limits import Limits
+from holdfast.errors import HoldfastError
+from holdfast.process.guardian import kill_all_children
+from holdfast.prompt.console import Console
+from holdfast.prompt.reading import make_reader
+from holdfast.prompt.screen import Screen, wants_colours
+from holdfast.unified_exec import Options, SessionInfo, UnifiedExec
 
-TYPE_CHECKING = False  # loading `typing` for it would cost the guardian more than all the rest
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+__all__ = ["run_shell"]
 
-    from holdfast.backends import ExecProcess
-    from holdfast.environments.environment import Environment
-    from holdfast.prompt.console import Console
-    from holdfast.unified_exec import Options, SessionInfo
-
-__all__ = ["shell"]
-
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-
+# Ctrl-]: the key that ends an attachment.
 _DETACH = 0x1D
-"""Ctrl-]: the key that ends an attachment."""
 
 _HISTORY = "shell_history"
 
 
-def shell(options: argparse.Namespace) -> int:
-    """Run the prompt; returns the exit status."""
-    return run_guarded(lambda lifeline: _run(options, lifeline), forward=_FORWARDED)
-
-
-def _run(options: argparse.Namespace, lifeline: int) -> int:
-    import asyncio
-
-    from holdfast.cli.status import FAILED, Ended
-    from holdfast.errors import HoldfastError
-
+def run_shell(options: argparse.Namespace, lifeline: int) -> int:
+    """Run the prompt in this process, which has a guardian; return the exit status."""
     try:
         return asyncio.run(_main(options, lifeline))
     except Ended as end:
@@ -52,15 +54,6 @@ def _run(options: argparse.Namespace, lifeline: int) -> int:
 
 
 async def _main(options: argparse.Namespace, lifeline: int) -> int:
-    import asyncio
-    import os
-
-    from holdfast.cli.table import aligned
-    from holdfast.prompt.console import Console
-    from holdfast.prompt.reading import make_reader
-    from holdfast.prompt.screen import Screen, wants_colours
-    from holdfast.unified_exec import UnifiedExec
-
     async with (
         _environment(options) as environment,
         UnifiedExec(environment, options=_options(options)) as tools,
@@ -89,11 +82,8 @@ async def _main(options: argparse.Namespace, lifeline: int) -> int:
     return 0
 
 
-def _listen(lifeline: int, console: "Console", running: object) -> None:
-    """Obey signals, which the guardian passes on; without it, end."""
-    import asyncio
-    import os
-
+def _listen(lifeline: int, console: Console, running: object) -> None:
+    """Obey signals, which the guardian passes on; without a guardian, end."""
     loop = asyncio.get_running_loop()
 
     def obey() -> None:
@@ -107,11 +97,7 @@ def _listen(lifeline: int, console: "Console", running: object) -> None:
     loop.add_reader(lifeline, obey)
 
 
-def _environment(options: argparse.Namespace) -> "Environment":
-    from holdfast.cli.place import choose_place, split_command
-    from holdfast.cli.token import bearer_token
-    from holdfast.environments.connect import connect
-
+def _environment(options: argparse.Namespace) -> Environment:
     choose_place(options)
     where: str | list[str] | None = options.on or options.url or "local"
     if options.cmd is not None:
@@ -120,24 +106,15 @@ def _environment(options: argparse.Namespace) -> "Environment":
     return connect(where, bearer_token=token, cwd=options.cwd)
 
 
-def _options(options: argparse.Namespace) -> "Options":
-    from holdfast.cli.confine import given_limits
-    from holdfast.environments.limits import Limits
-    from holdfast.unified_exec import Options
-
+def _options(options: argparse.Namespace) -> Options:
     limits = given_limits(options)
     approvals = None
     if options.policy is not None or options.rules:
-        import os
-
-        from holdfast.approvals import UNTRUSTED, Approvals, TerminalApprover, load_rules
-        from holdfast.environments.config.providers import holdfast_home
-
         policy = options.policy or "on-request"
         approvals = Approvals(
             policy=UNTRUSTED if policy == "untrusted" else policy,
             rules=load_rules(home=holdfast_home(os.environ), explicit=options.rules),
-            # A script has nobody to ask: its own lines are no answers.
+            # A script cannot be asked: its lines are commands, not answers.
             approver=TerminalApprover() if sys.stdin.isatty() else None,
         )
     return Options(
@@ -148,12 +125,8 @@ def _options(options: argparse.Namespace) -> "Options":
     )
 
 
-def _history() -> "Path | None":
-    """Return the file of the history, private to the user; None if it cannot be had."""
-    import os
-
-    from holdfast.environments.config.providers import holdfast_home
-
+def _history() -> Path | None:
+    """Return the history file, readable by its owner only; None if it cannot be created."""
     path = holdfast_home(os.environ) / _HISTORY
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,30 +136,25 @@ def _history() -> "Path | None":
     return path
 
 
-async def _pass_keys(session: "SessionInfo", process: "ExecProcess") -> None:
-    """Pass keys on as they are typed, until Ctrl-]; a command without a terminal gets none."""
-    import asyncio
-    import os
-    from contextlib import suppress
-
-    from holdfast.cli.terminal import RawTerminal, terminal_size
-    from holdfast.errors import HoldfastError
-
+async def _pass_keys(session: SessionInfo, process: ExecProcess) -> None:
+    """Forward keys until Ctrl-]; a command without a terminal gets none."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Queue[bytes] = asyncio.Queue(64)
 
     def read() -> None:
         try:
             typed.put_nowait(os.read(0, 4096))
-        except OSError:  # the terminal is gone
+        except OSError:
+            # The terminal was hung up.
             typed.put_nowait(b"")
         if typed.full():
-            # Keys wait in the terminal until the command takes some.
+            # Back-pressure: keys stay in the terminal until the command reads.
             loop.remove_reader(0)
 
     size = terminal_size()
     if session.tty and size is not None:
-        with suppress(HoldfastError):  # a server that knows no sizes
+        # A server without `process/resize`.
+        with suppress(HoldfastError):
             await process.resize(size.rows, size.cols)
     with RawTerminal(0) if session.tty else _unbuffered(0):
         loop.add_reader(0, read)
@@ -207,11 +175,8 @@ async def _pass_keys(session: "SessionInfo", process: "ExecProcess") -> None:
 
 
 @contextmanager
-def _unbuffered(fd: int) -> "Iterator[None]":
-    """Give out keys of a terminal one by one, unseen; Ctrl-C is still a signal."""
-    import termios
-    import tty
-
+def _unbuffered(fd: int) -> Iterator[None]:
+    """Deliver keys one by one without echo; Ctrl-C is still a signal."""
     modes = termios.tcgetattr(fd)
     try:
         tty.setcbreak(fd, termios.TCSANOW)

@@ -4,6 +4,7 @@ import argparse
 from typing import TypeAlias
 
 from holdfast.cli.confine_parser import add_confining_options, seconds
+from holdfast.cli.loading import load
 from holdfast.cli.place_parser import add_place_options
 from holdfast.cli.policy_parser import add_rules_option
 
@@ -60,8 +61,7 @@ def add_shell(commands: _Commands) -> None:
     )
 
     def start(options: argparse.Namespace) -> int:
-        from holdfast.cli.shell import shell as run_shell
-
-        return run_shell(options)
+        status: int = load("shell")(options)
+        return status
 
     shell.set_defaults(run=start)

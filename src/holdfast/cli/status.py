@@ -1,4 +1,4 @@
-"""What `holdfast run` exits with: the command's own status, or one that says why there is none."""
+"""Exit statuses of `holdfast run`: the command's own, or one that says why there is none."""
 
 import errno
 import os
@@ -10,11 +10,13 @@ from holdfast.system_text import without_number
 __all__ = ["FAILED", "Ended", "of_signal", "of_verdict", "refused"]
 
 FAILED = 125
-"""We failed, not the command; the number `env`, `timeout` and others use for it."""
+"""Exit status if Holdfast failed and not the command, as with `env` and `timeout`."""
 
+# The exit statuses of a shell.
 _CANNOT_EXECUTE = 126
 _NOT_FOUND = 127
 
+# Faults of the named program; others, such as ENOMEM, are not its own.
 _EXECUTION_ERRORS = frozenset(
     {
         errno.E2BIG,
@@ -28,11 +30,10 @@ _EXECUTION_ERRORS = frozenset(
         errno.ETXTBSY,
     }
 )
-"""Faults of the program that was named; others, such as no memory, are not its own."""
 
 
 class Ended(Exception):
-    """The run is over, with this status and perhaps a line to say why."""
+    """Raised to end the run with this status, and perhaps a line that says why."""
 
     def __init__(self, status: int, text: str | None = None) -> None:
         super().__init__(status, text)
@@ -41,32 +42,32 @@ class Ended(Exception):
 
 
 def of_verdict(verdict: Verdict) -> int:
-    """The status of a command that ended; 128 and the number of the signal, where that is known."""
+    """Return the status of a command that ended; 128 plus the signal, if one killed it."""
     if verdict.reason in (Reason.SERVER_STOPPING, Reason.SESSION_EXPIRED):
-        return FAILED  # it did not end by itself, and nobody asked for its end
+        # It did not end by itself, and the user did not ask for its end.
+        return FAILED
     if verdict.signal is not None:
         return of_signal(verdict.signal)
     return FAILED if verdict.exit_code is None else verdict.exit_code & 0xFF
 
 
 def of_signal(number: int) -> int:
-    """What a shell shows for a process that a signal ended."""
+    """Return the status that a shell shows for a process killed by a signal."""
     return 128 + number
 
 
 def refused(program: str, error: HoldfastError, *, cwd: str | None = None) -> Ended:
     """
-    Return how a run ends whose command could not be started.
+    Return the end of a run whose command could not be started.
 
     Args:
         program: The command's name.
-        error: What `start` raised.
-        cwd: A folder of a server that was asked for. It may be what is missing, if the
-            server does not say.
+        error: The exception of `start`.
+        cwd: A directory on a server. It may be the missing file, if the server does not say.
     """
     text = error.message if isinstance(error, RemoteError) else str(error)
-    # The number of an error that names no program is about something else, such as a
-    # sandbox that could not be built.
+    # Without a program, the errno is about something else, such as a sandbox that could not be
+    # built.
     number = error.errno if error.program is not None else None
     reason = "" if number is None else os.strerror(number)
     if number is not None and error.path is not None:
@@ -83,6 +84,6 @@ def refused(program: str, error: HoldfastError, *, cwd: str | None = None) -> En
 
 
 def _tells_folder(error: HoldfastError) -> bool:
-    """Return True if the error would name the folder, were that missing: not from Codex."""
+    """Return True if the error would name a missing directory, which Codex's does not."""
     cause = error.__cause__
     return not isinstance(cause, RemoteError) or cause.data is not None

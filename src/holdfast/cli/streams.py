@@ -1,8 +1,8 @@
 """
 The standard streams of this process, which it shares with others.
 
-They may be pipes, terminals, files or sockets, and other processes may have them
-open too: they are never made non-blocking, since that would change them for all.
+They may be pipes, terminals, files or sockets, and other processes may have them open too. They
+are never made non-blocking, since that would change them for all.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ from threading import Thread
 
 __all__ = ["OutputWriter", "is_null", "read_chunks"]
 
+# Bytes read at once.
 _CHUNK = 64 << 10
-"""Bytes read at once."""
 
+# Bytes that may wait to be written before `write` blocks.
 _MAX_QUEUED = 256 << 10
-"""Bytes that may wait to be written before a writer has to wait itself."""
 
+# Seconds between two checks whether this process is in the foreground of its terminal again.
 _BACKGROUND_INTERVAL = 0.5
-"""Seconds between two looks whether this process may read from its terminal again."""
 
 
 def is_null(fd: int) -> bool:
-    """Whether a descriptor is `/dev/null`, or not open at all."""
+    """Return True if a descriptor is `/dev/null` or closed."""
     try:
         found = os.fstat(fd)
     except OSError:
@@ -36,36 +36,39 @@ def is_null(fd: int) -> bool:
 
 
 async def read_chunks(fd: int) -> AsyncIterator[bytes]:
-    """What can be read from a descriptor, piece by piece, up to its end."""
+    """Yield the bytes of a descriptor, piece by piece, until its end."""
     with select.epoll() as watched:
         try:
             watched.register(fd, select.EPOLLIN)
             can_wait = True
         except PermissionError:
-            can_wait = False  # a file: it can always be read
+            # EPERM: a regular file cannot be polled, and never blocks.
+            can_wait = False
         while True:
             if can_wait:
                 await _readable(watched.fileno())
             else:
                 await asyncio.sleep(0)
             if _in_background(fd):
-                # To read now would stop this process, and with it a command that may
-                # not want any input at all.
+                # A read now would stop this process (SIGTTIN), and with it a command that may
+                # not want any input.
                 await asyncio.sleep(_BACKGROUND_INTERVAL)
                 continue
             try:
                 data = os.read(fd, _CHUNK)
             except BlockingIOError:
-                continue  # somebody else has read it
+                # Another process has read it.
+                continue
             except OSError:
-                return  # a terminal that was hung up
+                # EIO: the terminal was hung up.
+                return
             if not data:
                 return
             yield data
 
 
 async def _readable(watched: int) -> None:
-    # Not the descriptor itself: uvloop makes those it watches non-blocking.
+    # The epoll descriptor and not `fd`: uvloop makes what it watches non-blocking.
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(watched, readable.set)
@@ -79,23 +82,24 @@ def _in_background(fd: int) -> bool:
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
-        return False  # no terminal, or not the one that controls us
+        # Not a terminal, or not our controlling one.
+        return False
 
 
 class OutputWriter:
     """
-    Writes to one descriptor, in order and without loss, at the pace of its reader.
+    Ordered, lossless writer to one descriptor, at the pace of its reader.
 
-    What can block is written by a thread of its own: while nobody reads, signals
-    still get through. The thread ends with the last write after `close`; if that
-    never comes, it is left to the end of the process.
+    A thread does the writes that may block, so that signals still get through while nobody
+    reads. It ends with the last write after `close`; if that never completes, the thread ends
+    with the process.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[OSError | None] = self._loop.create_future()
-        # Its end is `None`.
+        # None marks the end.
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._queued = 0
         self._progress = asyncio.Event()
@@ -103,7 +107,7 @@ class OutputWriter:
         self._never_blocks = is_null(fd) or stat.S_ISREG(os.fstat(fd).st_mode)
 
     async def write(self, data: bytes) -> None:
-        """Queue bytes; waits while too many are queued. They go nowhere after an error."""
+        """Queue bytes; wait while too many are queued. After an error they are dropped."""
         if not data or self._ended.done():
             return
         if self._never_blocks:
@@ -122,21 +126,22 @@ class OutputWriter:
             await self._progress.wait()
 
     def close(self) -> None:
-        """There is no more to write than what is queued; harmless when it was said before."""
+        """Write no more than what is queued; harmless when called again."""
         if self._thread is None:
             self._end(None)
         else:
             self._queue.put(None)
 
     async def wait(self) -> OSError | None:
-        """Wait until everything was written after `close`, or for the error that prevents it."""
+        """Wait until everything is written after `close`; return the error that prevents it."""
         return await asyncio.shield(self._ended)
 
     # -- the thread
 
     def _write_queued(self) -> None:
         error: OSError | None = None
-        with suppress(RuntimeError):  # the loop has ended: nobody wants to know
+        # The loop is closed: nobody needs the result.
+        with suppress(RuntimeError):
             try:
                 while data := self._next():
                     _write_all(self._fd, data)
@@ -146,14 +151,15 @@ class OutputWriter:
             self._loop.call_soon_threadsafe(self._end, error)
 
     def _next(self) -> bytes:
-        """All that is queued, once there is something; nothing at the end."""
+        """Return all queued bytes, waiting for the first; empty at the end."""
         parts: list[bytes] = []
         part = self._queue.get()
         with suppress(Empty):
             while part is not None:
                 parts.append(part)
                 part = self._queue.get_nowait()
-            self._queue.put(None)  # to be found the next time
+            # Put back, so that the next call finds the end.
+            self._queue.put(None)
         return b"".join(parts)
 
     # -- told by the thread
@@ -174,5 +180,5 @@ def _write_all(fd: int, data: bytes) -> None:
         try:
             rest = rest[os.write(fd, rest) :]
         except BlockingIOError:
-            # Somebody else made it non-blocking.
+            # Another process made the shared descriptor non-blocking.
             select.select([], [fd], [])

@@ -9,11 +9,11 @@ _GAP = "  "
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """
-    The lines of a table, its head first; no line ends in blanks.
+    Return the lines of a table, its head first, without trailing blanks.
 
     Args:
         head: The names of the columns.
-        rows: As many cells each as there are columns.
+        rows: Rows with one cell per column.
     """
     lines = [head, *([_one_line(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -14,7 +14,7 @@ __all__ = ["RawTerminal", "terminal_size"]
 
 
 def terminal_size() -> TerminalSize | None:
-    """The size of the terminal on the first standard stream that is one and knows it."""
+    """Return the size of the first standard stream that is a terminal and knows its size."""
     for fd in range(3):
         try:
             cols, rows = os.get_terminal_size(fd)
@@ -27,10 +27,10 @@ def terminal_size() -> TerminalSize | None:
 
 class RawTerminal:
     """
-    A terminal that passes every key on as it is, for as long as the context lasts.
+    A terminal in raw mode for the duration of the context.
 
-    Modes change at once and throw nothing away: what was typed ahead, before or
-    after, is read by whoever reads next.
+    Modes change at once (TCSANOW) and flush nothing: keys typed ahead are read by the next
+    reader.
     """
 
     def __init__(self, fd: int) -> None:
@@ -54,12 +54,14 @@ class RawTerminal:
 
     def make_raw(self) -> None:
         """
-        Raw once more, after somebody else had the terminal; nothing outside the context.
+        Set raw mode again after another process had the terminal; nothing outside of the
+        context.
 
-        In the background this stops the process until it is brought to the front.
+        In the background this stops the process (SIGTTOU) until it is in the foreground.
         """
         if self._entered:
-            with suppress(termios.error):  # hung up: the signal that says so ends this run
+            # Hung up: SIGHUP ends the run.
+            with suppress(termios.error):
                 tty.setraw(self._fd, termios.TCSANOW)
 
     def restore(self) -> None:

@@ -1,8 +1,8 @@
 """
 A client of one server: a session that outlives its connections (exec-server spec 16).
 
-When the connection breaks, the client connects anew, resumes its session and
-fetches what it missed; callers notice a delay. Only when that fails do they hear of it.
+When the connection breaks, the client connects anew, resumes its session and fetches the events
+it missed. Callers notice a delay; they get `ConnectionLost` only when recovery fails.
 """
 
 import asyncio
@@ -67,12 +67,13 @@ logger = logging.getLogger(__name__)
 P = TypeVar("P")
 R = TypeVar("R")
 
+# Seconds for `environment/info` and `environment/status`. Other calls have no deadline of
+# their own: how long they take depends on the command or the file they are about.
 _INFO_TIMEOUT = 30.0
 _STATUS_TIMEOUT = 10.0
-"""Seconds; other calls have no deadline of their own."""
 
+# Seconds a server may take to read what was sent before the end, which is then cut short.
 _CLOSE_LIMIT = 1.0
-"""Seconds a server may take to read what was sent before the end, which is then cut short."""
 
 
 class ExecServerClient:
@@ -94,7 +95,10 @@ class ExecServerClient:
         telemetry: ClientTelemetry | None = None,
     ) -> None:
         self.environment: EnvironmentInfo | None = None
-        """What the server told about its machine."""
+        """
+        The server's description of its machine: shell, directory, capabilities; None before the
+        handshake.
+        """
         self.session_id: str | None = None
         self.files = RemoteFileSystem(self)
         """The files of that machine."""
@@ -116,11 +120,12 @@ class ExecServerClient:
         self._recovering: asyncio.Future[None] | None = None
         self._failure: ConnectionLost | None = None
         self._closing = False
-        self._server_stopping = False  # as it said itself: its sessions end with it
+        # Set by `server/stopping`: the server ends its sessions, so there is nothing to resume.
+        self._server_stopping = False
         # Readers of output that cannot keep up, whatever the connection.
         self._slow: set[object] = set()
         self.last_place = asyncio.Lock()
-        """Held for a call of ours that uses the place which is kept for cleaning up."""
+        """Lock for a cleanup call of the client itself, which uses the one reserved call slot."""
 
     @classmethod
     async def connect(
@@ -172,6 +177,7 @@ class ExecServerClient:
             client.session_id = answer.session_id
             client.environment = answer.environment_info
             client._install(link)
+            # An older server does not send the description in its answer to `initialize`.
             if client.environment is None:
                 client.environment = await client.info()
         except BaseException:
@@ -194,7 +200,8 @@ class ExecServerClient:
             # What was begun in this turn still goes out: it may end a start that was given up.
             await asyncio.sleep(0)
             await self._tasks.aclose()
-        finally:  # also if the caller is cancelled: there is no second attempt
+        finally:
+            # In `finally`, because a cancelled caller has no second attempt to close.
             transport = None if self._link is None else self._link.connection.transport
             if self._link is not None:
                 self._link.connection.close()
@@ -202,7 +209,8 @@ class ExecServerClient:
             error = self._failure or ConnectionLost("exec-server transport closed")
             self._give_up(error)
             if self._recovering is not None and not self._recovering.done():
-                self._recovering.set_exception(error)  # the task that would have is cancelled
+                # `_recover` was cancelled above, so nobody else completes this future.
+                self._recovering.set_exception(error)
             try:
                 if transport is not None:
                     await _wait_closed(transport)
@@ -266,7 +274,8 @@ class ExecServerClient:
         while True:
             link = await self.connected()
             if process.is_started:
-                return  # by an earlier round, as the recovery has found out
+                # An earlier round started the process; recovery found it on the server.
+                return
             if process.failure is not None:
                 raise process.failure
             try:
@@ -283,6 +292,7 @@ class ExecServerClient:
         """Refuse what a server would ignore without a word."""
         has = self.capabilities
         lacking = ""
+        # A Codex server ignores unknown members, so a limit would be dropped without an error.
         if params.terminal_size is not None and not has.process_resize:
             lacking = "size a terminal"
         elif params.limits is not None and not has.process_limits:
@@ -363,13 +373,16 @@ class ExecServerClient:
                 # The next round waits for the connection to be back, or to fail for good.
 
     def hold_receiving(self, holder: object) -> None:
-        """A reader of output cannot keep up: let the server wait."""
+        """
+        Stop reading the connection until `release_receiving`: `holder`, a reader, has fallen
+        behind.
+        """
         self._slow.add(holder)
         if self._link is not None:
             self._link.hold_receiving(holder)
 
     def release_receiving(self, holder: object) -> None:
-        """It can again."""
+        """Take back `hold_receiving` for this holder."""
         self._slow.discard(holder)
         if self._link is not None:
             self._link.release_receiving(holder)
@@ -382,13 +395,14 @@ class ExecServerClient:
             self._tasks.start(work)
 
     def forget(self, process: RemoteProcess) -> None:
-        """It has ended: nothing will be told of it any more."""
+        """Drop a process that has ended or failed; its later events are ignored."""
+        # A new process may have taken the same id in the meantime.
         if self._processes.get(process.process_id) is process:
             del self._processes[process.process_id]
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection at this moment; a call need not wait for one."""
+        """True if there is a connection now, so that a call need not wait for recovery."""
         return self._link is not None
 
     @property
@@ -398,15 +412,15 @@ class ExecServerClient:
 
     @property
     def lost_for_good(self) -> bool:
-        """Whether there will be no connection any more."""
+        """True if the client was closed or recovery has failed: no connection will follow."""
         return self._closing or self._failure is not None
 
     async def connected(self) -> Link:
         """
-        The connection, as soon as there is one.
+        Return the connection; while it is being recovered, wait for it.
 
         Raises:
-            ConnectionLost: There will be none.
+            ConnectionLost: Recovery failed, or the client is closed.
         """
         while self._link is None:
             if self._failure is not None:
@@ -459,8 +473,12 @@ class ExecServerClient:
 
     def link_lost(self, link: Link, reason: str) -> None:
         if self._link is not link or self._closing:
-            return  # one that never got that far; whoever made it knows
+            # A connection that was never installed; the code that opened it reports the
+            # failure.
+            return
         reason = "the server was stopped" if self._server_stopping else reason
+        # Cleared before anybody is notified, so that a call made from a callback waits for
+        # recovery.
         self._link = None
         self.connection_changed()
         self._end_streams()
@@ -474,7 +492,7 @@ class ExecServerClient:
     # -- connections
 
     async def open_link(self, resume: str | None) -> tuple[Link, InitializeResponse]:
-        """Make a connection and shake hands on it; nothing is left open if that fails."""
+        """Open a connection and complete the handshake on it; close it again if that fails."""
         link = Link(self, self._telemetry)
 
         def accept(transport: Transport) -> Receiver:
@@ -494,17 +512,20 @@ class ExecServerClient:
             transport.abort()
             raise
         info = answer.environment_info or self.environment
+        # `process/ack` is announced by Holdfast servers only, and those send signs of life as
+        # well.
         if info is not None and info.capabilities.process_ack:
             transport.expect_life(self._sign_interval)
         return link, answer
 
     @property
     def open_processes(self) -> list[RemoteProcess]:
-        """Those whose close has not been seen."""
+        """The processes whose `process/closed` has not arrived."""
         return list(self._processes.values())
 
     async def _recover(self, reason: str) -> None:
-        assert self._recovering is not None  # set by whoever started this
+        # `link_lost` has set it before starting this task.
+        assert self._recovering is not None
         recovering = self._recovering
         text = f"exec-server transport disconnected: {reason}"
         try:
@@ -528,22 +549,28 @@ class ExecServerClient:
             recovering.set_exception(lost)
             return
         except asyncio.CancelledError:
-            if not self._closing:  # whoever did that, nobody may wait for ever
+            # Whoever cancelled the task, callers of `connected` must not wait for ever.
+            if not self._closing:
                 lost = ConnectionLost(f"{text}; the recovery was cancelled")
                 self._give_up(lost)
                 recovering.set_exception(lost)
             raise
+        # First the future, then the connection: waiters run in a later turn of the loop and
+        # find it.
         recovering.set_result(None)
         self._install(link)
 
     def _install(self, link: Link) -> None:
         self._link = link
+        # Slow readers outlive a connection; the new one has to be held for them as well.
         for holder in self._slow:
             link.hold_receiving(holder)
         for process in self.open_processes:
             process.line_back()
         self.connection_changed()
-        if link.connection.ended:  # since its last answer; nobody was told, for it was not ours
+        # The connection ended after the last answer, when it was not yet ours: `link_lost`
+        # ignored it.
+        if link.connection.ended:
             self.link_lost(link, "connection closed")
 
     async def terminate_quietly(self, params: TerminateParams) -> None:
@@ -557,12 +584,14 @@ class ExecServerClient:
         self._tasks.start(self.terminate_quietly(TerminateParams(process_id=process.process_id)))
 
     def _end_streams(self) -> None:
-        """What belongs to a connection ends with it."""
+        """Fail the HTTP bodies and the file watch: both belong to the lost connection."""
         self.http.interrupted()
         self.files.watch_ended()
 
     def _give_up(self, error: ConnectionLost) -> None:
         self._failure = error
+        # `_failure` is set first: callers woken below must see that there will be no
+        # connection.
         self._link = None
         self.connection_changed()
         self._end_streams()
@@ -572,24 +601,25 @@ class ExecServerClient:
 
 
 async def _wait_closed(transport: Transport) -> None:
-    """Wait until a transport that was closed is, and do not wait for a server that hangs."""
+    """Wait until a closed transport has sent what is queued; abort it after `_CLOSE_LIMIT`."""
     try:
         async with asyncio.timeout(_CLOSE_LIMIT):
             await transport.wait_closed()
     except TimeoutError:
         transport.abort()
+        # A second limit, so that closing ends even where an abort takes no effect.
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_LIMIT):
                 await transport.wait_closed()
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Do nothing: the default of `connection_changed`."""
 
 
 @contextmanager
 def _deadline(method: Method[P, R], seconds: float) -> Iterator[None]:
-    """Word the end of the time that a call may take."""
+    """Turn a `TimeoutError` into the error that Codex's client raises for this call."""
     try:
         yield
     except TimeoutError:

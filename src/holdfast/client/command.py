@@ -15,7 +15,7 @@ __all__ = ["ServingCommand"]
 
 
 class ServingCommand:
-    """The command, in a group of its own, and the connection to it."""
+    """A server command, in a process group of its own, and the connection to it."""
 
     def __init__(self, kept: KeptCommand) -> None:
         self._kept = kept
@@ -57,31 +57,37 @@ class ServingCommand:
 
     @property
     def stdout(self) -> int:
-        """What it writes to, non-blocking; only until `speak`."""
+        """The file descriptor of its stdout, non-blocking; valid until `speak` is called."""
         return self._kept.stdout
 
     def say(self, line: str) -> None:
         """Write a short line to its input; only until `speak`."""
-        with suppress(BrokenPipeError):  # it has ended, which its output tells, too
+        # A command that has ended is noticed by the end of its output as well.
+        with suppress(BrokenPipeError):
             os.write(self._kept.stdin, f"{line}\n".encode())
 
     async def speak(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        """Exchange messages with it from here on."""
+        """
+        Exchange messages with it from now on; its stdin and stdout belong to the transport
+        then.
+        """
         self._transport = await connect_pipes(self._kept.stdout, self._kept.stdin, accept)
         return self._transport
 
     async def last_words(self) -> str | None:
-        """The last line it wrote to its stderr, which may tell why it is of no use."""
+        """Return the last line of its stderr, which may tell why it cannot serve."""
         return await self._log.last_words()
 
     async def wait(self, limit: float) -> None:
-        """Wait until it has ended by itself, for so many seconds at most."""
+        """Wait until it has ended by itself, for at most `limit` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await self._kept.wait()
 
     async def aclose(self) -> None:
         """End the command: by the end of its input, then by signals to its group."""
+        # The transport, once there is one, owns the pipes and must be the only one to close
+        # them.
         if self._transport is None:
             self._kept.close_streams()
         else:

@@ -1,4 +1,4 @@
-"""What a command says on its stderr: logged line by line, the last one kept."""
+"""Reader for the stderr of a server command: logs each line and keeps the last one."""
 
 import asyncio
 import logging
@@ -9,15 +9,18 @@ __all__ = ["CommandLog"]
 
 logger = logging.getLogger("holdfast.client.command")
 
+# Bytes read at once; also the longest line that is logged in one piece.
 _READ = 4096
-"""Bytes read at once; also the longest line that is logged in one piece."""
 
+# Seconds to wait for what a command says while it ends.
 _LAST_WORDS_LIMIT = 0.5
-"""Seconds to wait for what a command says while it ends."""
 
 
 class CommandLog:
-    """Reads the stderr of a command, which belongs to it, until that ends or `close`."""
+    """
+    Reader of a command's stderr; owns the descriptor until the stream ends or `close` is
+    called.
+    """
 
     def __init__(self, stderr: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -28,19 +31,20 @@ class CommandLog:
         self._loop.add_reader(stderr, self._read)
 
     async def last_words(self) -> str | None:
-        """The last line, which may tell why the command is of no use; it is waited for a little."""
+        """Return the last line, which may tell why the command failed; wait briefly for the end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_LIMIT):
                 await self._ended.wait()
         return _readable(self._partial) or self._last
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading and close the descriptor; harmless when called again."""
         if self._fd < 0:
             return
         self._loop.remove_reader(self._fd)
         os.close(self._fd)
         self._fd = -1
+        # The last line may lack its newline.
         self._note(self._partial)
         self._partial = b""
         self._ended.set()
@@ -50,6 +54,7 @@ class CommandLog:
             data = os.read(self._fd, _READ)
         except BlockingIOError:
             return
+        # EIO and the like mean the same as the end of the stream: nothing more will come.
         except OSError:
             data = b""
         if not data:
@@ -58,6 +63,7 @@ class CommandLog:
         *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
             self._note(line)
+        # A command that writes no newline must not fill our memory.
         if len(self._partial) >= _READ:
             self._note(self._partial)
             self._partial = b""

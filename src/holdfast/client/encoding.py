@@ -8,18 +8,20 @@ __all__ = ["decoded", "encoded"]
 
 
 def encoded(data: bytes) -> str:
-    """Bytes as base64."""
+    """Return bytes as base64."""
     return pybase64.b64encode_as_string(data)
 
 
 def decoded(text: str) -> bytes:
     """
-    Base64 of a server as bytes.
+    Return the bytes of a server's base64.
 
     Raises:
-        RemoteProtocolError: It is none.
+        RemoteProtocolError: It is not base64.
     """
     try:
+        # `validate`, because the lenient decoder skips foreign characters and returns other
+        # bytes.
         return pybase64.b64decode(text, validate=True)
     except ValueError as error:
         raise RemoteProtocolError(

@@ -1,9 +1,9 @@
 """
-Files of a server, behind the same seam as local ones (filesystem spec 7).
+Files of a server, behind the same protocol as local ones (filesystem spec 7).
 
-What only looks is asked again after a lost connection, and so is a replacement, which
-ends the same however often it is made. All else is not: whether it happened cannot be
-known.
+Reads are repeated after a lost connection. So is the replacement of a file, which has the same
+result however often it is made. Other changes are not repeated, since the client cannot know
+whether the server has made them.
 """
 
 import asyncio
@@ -72,26 +72,28 @@ P = TypeVar("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
+# Bytes up to which a file is read or written by one request; larger ones go in blocks. Small
+# files cost one round trip this way, and 4 MiB delay other messages of the connection little.
 _AT_ONCE = 4 << 20
-"""Bytes up to which a file is read or written by one request; larger ones go in blocks."""
 
+# Bytes that fit into one frame of 16 MiB as base64, with room for the rest of the message.
 _ONE_MESSAGE = 11 << 20
-"""Bytes that fit into one frame of 16 MiB as base64, with room for the rest of the message."""
 
 
 class _FileText(Wire, frozen=True, kw_only=True):
-    """The answer to `fs/readFile`, its base64 left as it is for a faster library."""
+    """Result of `fs/readFile` with the base64 undecoded: `pybase64` is faster than msgspec."""
 
     data_base64: str
 
 
 class _BlockText(Wire, frozen=True, kw_only=True):
-    """The answer to `fs/readBlock`, likewise."""
+    """Result of `fs/readBlock`, undecoded for the same reason."""
 
     chunk: str
     eof: bool
 
 
+# The same methods as in the table, with results whose base64 stays text.
 _READ_FILE = Method(FS_READ_FILE.name, ReadFileParams, _FileText)
 _READ_BLOCK = Method(FS_READ_BLOCK.name, ReadBlockParams, _BlockText)
 
@@ -100,8 +102,8 @@ class RemoteFileHandle:
     """
     A file that a server holds open for one connection.
 
-    It ends with that connection: its calls raise `ConnectionLost` then, and the file has
-    to be opened again by whoever knows whether it is still the same.
+    The handle ends with its connection; calls raise `ConnectionLost` then. It is not reopened
+    here, since the path may name another file by then.
     """
 
     def __init__(self, client: "ExecServerClient", link: Link, mode: OpenMode) -> None:
@@ -115,7 +117,7 @@ class RemoteFileHandle:
     async def open(
         self, path: PathUri, sandbox: SandboxContext | None, permissions: int | None = None
     ) -> None:
-        """Have the server open it; once, before anything else."""
+        """Open the file on the server; call this once, before anything else."""
         params = OpenParams(
             handle_id=self._handle_id,
             path=path,
@@ -140,10 +142,10 @@ class RemoteFileHandle:
 
     async def aclose(self) -> None:
         """
-        As the seam says.
+        Close the handle, which completes a replacement.
 
         Raises:
-            ConnectionLost: The file was to be replaced, and whether it was is not known.
+            ConnectionLost: The file was to be replaced, and it is not known whether it was.
         """
         if self._closed:
             return
@@ -154,16 +156,14 @@ class RemoteFileHandle:
                     FS_CLOSE, CloseParams(handle_id=self._handle_id), cleanup=True
                 )
         except ConnectionLost:
-            if self._mode == "replace":  # one to read is gone with its connection, as it should
+            # A handle for reading ends with its connection anyway: nothing is lost.
+            if self._mode == "replace":
                 raise
 
     def discard(self) -> None:
-        """
-        As the seam says.
-
-        The wire has no word for it: to close a file that was to be replaced would complete
-        it. So that one stays open on the server until the connection ends, which undoes it.
-        """
+        """Give up the file without completing it."""
+        # The wire has no method for this, and `fs/close` would complete a replacement. So such
+        # a handle stays open until the connection ends, which makes the server discard it.
         if self._mode == "read":
             self._client.start_task(self._close_quietly())
         else:
@@ -178,8 +178,8 @@ class RemoteMissingWatch:
     """
     A watch that a server holds for one connection.
 
-    It says that something may have changed also when it cannot tell any more: its
-    connection is lost, or a newer watch has taken its place, of which there is one.
+    It also fires when it can no longer tell: after a lost connection, or when a newer watch has
+    replaced it. A server has one watch per connection.
     """
 
     def __init__(self, watch_id: int) -> None:
@@ -190,7 +190,8 @@ class RemoteMissingWatch:
         await self._changed.wait()
 
     def cancel(self) -> None:
-        """There is no word for it on the wire: the server's own ends with the next one."""
+        """Wake the waiter."""
+        # The wire cannot cancel a watch; the server drops it when the next one is set.
         self._changed.set()
 
 
@@ -199,7 +200,8 @@ class RemoteFileSystem:
 
     def __init__(self, client: "ExecServerClient") -> None:
         self._client = client
-        # Ids of watches grow with each, whatever the connection.
+        # Grows with each watch and is kept across connections, so that a late event of an
+        # earlier watch is never taken for one of the current watch.
         self._last_watch = 0
         self._watch: RemoteMissingWatch | None = None
 
@@ -209,11 +211,12 @@ class RemoteFileSystem:
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes:
         """
-        As the seam says; a large file is read in blocks.
+        Read a file; a large one is read in blocks.
 
-        It is read by one request, and has to fit into one message, if links must not be
-        followed or the server cannot keep a sandbox for a handle.
+        One request reads it, and it has to fit into one message, if links must not be followed
+        or the server cannot apply a sandbox to a handle.
         """
+        # Handles follow links, and not every server applies a sandbox to them.
         if follow_symlinks and self._streams(sandbox):
             metadata = await self.get_metadata(path, sandbox=sandbox)
             if metadata.is_file and metadata.size > _AT_ONCE:
@@ -260,7 +263,7 @@ class RemoteFileSystem:
         sandbox: SandboxContext | None = None,
     ) -> RemoteFileHandle:
         """
-        As the seam says.
+        Open a file; see `FileSystem.open`.
 
         Raises:
             InvalidRequest: Also if the server cannot replace a file in blocks.
@@ -269,10 +272,12 @@ class RemoteFileSystem:
             raise InvalidRequest("the server cannot write a file in blocks")
         handle = RemoteFileHandle(self._client, await self._client.connected(), mode)
         try:
+            # Other servers do not know the member: the file gets their default permissions.
             can = self._client.capabilities.file_permissions
             await handle.open(path, sandbox, permissions if can else None)
         except asyncio.CancelledError:
-            handle.discard()  # it may be open by then
+            # The server may have opened it before the cancellation.
+            handle.discard()
             raise
         return handle
 
@@ -285,10 +290,10 @@ class RemoteFileSystem:
         sandbox: SandboxContext | None = None,
     ) -> None:
         """
-        As the seam says; a large file is written in blocks.
+        Replace a file; a large one is written in blocks.
 
-        It goes in one message if links must not be followed, or the server can do no
-        other; that has a limit of 11 MiB.
+        One message of at most 11 MiB carries it if links must not be followed, or if the server
+        cannot write blocks.
         """
         if len(data) > _AT_ONCE and follow_symlinks and self._streams(sandbox, writing=True):
             await self._again(lambda: self._write_in_blocks(path, data, sandbox))
@@ -303,7 +308,8 @@ class RemoteFileSystem:
             follow_symlinks=_only_false(follow_symlinks),
             sandbox=sandbox,
         )
-        await self._look(FS_WRITE_FILE, params, path)  # a second time changes nothing
+        # Repeated after a lost connection: writing the same bytes twice changes nothing.
+        await self._look(FS_WRITE_FILE, params, path)
 
     async def create_directory(
         self,
@@ -364,11 +370,12 @@ class RemoteFileSystem:
     async def watch_missing(
         self, missing: Sequence[PathUri], present: PathUri | None = None
     ) -> RemoteMissingWatch | None:
-        """As the seam says. A server watches once for each connection: this ends one before."""
+        """Watch for missing files; see `FileSystem.watch_missing`. Ends the previous watch."""
         environment = self._client.environment
         if environment is None or not environment.capabilities.fs_watch_missing:
             return None
         link = await self._client.connected()
+        # Before the request: from then on the server is silent about the previous watch.
         self.watch_ended()
         self._last_watch += 1
         watch = self._watch = RemoteMissingWatch(self._last_watch)
@@ -380,12 +387,12 @@ class RemoteFileSystem:
     # -- what the client tells
 
     def missing_changed(self, watch_id: int) -> None:
-        """A watch has fired; one that was replaced meanwhile has been told already."""
+        """Fire the watch with this id; a replaced watch has fired already."""
         if self._watch is not None and self._watch.watch_id == watch_id:
             self.watch_ended()
 
     def watch_ended(self) -> None:
-        """Nothing more will be heard of the last watch."""
+        """Fire and drop the current watch: its connection or its place on the server is gone."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -393,12 +400,12 @@ class RemoteFileSystem:
     # -- inside
 
     async def _look(self, method: Method[P, R], params: P, path: PathUri) -> R:
-        """Ask, again and again if need be."""
+        """Call, and repeat the call after each lost connection."""
         with refusals(path=path):
             return await self._client.call_again(method, params)
 
     async def _change(self, method: Method[P, R], params: P, path: PathUri | None = None) -> R:
-        """Ask once; `path` is what errors are about, if that is one path."""
+        """Call once; `path` is the path that errors name, if there is exactly one."""
         with refusals(path=path):
             return await self._client.call(method, params)
 
@@ -408,7 +415,7 @@ class RemoteFileSystem:
         return environment is not None and environment.capabilities.file_write_streaming
 
     def _streams(self, sandbox: SandboxContext | None, *, writing: bool = False) -> bool:
-        """Whether the server has handles for this."""
+        """Return True if the server has file handles that honour this sandbox."""
         if writing and not self._writes_blocks:
             return False
         environment = self._client.environment
@@ -441,8 +448,10 @@ class RemoteFileSystem:
             raise
         await handle.aclose()
 
+    # Unlike `call_again` this repeats a sequence of calls, since a handle is lost with its
+    # connection.
     async def _again(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Begin anew after each lost connection, for with it the handle is gone."""
+        """Repeat `attempt` after each lost connection, with a new handle each time."""
         while True:
             try:
                 return await attempt()
@@ -452,5 +461,5 @@ class RemoteFileSystem:
 
 
 def _only_false(follow_symlinks: bool) -> bool | None:
-    """Older servers do not know the member, so it is sent only if it says something."""
+    """Return the value for the wire: older servers do not know the member, so True is left out."""
     return None if follow_symlinks else False

@@ -1,8 +1,8 @@
 """
-Holding one process of a server while its readers here cannot keep up.
+Pausing one process of a server while its readers here cannot keep up.
 
-A Holdfast server holds the process alone (`process/hold`). A Codex server cannot: there the
-connection is not read until the readers have caught up, and everything on it waits.
+A Holdfast server pauses the process alone (`process/hold`). A Codex server cannot. There the
+client stops reading the connection, which delays everything on it.
 """
 
 from typing import TYPE_CHECKING
@@ -20,13 +20,13 @@ __all__ = ["RemoteHold"]
 
 
 class RemoteHold:
-    """Keeps the server's idea of one process, held or not, equal to what its readers need."""
+    """Desired state (held or not) of one process, which a task brings to the server."""
 
     def __init__(self, client: "ExecServerClient", process_id: str) -> None:
         self._client = client
         self._process_id = process_id
         self._readers: set[object] = set()
-        # What the server was told last, if that is certain; it remembers it over a resume.
+        # The last state that the server confirmed; it survives a resumed session.
         self._server_holds = False
         self._telling = False
         self._refused = False
@@ -38,7 +38,7 @@ class RemoteHold:
         return self._client.can_hold and not self._refused
 
     def hold(self, reader: object) -> None:
-        """Let the process wait for a reader."""
+        """Hold the process until `release` is called for the same reader."""
         self._readers.add(reader)
         if self.holds_alone:
             self._tell()
@@ -46,7 +46,7 @@ class RemoteHold:
             self._client.hold_receiving(reader)
 
     def release(self, reader: object) -> None:
-        """Take that back; harmless if it was never held for that reader."""
+        """Release the hold of one reader; harmless if that reader holds nothing."""
         self._readers.discard(reader)
         if self.holds_alone:
             self._tell()
@@ -54,10 +54,12 @@ class RemoteHold:
             self._client.release_receiving(reader)
 
     def end(self) -> None:
-        """Stop: the process has ended, or cannot be reached any more."""
+        """Send nothing more: the process has ended or cannot be reached."""
         self._ended = True
 
     def _tell(self) -> None:
+        # One task at a time: it re-reads the desired state after each answer, so no change is
+        # lost.
         if not self._telling and bool(self._readers) != self._server_holds and not self._ended:
             self._telling = True
             self._client.start_task(self._tell_until_equal())
@@ -70,12 +72,14 @@ class RemoteHold:
                 await self._call(params)
                 self._server_holds = held
         except ConnectionLost:
-            self._ended = True  # nothing is left to hold
+            # The session is lost, and with it the process.
+            self._ended = True
         except (RemoteError, RemoteProtocolError) as error:
             if isinstance(error, RemoteError) and error.code == codes.INVALID_REQUEST:
-                self._ended = True  # the server has forgotten the process
+                # The server no longer knows the process.
+                self._ended = True
             else:
-                # Memory is bounded all the same.
+                # Fall back to holding the connection, so that memory stays bounded.
                 self._refused = True
                 for reader in self._readers:
                     self._client.hold_receiving(reader)
@@ -86,6 +90,6 @@ class RemoteHold:
         try:
             await self._client.call_again(PROCESS_HOLD, params)
         except TooManyCalls:
-            # One at a time: a second one in the last place would cost the connection.
+            # The reserved slot takes one call at a time; a second one would close the connection.
             async with self._client.last_place:
                 await self._client.call_again(PROCESS_HOLD, params, cleanup=True)

@@ -1,8 +1,8 @@
 """
-HTTP calls from a server's side, behind the same seam as local ones (filesystem spec 5 and 7).
+HTTP calls made by a server, behind the same protocol as local ones (filesystem spec 5 and 7).
 
-No call is repeated after a lost connection: it may have done something. Streamed bodies
-come in numbered pieces and end with their connection.
+No call is repeated after a lost connection, since it may have had an effect. A streamed body
+arrives in numbered pieces and ends with its connection.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ MAX_QUEUED = 256
 MAX_QUEUED_BYTES = 16 << 20
 """Bytes of them."""
 
+# At a quarter of either limit the server has to wait, so that they are hardly ever reached.
 _SLOW = 4
-"""At a quarter of either limit the server has to wait, so that they are hardly ever reached."""
 
 
 class _ResponseText(Wire, frozen=True, kw_only=True):
-    """The answer, its base64 left as it is for a faster library."""
+    """Result of `http/request` with the base64 undecoded: `pybase64` is faster than msgspec."""
 
     status: int
     headers: list[HttpHeader]
@@ -46,7 +46,7 @@ class _ResponseText(Wire, frozen=True, kw_only=True):
 
 
 class _DeltaText(Wire, frozen=True, kw_only=True):
-    """A piece of a body, likewise."""
+    """Piece of a body, undecoded for the same reason."""
 
     request_id: str
     seq: int
@@ -70,27 +70,25 @@ class RemoteHttpClient:
 
     async def request(self, params: HttpRequestParams) -> HttpResponse:
         """
-        As the seam says.
+        Make a call; see `HttpClient.request`.
 
         Raises:
-            ConnectionLost: Whether the call was made is not known.
+            ConnectionLost: It is not known whether the call was made.
         """
         params = msgspec.structs.replace(params, stream_response=False)
         with refusals():
             return _response(await self._client.call(_REQUEST, params))
 
     async def stream(self, params: HttpRequestParams) -> tuple[HttpResponse, "RemoteHttpBody"]:
-        """
-        As `request`, but returns with the headers; the body is read by the caller.
-
-        There is no way to tell a server that the rest is not wanted: after `aclose` it
-        still comes, and is thrown away.
-        """
+        """Make a call and return after the headers; the caller reads the body."""
+        # The wire cannot cancel a body: after `aclose` the rest still arrives and is thrown
+        # away.
         link = await self._client.connected()
-        # Ids of our own, since one that is in use would be refused.
+        # The caller's id may be in use on this connection, and the server would refuse it.
         self._last_id += 1
         request_id = f"http-{self._last_id}"
         params = msgspec.structs.replace(params, request_id=request_id, stream_response=True)
+        # Registered before the call: the first pieces may arrive before the answer.
         body = self._bodies[request_id] = RemoteHttpBody(self._client, self, request_id)
         try:
             with refusals():
@@ -111,24 +109,25 @@ class RemoteHttpClient:
         delta = msgspec.convert(params, _DeltaText)
         body = self._bodies.get(delta.request_id)
         if body is None:
-            return  # nobody reads it any more
+            # The caller has closed the body.
+            return
         try:
             body.deliver(delta.seq, decoded(delta.delta_base64), done=delta.done, error=delta.error)
         except RemoteProtocolError as error:
             body.fail(error)
 
     def interrupted(self) -> None:
-        """The connection is lost, and with it every body that was not complete."""
+        """Fail every body that is not complete: its connection is lost."""
         for body in list(self._bodies.values()):
             body.fail(ConnectionLost("exec-server transport disconnected"))
 
     def forget(self, request_id: str) -> None:
-        """Nothing more is expected of that body."""
+        """Expect no more pieces of that body."""
         self._bodies.pop(request_id, None)
 
 
 class RemoteHttpBody:
-    """A body that comes over the wire; for one reader."""
+    """A body that arrives over the wire; for one reader."""
 
     def __init__(
         self, client: "ExecServerClient", owner: RemoteHttpClient, request_id: str
@@ -176,6 +175,8 @@ class RemoteHttpBody:
         if piece:
             self._pieces.append(piece)
             self._bytes += len(piece)
+            # Only a server that ignores back-pressure gets here: reading stops at a quarter of
+            # this.
             if len(self._pieces) > MAX_QUEUED or self._bytes > MAX_QUEUED_BYTES:
                 raise RemoteProtocolError(
                     f"http response stream `{self._request_id}` is not read fast enough"
@@ -189,7 +190,7 @@ class RemoteHttpBody:
         self._news.set()
 
     def fail(self, error: HoldfastError) -> None:
-        """The rest will not come; what is here can still be read."""
+        """Fail the body; pieces that have arrived can still be read."""
         if not self._ended:
             self._failure = error
             self._end()
@@ -201,6 +202,8 @@ class RemoteHttpBody:
             while self._pieces:
                 piece = self._pieces.popleft()
                 self._bytes -= len(piece)
+                # Released only when empty, so that the connection is not paused and resumed for
+                # each piece.
                 if not self._pieces:
                     self._client.release_receiving(self)
                 yield piece

@@ -1,4 +1,4 @@
-"""A command on pipes that cannot outlive this process: see `keeper.py` for how."""
+"""A command on pipes that cannot outlive this process; `keeper.py` supervises it."""
 
 import asyncio
 import os
@@ -8,8 +8,8 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
+from holdfast.client import keeper as keeper_program
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import Child
 from holdfast.process.program import Launch, pipe_launch
@@ -20,17 +20,19 @@ __all__ = ["GRACE", "KeptCommand", "command_environment"]
 GRACE = 2.0
 """Seconds between the request to end and the kill (environments spec 7)."""
 
+# Seconds a keeper may take to start a command; a machine that needs more is out of order.
 _START_LIMIT = 30.0
-"""Seconds a keeper may take to start a command; a machine that needs more is out of order."""
 
+# Seconds beyond the grace in which a keeper has to be done.
 _SWEEP_LIMIT = 5.0
-"""Seconds beyond the grace in which a keeper has to be done."""
 
+# Seconds that the loop may be held up by a keeper that nobody waits for.
 _GIVE_UP_LIMIT = 1.0
-"""Seconds that the loop may be held up by a keeper that nobody waits for."""
 
-_KEEPER = str(Path(__file__).with_name("keeper.py"))
+# A script and not a module: `python -m` would import the package with all its dependencies.
+_KEEPER = keeper_program.__file__
 
+# Secrets of the client that are no business of a command (environments spec 7).
 _WITHHELD = (
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
     "NODE_REPL_AUTH_TOKEN",
@@ -38,20 +40,19 @@ _WITHHELD = (
     "OPENAI_IDENTITY_TOKEN_FILE",
     "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
 )
-"""Secrets of the client that are no business of a command (environments spec 7)."""
 
 
 def command_environment(added: Mapping[str, str]) -> dict[str, str]:
-    """What a command gets: the variables of this process but its secrets, and those added."""
+    """Return the variables of this process without its secrets, plus `added`."""
     inherited = {name: value for name, value in os.environ.items() if name not in _WITHHELD}
     return {**inherited, **added}
 
 
 class KeptCommand:
     """
-    A command in a group of its own, and the keeper that ends it with all that is below.
+    A command in a process group of its own, and the keeper that ends its process tree.
 
-    The descriptors of its streams belong to whoever takes them.
+    Whoever takes the descriptors of its streams has to close them.
     """
 
     def __init__(self, keeper: Child, control: socket.socket, grace: float) -> None:
@@ -62,12 +63,13 @@ class KeptCommand:
         self._closed = False
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(keeper.pidfd, self._has_exited)
-        assert keeper.stdin is not None  # asked for below
+        # Always a pipe: `start` asks for one.
+        assert keeper.stdin is not None
         self.stdin = keeper.stdin
         self.stdout = keeper.outputs[0][1]
         self.stderr = keeper.outputs[1][1]
         self.pid: int | None = None
-        """That of the command, and of its group."""
+        """The pid of the command, which is also its process group id."""
 
     @classmethod
     async def start(
@@ -93,12 +95,14 @@ class KeptCommand:
         """
         grace = GRACE if grace is None else grace
         if not sys.executable or getattr(sys, "frozen", False):
-            # We are part of another program, which knows nothing of keepers.
+            # A frozen program is its own `sys.executable`, which cannot run `keeper.py`.
             raise SpawnFailed("there is no Python program to keep it with", program=argv[0])
         variables = command_environment(env or {})
         wanted = pipe_launch(argv, None, os.path.join(os.getcwd(), cwd or ""), variables)
         ours, theirs = socket.socketpair()
         try:
+            # Closed here after the spawn: the keeper has its own copy, and only that may hold
+            # the socket open.
             with theirs:
                 keeper = Child.on_pipes(
                     _kept_launch(wanted, grace),
@@ -121,19 +125,20 @@ class KeptCommand:
         return kept
 
     def close_streams(self) -> None:
-        """Close its input and output, if nobody has taken them."""
+        """Close its stdin and stdout; only if no transport owns them."""
         os.close(self.stdin)
         os.close(self.stdout)
 
     async def wait(self) -> None:
-        """Wait until the command has ended, and all below it."""
+        """Wait until the keeper has exited: the command and everything below it has ended."""
         await asyncio.shield(self._exited)
 
     async def aclose(self) -> None:
-        """End the command, and all below it; harmless when it was done before."""
+        """End the command and everything below it; harmless when called again."""
         if self._closed:
             return
         self._closed = True
+        # The end of the socket is what the keeper waits for.
         self._control.close()
         try:
             with suppress(TimeoutError):
@@ -146,16 +151,21 @@ class KeptCommand:
             self._keeper.reap()
 
     def _give_up(self) -> None:
-        """Nobody waits any longer, or the keeper is stuck: what is known is killed at once."""
+        """
+        Kill the command's process group, then the keeper; called when the keeper does not
+        finish.
+        """
+        # The command first: a killed keeper could no longer clean up below it.
         self._kill_command()
-        # It has nothing left to wait for, so it should be done very soon.
+        # Blocks the loop on purpose: this may be the last code that runs, and the keeper, with
+        # nothing left to wait for, exits within milliseconds.
         poll = select.poll()
         poll.register(self._keeper.pidfd, select.POLLIN)
         poll.poll(_GIVE_UP_LIMIT * 1000)
         self._keeper.kill_group()
 
     async def _started(self, program: str) -> int:
-        """What the keeper tells: the pid, or why there is none."""
+        """Return the pid that the keeper reports, or raise the reason why there is none."""
         try:
             async with asyncio.timeout(_START_LIMIT):
                 told = await self._loop.sock_recv(self._control, 64)
@@ -174,7 +184,8 @@ class KeptCommand:
         self._loop.remove_reader(self._keeper.pidfd)
         status = self._keeper.exit_status()
         if status is not None and status.si_code != os.CLD_EXITED:
-            self._kill_command()  # the keeper was killed, so it has not done so
+            # The keeper was killed before it could end the command.
+            self._kill_command()
         if not self._exited.done():
             self._exited.set_result(None)
 
@@ -185,7 +196,9 @@ class KeptCommand:
 
 
 def _kept_launch(wanted: Launch, grace: float) -> Launch:
-    """The keeper, told what to start; it runs in the command's folder."""
-    keeper = [sys.executable, "-I", "-S", _KEEPER]
+    """Return how to start the keeper, in the command's directory, with the command as arguments."""
+    # `-I -S`: no user site, no `PYTHON*` variables, no site-packages. It starts quickly, and
+    # no file in its directory can shadow a module.
+    supervisor = [sys.executable, "-I", "-S", _KEEPER]
     about = [str(os.getpid()), str(grace), wanted.program, *wanted.argv]
-    return Launch(sys.executable, keeper + about, wanted.cwd)
+    return Launch(sys.executable, supervisor + about, wanted.cwd)

@@ -1,4 +1,4 @@
-"""One connection of a client: what a server says on it, and one handshake."""
+"""One connection of a client: handshake, calls, and dispatch of notifications."""
 
 import asyncio
 import logging
@@ -49,12 +49,12 @@ R = TypeVar("R")
 MAX_CALLS = 1024
 """Calls of one connection that may wait for their answers; one more is kept for cleaning up."""
 
+# Seconds; a read may ask for 2**64 milliseconds, which no timer takes.
 _LONGEST_PATIENCE = 1e6
-"""Seconds; a read may ask for 2**64 milliseconds, which no timer takes."""
 
 
 class TooManyCalls(RemoteProtocolError):
-    """The server owes too many answers already."""
+    """Error for a call beyond the limit of unanswered calls."""
 
     def __init__(self) -> None:
         super().__init__(f"exec-server has reached its limit of {MAX_CALLS} pending requests")
@@ -64,28 +64,28 @@ class LinkOwner(Protocol):
     """The client a link belongs to."""
 
     def deliver(self, process_id: str, event: LogEntry) -> None:
-        """Something happened to a process."""
+        """Take an event of a process."""
 
     def deliver_exit(self, event: ExitedEvent) -> None:
-        """A process exited."""
+        """Take the exit of a process."""
 
     def deliver_close(self, event: ClosedEvent) -> None:
-        """Nothing more will come of a process."""
+        """Take the close of a process: it has no further events."""
 
     def deliver_stream_end(self, event: StreamEndedEvent) -> None:
-        """One stream of a process has ended."""
+        """Take the end of one stream of a process."""
 
     def deliver_body(self, params: object) -> None:
-        """A piece of a streamed HTTP body came; raises if it cannot be read."""
+        """Take a piece of a streamed HTTP body; raise if it is malformed."""
 
     def missing_changed(self, watch_id: int) -> None:
-        """A watch for missing files has fired."""
+        """Take the news that a watch for missing files has fired."""
 
     def server_stopping(self) -> None:
-        """The server ends: there is nothing to come back to."""
+        """Note that the server ends: there will be no session to resume."""
 
     def link_lost(self, link: "Link", reason: str) -> None:
-        """The connection has ended."""
+        """Take the end of the connection."""
 
 
 class _OutputHead(msgspec.Struct, frozen=True, rename="camel"):
@@ -94,20 +94,22 @@ class _OutputHead(msgspec.Struct, frozen=True, rename="camel"):
     stream: OutputStream
 
 
+# The exact spelling of a Holdfast and of a Codex server. A message that is spelled in another
+# way is parsed in full, so these bytes are an optimisation only.
 _OUTPUT_START = b'{"method":"process/output","params":'
 _CHUNK_START = b',"chunk":"'
 _OUTPUT_END = b'"}}'
+# Bytes before the chunk; a process id that needs more is read the slower way.
 _HEAD_LIMIT = 2048
-"""Bytes before the chunk; a process id that needs more is read the slower way."""
 
+# Bytes of a message that cannot be read that are shown to a person.
 _QUOTED = 200
-"""Bytes of a message that cannot be read that are shown to a person."""
 
 _decode_head = msgspec.json.Decoder(_OutputHead).decode
 
 
 class Link:
-    """A connection and its calls. It handles what comes in."""
+    """One connection: its calls, and the handler of what arrives on it."""
 
     def __init__(self, owner: LinkOwner, telemetry: ClientTelemetry | None = None) -> None:
         self._owner = owner
@@ -116,13 +118,14 @@ class Link:
         # Calls that a caller waits for without delay: while there are any, the
         # connection is read, however slow the readers of output are.
         self._urgent = 0
+        # Readers that have fallen behind; the connection is not read while there are any.
         self._slow: set[object] = set()
-        # The last thing heard that is no output, for the text about one that is no message.
+        # The start of the last message other than output, for the error about a malformed one.
         self._heard = b""
         self._malformed = False
 
     def attach(self, transport: Transport) -> Connection:
-        """Become the receiver of a transport."""
+        """Become the receiver of a transport; call this before anything else."""
         self.connection = Connection(transport, self)
         return self.connection
 
@@ -130,14 +133,17 @@ class Link:
         self, client_name: str, resume_session_id: str | None, timeout: float
     ) -> InitializeResponse:
         """
-        Shake hands.
+        Complete the handshake.
 
         Raises:
-            ConnectFailed: No answer came in time, or something that is none.
+            ConnectFailed: No answer came in time, or something that is no message.
             RemoteError: The server refused.
         """
         params = InitializeParams(
-            client_name=client_name, resume_session_id=resume_session_id, acknowledges=True
+            # `acknowledges` asks a Holdfast server to keep output until it is acknowledged.
+            client_name=client_name,
+            resume_session_id=resume_session_id,
+            acknowledges=True,
         )
         try:
             async with asyncio.timeout(timeout):
@@ -148,7 +154,7 @@ class Link:
                 f" after {codes.duration(timeout)}"
             ) from None
         except ConnectionLost as error:
-            # It may have ended before it could be asked, which is no other case.
+            # The connection may also have ended before `initialize` was sent: the same case.
             text = "exec-server transport disconnected"
             if self._malformed:
                 heard = self._heard.decode("utf-8", "replace").strip()
@@ -161,23 +167,23 @@ class Link:
         self, method: Method[P, R], params: P, *, cleanup: bool = False, patience: float = 0.0
     ) -> R:
         """
-        Ask the server.
+        Call a method and wait for its answer.
 
         Args:
-            method: What to ask.
-            params: With what.
-            cleanup: It ends something, and may use the place kept for that.
-            patience: Seconds for which it does not hurry the reading of output, since
-                it may take that long by its nature.
+            method: The method.
+            params: Its parameters.
+            cleanup: True if it ends something; it may use the reserved slot.
+            patience: Seconds during which the call does not force the reading of output, for
+                calls that wait on the server by design.
 
         Raises:
-            TooManyCalls: There is no place for it.
-            ConnectionLost: The connection ended, or had no place even for cleaning up.
+            TooManyCalls: All slots are in use.
+            ConnectionLost: The connection ended, or even the reserved slot was in use.
         """
         if self.connection.calls_in_flight >= MAX_CALLS + cleanup:
             if not cleanup:
                 raise TooManyCalls
-            # Something would be left behind: better to begin anew.
+            # Something would keep running on the server; a new connection has free slots.
             self.connection.abandon("too many pending requests")
             raise ConnectionLost("exec-server transport disconnected")
         telemetry = self._telemetry
@@ -213,12 +219,12 @@ class Link:
                 self._weigh()
 
     def hold_receiving(self, holder: object) -> None:
-        """A reader of output cannot keep up."""
+        """Stop reading the connection, unless a call is urgent: `holder` has fallen behind."""
         self._slow.add(holder)
         self._weigh()
 
     def release_receiving(self, holder: object) -> None:
-        """It can again."""
+        """Take back `hold_receiving` for this holder."""
         self._slow.discard(holder)
         self._weigh()
 
@@ -233,7 +239,10 @@ class Link:
     # -- ConnectionHandler
 
     def raw_notification(self, message: bytes) -> bool:
-        """The path of every byte of output: only the little around the base64 is parsed as JSON."""
+        """
+        Take a `process/output` by a fast path that parses only the little before the base64 as
+        JSON.
+        """
         if not message.startswith(_OUTPUT_START) or not message.endswith(_OUTPUT_END):
             self._heard = message[:_QUOTED]
             return False
@@ -246,7 +255,8 @@ class Link:
                 memoryview(message)[at + len(_CHUNK_START) : -len(_OUTPUT_END)], validate=True
             )
         except (msgspec.DecodeError, ValueError):
-            return False  # whatever it is, the ordinary way finds out
+            # Parsed in full next, which words the error.
+            return False
         self._owner.deliver(
             head.process_id, OutputChunk(seq=head.seq, stream=head.stream, chunk=data)
         )
@@ -257,6 +267,8 @@ class Link:
             self._notification(notification.method, notification.params)
         except (msgspec.ValidationError, RemoteProtocolError) as error:
             logger.warning("exec-server notification handling failed: %s", error)
+            # A message that cannot be read may have been an event; only a resumed session can
+            # repeat it.
             self.connection.transport.abort()
 
     def _notification(self, method: str, params: object) -> None:
@@ -281,7 +293,7 @@ class Link:
 
     def request(self, request: Request) -> None:
         if request.method == "network/policyRequest":
-            # Nothing was started that may ask; so nothing may be allowed.
+            # No command of ours has a network policy that asks, so everything is denied.
             decision = {"decision": {"type": "deny", "reason": "not_allowed"}}
             self.connection.reply(request.id, decision)
             return
@@ -298,7 +310,7 @@ class Link:
         self._owner.link_lost(self, reason)
 
     def pause_sending(self) -> None:
-        """Nothing to do: what is sent here are calls, and those are counted."""
+        """Do nothing: a client sends calls only, and the number of those is limited."""
 
     def resume_sending(self) -> None:
-        """As `pause_sending`."""
+        """Do nothing, like `pause_sending`."""

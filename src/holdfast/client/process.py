@@ -1,4 +1,4 @@
-"""A process of a server, seen through the same seam as a local one (exec-server spec 16.2)."""
+"""A process of a server, behind the same protocol as a local one (exec-server spec 16.2)."""
 
 import asyncio
 from collections import deque
@@ -71,36 +71,32 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteProcess"]
 
+# Output is acknowledged after so many bytes or events. A server lets several times as much be
+# unacknowledged before it pauses the process, so an acknowledgement is never waited for.
 _ACK_BYTES = 256 << 10
-"""Bytes of output after which they are acknowledged; a server allows several times as much."""
-
 _ACK_EVENTS = 1024
-"""Events likewise."""
 
+# Seconds after which an unanswered `process/terminate` means that the server is stuck. A slow
+# line takes less, and a caller who ends a command is ready to wait for more.
 _STUCK_LIMIT = 2.0
-"""Seconds; a slow line takes less, and whoever ends a command waits for more."""
 
+# Seconds that a Codex server is asked to wait in one read. It handles one request at a time, so
+# everything else waits as long; a longer wait is made of several reads.
 _SERIAL_WAIT = 0.5
-"""
-Seconds that a Codex server is asked to wait in one read.
 
-It handles one request at a time, so that everything else waits as long. Longer waits are made
-of several reads.
-"""
-
+# The largest number that every server reads; no event and no size is near it.
 _LARGEST = (1 << 63) - 1
-"""The largest number that every server reads; no event and no size is near it."""
 
+# Seconds of one read; no caller waits longer for nothing.
 _LONGEST_WAIT = 1e6
-"""Seconds of one read; no caller waits longer for nothing."""
 
 
 class RemoteProcess:
     """
-    One process on the other side.
+    One process on a server.
 
-    Its events are mirrored into a log on this side, in order and under the same numbers, so
-    that readers here cost the wire nothing.
+    Its events are mirrored into a log on this side, in order and with the same numbers. Readers
+    here therefore cost the wire nothing.
     """
 
     remote = True
@@ -111,7 +107,7 @@ class RemoteProcess:
         self.enforcement: Enforcement | None = None
         self.sandbox_type = "none"
         self.is_started = False
-        """True once the server has said that it has it."""
+        """True once the server has confirmed that the process exists."""
         loop = asyncio.get_running_loop()
         self._client = client
         self._tty = params.tty
@@ -159,8 +155,11 @@ class RemoteProcess:
     async def _verdict_after(self, ended: asyncio.Future[None]) -> Verdict:
         await asyncio.shield(ended)
         if self._failure is not None and (self._log.verdict is None or ended is self._closed):
-            raise self._failure.with_traceback(None)  # others are told too
-        assert self._log.verdict is not None  # it exits before it is closed
+            # Every caller gets the same exception; without this its traceback would grow with
+            # each.
+            raise self._failure.with_traceback(None)
+        # A process exits before it is closed.
+        assert self._log.verdict is not None
         return self._log.verdict
 
     def events(
@@ -172,6 +171,7 @@ class RemoteProcess:
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
         check_read(after_seq, max_bytes, wait)
+        # The mirror is complete, and the server forgets a closed process after 30 seconds.
         if self._log.closed:
             return self._log.read(after_seq, max_bytes)
         params = ReadParams(
@@ -189,21 +189,24 @@ class RemoteProcess:
             with refusals(process_id=self.process_id):
                 answer = await self._client.call_again(PROCESS_READ, params, patience=part)
             rest = deadline - loop.time()
+            # A shorter part than `most` was the whole wait, so an empty answer is the final
+            # one.
             if part < most or rest <= 0 or _has_news(answer, after_seq):
                 return answer
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
         data = check_input(data, write_id)
         if self._terminated:
-            return WriteStatus.STDIN_CLOSED  # a Codex server may still say that it accepts it
+            # A Codex server may still accept it.
+            return WriteStatus.STDIN_CLOSED
         try:
             status = await self._stdin.write(data, write_id)
             if status is WriteStatus.UNKNOWN_PROCESS and self._log.closed:
-                # The server forgets a closed process after a while; what it said until then.
+                # The server has forgotten the closed process; repeat its last answer.
                 return WriteStatus.ACCEPTED if self._takes_input else WriteStatus.STDIN_CLOSED
             return status
         except RemoteError as error:
-            # The one cause of this code here (exec-server spec 10): it was terminated.
+            # On this method the code has one cause (exec-server spec 10): it was terminated.
             if error.code == codes.INTERNAL_ERROR:
                 return WriteStatus.STDIN_CLOSED
             with refusals(process_id=self.process_id):
@@ -214,6 +217,7 @@ class RemoteProcess:
             with refusals(process_id=self.process_id):
                 await self._stdin.close()
         except UnknownProcess:
+            # After the close there is no input left to close, which is no error.
             if not self._log.closed:
                 raise
         self._takes_input = False
@@ -229,6 +233,7 @@ class RemoteProcess:
         except UnknownProcess as error:
             if not self._log.closed:
                 raise
+            # The server has forgotten the closed process, so its answer is given here.
             if not self._tty:
                 text = f"process {self.process_id} has no terminal to resize"
                 raise InvalidRequest(text) from error.__cause__
@@ -237,13 +242,15 @@ class RemoteProcess:
         if not self._client.capabilities.process_waiting_for:
             return WaitingFor.UNKNOWN
         if self._log.verdict is not None:
-            return WaitingFor.NONE  # the server may have forgotten it
+            # The server may have forgotten it; no exited process waits for input.
+            return WaitingFor.NONE
         params = WaitingForParams(process_id=self.process_id)
         with refusals(process_id=self.process_id):
             answer = await self._client.call_again(PROCESS_WAITING_FOR, params)
         try:
             return WaitingFor(answer.waiting_for)
-        except ValueError:  # a newer server may know other words
+        except ValueError:
+            # A newer server may send a word that this version does not know.
             return WaitingFor.UNKNOWN
 
     async def signal(self, name: str) -> None:
@@ -252,6 +259,7 @@ class RemoteProcess:
             with refusals(process_id=self.process_id):
                 await self._client.call(PROCESS_SIGNAL, params)
         except InvalidParams as error:
+            # A Codex server knows `interrupt` only and calls every other name invalid.
             if name != "interrupt" and not self._client.capabilities.process_signal_names:
                 cause = error.__cause__
                 raise Unsupported(codes.INVALID_PARAMS, str(error)) from cause
@@ -261,39 +269,41 @@ class RemoteProcess:
         self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
     ) -> bool:
         check_streams(streams)
+        # The zombie is reaped after the close; only `left`, the rest of its group, can be
+        # alive.
         if self._log.closed and (self._nothing_left or not left):
             return False
         self._terminated = True
         params = TerminateParams(process_id=self.process_id, tree=tree, left=left, streams=streams)
         if self._client.is_connected or self._client.lost_for_good:
-            link = await self._client.connected()  # at once, or raises the reason
+            # Returns at once, or raises the reason of the loss.
+            link = await self._client.connected()
             try:
                 with refusals(process_id=self.process_id):
                     async with asyncio.timeout(self._answer_limit):
                         return (await link.call(PROCESS_TERMINATE, params, cleanup=True)).running
             except TimeoutError:
-                # The server waits for the process to read, and looks at nothing behind that.
+                # The server handles one request at a time and waits in a write to a process that
+                # does not read. A new connection is the only way past that write.
                 self._stdin.refuse()
                 link.connection.abandon("a termination was not answered")
             except ConnectionLost:
                 if self._client.lost_for_good:
                     raise
             except Refused:
-                self._terminated = False  # it goes on
+                # The server refused, so the process keeps running and takes input.
+                self._terminated = False
                 raise
-        # The line is down, and nobody has to wait for it.
+        # The connection is down: send the termination in the background once it is back.
         self._client.start_task(self._client.terminate_quietly(params))
         return self._log.verdict is None
 
     @property
     def _answer_limit(self) -> float | None:
-        """
-        Seconds that a server may take to answer a termination; None for as long as it takes.
-
-        A Codex server handles one request at a time. A write to a process that does not read
-        is one that never ends, and nothing gets past it but a new connection. Where there can
-        be none, other processes would be lost with it.
-        """
+        """Seconds that a server may take to answer a termination, or None for no limit."""
+        # A Codex server can be stuck in a write to a process that does not read. Only a new
+        # connection gets past it; where none can be made, other processes would be lost with
+        # this one.
         client = self._client
         if client.can_hold or not client.target.can_reconnect or not self._stdin.may_be_stuck:
             return None
@@ -307,14 +317,14 @@ class RemoteProcess:
         return self._reorder.last
 
     def started(self, answer: StartResponse | ProcessSummary) -> None:
-        """Take what the server says of a process that it has started."""
+        """Take the server's description of a process that it has started."""
         self.is_started = True
         self.sandbox_type = answer.sandbox_type
         self.enforcement = answer.enforcement or None
         self.pid = None if answer.pid is UNSET else answer.pid
 
     def has_been_starting(self, limit: float) -> bool:
-        """Return True if the first call of this was so many seconds ago, or more."""
+        """Return True if the first call of this method was at least `limit` seconds ago."""
         now = asyncio.get_running_loop().time()
         if self._starting_since is None:
             self._starting_since = now
@@ -322,15 +332,15 @@ class RemoteProcess:
 
     @property
     def failure(self) -> HoldfastError | None:
-        """Why it cannot be followed any more, if that is so."""
+        """The reason why it can no longer be followed, or None."""
         return self._failure
 
     def hand_over(self) -> None:
-        """Note that the caller of the start has it."""
+        """Note that the caller of the start has the process, and may read from it."""
         self._readers.hand_over()
 
     def give_up(self) -> None:
-        """Note that nobody will ever have it, so that nothing waits for a reader."""
+        """Note that no caller will get the process, so that nothing waits for a reader."""
         self._readers.give_up()
         self._hold.end()
 
@@ -346,6 +356,7 @@ class RemoteProcess:
         due = self._reorder.add(event)
         if due:
             self._publish(due)
+        # After publishing, so that only events that a reader can get are acknowledged.
         if self._ack_bytes >= _ACK_BYTES or self._ack_events >= _ACK_EVENTS:
             self.acknowledge()
 
@@ -360,24 +371,26 @@ class RemoteProcess:
 
     def deliver_stream_end(self, event: StreamEndedEvent) -> None:
         """Take the end of a stream from the wire."""
-        if event.stream not in self._ended_streams:  # a stream ends once, whatever a server says
+        # A stream ends once; a second notification is ignored.
+        if event.stream not in self._ended_streams:
             self._ended_streams.add(event.stream)
             self._stream_ends.append(event)
             self._publish_stream_ends()
 
     def acknowledge(self) -> None:
-        """Tell the server what is here, so that it need not keep it, if there is a line."""
+        """Acknowledge the events that have arrived, so that the server may drop them."""
         if self._client.acknowledge(self.process_id, self._reorder.last):
             self._ack_bytes = self._ack_events = 0
 
     def line_lost(self) -> None:
-        """Note that events may be missing from now on, until `catch_up` brings them."""
+        """Note that events may be missing until `catch_up` brings them."""
         self._reorder.interrupted()
         self._stdin.line_changed()
 
     def line_back(self) -> None:
-        """Note that there is a connection again, after `catch_up`."""
+        """Note that there is a connection again; called after `catch_up`."""
         self._stdin.line_changed()
+        # An acknowledgement sent on the old connection may have been lost with it.
         if self._reorder.last and not self._log.closed:
             self.acknowledge()
 
@@ -396,6 +409,8 @@ class RemoteProcess:
         elif answer.exited:
             denial = UNKNOWN_DENIAL if answer.sandbox_denied else None
             verdict = Verdict(reason=self._reason(), exit_code=answer.exit_code, denial=denial)
+            # The plain answer of a Codex server has no number for the exit: 0 stands for
+            # "unknown".
             exited = Exited(0, verdict)
         self._publish(self._reorder.catch_up(answer, exited, gaps=not self._readers.lossless))
 
@@ -403,6 +418,7 @@ class RemoteProcess:
         """End it on this side: it cannot be followed any more."""
         if self._log.closed or self._failure is not None:
             return
+        # The failure first: readers that wake up ask for it.
         self._failure = error
         self._readers.fail(error)
         self._end()
@@ -425,9 +441,11 @@ class RemoteProcess:
         if event is not None and event.limit is not UNSET:
             return Reason.LIMIT
         if event is not None and event.reason is not UNSET:
-            with suppress(ValueError):  # a newer server may know other reasons
+            # A newer server may send a reason that this version does not know.
+            with suppress(ValueError):
                 return Reason(event.reason)
-        # Of a Codex server only what was asked for here is known: it sends no more than a code.
+        # A Codex server sends an exit code only, so the reason is known only if this client
+        # asked for the termination.
         return Reason.TERMINATED if self._terminated else Reason.EXITED
 
     def _publish(self, events: list[LogEntry] | list[LogEntry | Gap]) -> None:
@@ -441,7 +459,8 @@ class RemoteProcess:
         for event in events:
             self._ack_events += 1
             if type(event) is OutputChunk:
-                assert event.seq == log.next_seq  # one numbering on both sides
+                # The mirror numbers its entries like the server.
+                assert event.seq == log.next_seq
                 self._ack_bytes += len(event.chunk)
                 log.append(event.stream, event.chunk)
             elif type(event) is Exited:
@@ -452,15 +471,19 @@ class RemoteProcess:
             elif type(event) is Gap:
                 log.skip_to(event.last_seq + 1)
             else:
-                assert type(event) is Closed  # the only other kind
+                # No other kind of event exists.
+                assert type(event) is Closed
                 if log.verdict is None:
                     raise RemoteProtocolError("process was closed before it exited")
+                # The end of all streams is implied by the close.
                 self._stream_ends.clear()
                 log.close()
-                assert event.seq == log.next_seq - 1  # likewise, at the end of all
+                # Equal numbers at the end prove that nothing was skipped.
+                assert event.seq == log.next_seq - 1
                 self._client.forget(self)
                 self._end()
-                return  # whatever a server says after the end
+                # Events after the close are ignored.
+                return
         if self._stream_ends:
             self._publish_stream_ends()
 
@@ -471,7 +494,7 @@ class RemoteProcess:
                 self._log.end_stream(event.stream)
 
     def _explained(self, verdict: Verdict) -> Verdict:
-        """Return a verdict with what was denied: the wire tells no more than that something was."""
+        """Return the verdict with the cause of a denial, which the wire reports as a flag only."""
         if verdict.denial is None or verdict.exit_code is None:
             return verdict
         found = find_denial(verdict.exit_code, self._log.retained())
@@ -484,7 +507,7 @@ class RemoteProcess:
 
 
 def _has_news(answer: ReadResponse, after_seq: int) -> bool:
-    """Return True if an answer is what a read waits for."""
+    """Return True if an answer ends the wait of a read."""
     ended = answer.closed or (answer.exited and after_seq < answer.next_seq - 1)
     return ended or bool(answer.chunks) or answer.failure is not None
 

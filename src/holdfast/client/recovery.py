@@ -1,4 +1,4 @@
-"""After a lost connection: connect, resume, fetch what was missed (exec-server spec 16.3)."""
+"""Recovery of a lost connection: connect, resume, fetch missed events (exec-server spec 16.3)."""
 
 import asyncio
 from collections.abc import Callable
@@ -39,31 +39,30 @@ __all__ = [
 
 RECOVERY_LIMIT = 25.0
 """
-Seconds from the loss of a connection; a server keeps a session for 30.
+Seconds from the loss of a connection to the end of recovery; a server keeps a session for 30.
 
-A connection on which something of the session was brought up to date, and which broke then,
-is a new loss.
+If a new connection breaks after a process was brought up to date, the time starts again.
 """
 
 RECOVERY_TOTAL = 300.0
-"""Seconds for all of that: a server that breaks each new connection is given up."""
+"""Seconds for all repeated recoveries: a server that breaks each new connection is given up."""
 
 RETRY_INTERVAL = 0.1
 """Seconds between two attempts, unless the target wants more."""
 
+# The id of the empty write that asks whether a process is there.
 _PROBE = "holdfast-start"
-"""The id of the empty write that asks whether a process is there."""
 
 STARTING_LIMIT = 2.0
 """
-Seconds for which a start that was cut may still be under way on the server.
+Seconds during which an interrupted start may still be under way on the server.
 
-A Codex server that loses a connection at the wrong moment calls the id "starting" for ever,
-or until it is terminated. Everything else of the client waits meanwhile.
+A Codex server that loses a connection at the wrong moment keeps the id in state "starting"
+until it is terminated. All other calls of the client wait meanwhile.
 """
 
+# A connection takes 1,024 unanswered calls, and a client may have more processes than that.
 _CALLS_AT_ONCE = 256
-"""A connection has places for so many calls, and a client may have more processes than that."""
 
 
 async def recover(client: "ExecServerClient", session_id: str) -> "Link":
@@ -83,7 +82,8 @@ async def recover(client: "ExecServerClient", session_id: str) -> "Link":
     try:
         async with limit:
             while True:
-                # One that strayed here would end the recovery, and nobody would be told.
+                # A stray cancellation (of a caller, by a library) must not end the recovery:
+                # nobody would complete the future that other callers wait for.
                 with ignoring_stray_cancellation():
                     try:
                         return await _attempt(client, session_id, progress)
@@ -97,7 +97,7 @@ async def recover(client: "ExecServerClient", session_id: str) -> "Link":
 
 
 def worth_retrying(error: HoldfastError) -> bool:
-    """Whether another attempt to connect may go better (environments spec 5)."""
+    """Return True if another attempt to connect may succeed (environments spec 5)."""
     if isinstance(error, RemoteError):
         # The server may not have noticed yet that the old connection is gone.
         return error.code == codes.SESSION_ATTACHED
@@ -108,10 +108,11 @@ async def _attempt(
     client: "ExecServerClient", session_id: str, progress: Callable[[], None]
 ) -> "Link":
     for process in client.open_processes:
-        # An attempt that broke may have brought it up to date, and what came since is lost.
+        # A broken attempt may have caught up already; events since then are missing again.
         process.line_lost()
     link, answer = await client.open_link(session_id)
     try:
+        # Another session has none of our processes: events would be mixed up.
         if answer.session_id != session_id:
             raise RemoteProtocolError(
                 "exec-server protocol error: exec-server initialized an unexpected session ID"
@@ -160,29 +161,29 @@ async def _recover_process(
 ) -> None:
     async with at_once:
         if not process.is_started and not await _find_start(client, link, process):
-            return  # whoever starts it does so again
+            # The start has not reached the server; `ExecServerClient._start` repeats it.
+            return
         await _catch_up(client, link, process)
         progress()
 
 
 async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteProcess) -> bool:
     """
-    Find out whether a start ran whose answer was lost with the connection.
-
-    An empty write changes nothing, and every server says in a word what it knows of its id.
-    A start that stays under way for too long is called off, and then not there; if the server
-    does not even do that, it has failed.
+    Return True if the process exists whose start was interrupted by the loss of the connection.
     """
+    # An empty write changes nothing, and its status tells what the server knows of the id.
     params = WriteParams(process_id=process.process_id, chunk=Base64(b""), write_id=_PROBE)
     while True:
         try:
             status = (await link.call(PROCESS_WRITE, params)).status
         except RemoteError:
-            break  # it is there: only one that was terminated refuses to be written to
+            # A terminated process refuses input, so it exists.
+            break
         if status is WriteStatus.UNKNOWN_PROCESS:
             return False
         if status is not WriteStatus.STARTING:
             break
+        # The first limit asks the server to end the start; the second gives up on the process.
         if process.has_been_starting(2 * STARTING_LIMIT):
             cause = "its start was cut off and cannot be ended on the server"
             await _end_process(client, link, process, cause)
@@ -201,7 +202,7 @@ async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteP
 
 
 async def _catch_up(client: "ExecServerClient", link: "Link", process: RemoteProcess) -> None:
-    """Fetch with one read all that happened; a process that cannot be followed has failed."""
+    """Fetch the missed events with one read; fail a process whose events are incomplete."""
     params = ReadParams(
         process_id=process.process_id, after_seq=process.last_seq, max_bytes=None, wait_ms=0
     )
@@ -215,9 +216,10 @@ async def _catch_up(client: "ExecServerClient", link: "Link", process: RemotePro
 async def _end_process(
     client: "ExecServerClient", link: "Link", process: RemoteProcess, cause: object
 ) -> None:
-    """Fail a process that cannot be followed, and end it on the server."""
+    """Fail a process that cannot be followed, and terminate it on the server."""
     process.fail(RemoteProtocolError(f"failed to recover process {process.process_id}: {cause}"))
     client.forget(process)
     ending = TerminateParams(process_id=process.process_id)
-    with suppress(RemoteError):  # it may not be the server's to end any more
+    # The server may have forgotten the process.
+    with suppress(RemoteError):
         await link.call(PROCESS_TERMINATE, ending, cleanup=True)

@@ -1,9 +1,8 @@
 """
-Turns what a server refused into the error that a local implementation of a seam raises.
+Conversion of a server's JSON-RPC errors into the exceptions that a local backend raises.
 
-This is the reverse of what `rpc/router.py` does. A Holdfast server tells the error as data.
-A Codex server tells a code and a text only: what can be known from those is decided here,
-and nowhere else.
+This is the reverse of `rpc/router.py`. A Holdfast server sends the exception as data. A Codex
+server sends a code and a text only; this module is the only one that interprets those.
 """
 
 import errno
@@ -55,14 +54,14 @@ _BY_KIND: Final[dict[str, type[Refused]]] = {
     )
 }
 
+# The end of an operating system error in the text of a Codex server, which has no other way to
+# send the number. The form is that of Rust's standard library, and stable for years
+# (exec-server spec 7.3, 7.4).
 _OS_ERROR: Final = re.compile(r"\(os error ([0-9]{1,9})\)\Z")
-"""
-How a Codex server ends the text of an operating system error.
 
-It has no other way to tell the number. The form is that of Rust's standard library, and
-part of the protocol for years (exec-server spec 7.3, 7.4).
-"""
-
+# Endings of the lines that a Codex server writes about a program on a terminal, and the errno
+# each stands for. These texts carry no number but are as stable (exec-server spec 7.4). Without
+# them a command that does not exist looks like a server that is out of memory.
 _TERMINAL_ENDINGS: Final = (
     ("exists but is not executable.", errno.EACCES),
     ("exists but is a directory.", errno.EACCES),
@@ -72,12 +71,6 @@ _TERMINAL_ENDINGS: Final = (
     ("because it is not executable", errno.EACCES),
     ("(EACCES: Permission denied)", errno.EACCES),
 )
-"""
-How lines end that a Codex server says of a program on a terminal, and what they mean.
-
-Those texts have no number, but are as fixed (exec-server spec 7.4). Without them a command
-that does not exist could not be told apart from a server without memory.
-"""
 
 
 @contextmanager
@@ -125,14 +118,12 @@ def start_refusals(process_id: str, program: str) -> AbstractContextManager[None
     """
     Return `refusals` for `process/start`.
 
-    An invalid request is a duplicate id there: the only other one is a start that was
-    cancelled by a `process/terminate` (exec-server spec 7.2, 12), and nobody has the
-    process to terminate it before its start is answered.
-
     Args:
-        process_id: As asked for.
-        program: Likewise: the first of `argv`.
+        process_id: The id of the start.
+        program: The first element of `argv`.
     """
+    # An invalid request means a duplicate id here. Its only other cause is a start cancelled by
+    # `process/terminate` (exec-server spec 7.2, 12), which needs an answered start first.
     return refusals(
         internal=SpawnFailed, invalid=DuplicateProcess, process_id=process_id, program=program
     )
@@ -161,7 +152,9 @@ def refusal_of(
         if known is not None:
             kind = known
         elif kind is invalid:
-            kind = InvalidRequest  # a kind of a newer server, so not the one possibility
+            # A newer server sent a kind that this version does not know: the most general one
+            # holds.
+            kind = InvalidRequest
         number = error.data.get("errno")
         where = error.data.get("path")
         what = error.data.get("program")
@@ -169,6 +162,7 @@ def refusal_of(
             kind,
             error.message,
             process_id,
+            # `type` and not `isinstance`: a bool is an int, and no errno.
             errno=number if type(number) is int else None,
             path=_native(where) if isinstance(where, str) else None,
             program=what if isinstance(what, str) else None,
@@ -195,17 +189,18 @@ def _make(
     if issubclass(kind, UnknownProcess | DuplicateProcess):
         if process_id is not None:
             return kind(process_id, message)
-        kind = InvalidRequest  # what both are
+        # Both classes are invalid requests, and need an id to be raised as themselves.
+        kind = InvalidRequest
     return kind(message, errno=errno, path=path, program=program)
 
 
 def _is_told(data: object) -> TypeGuard[Mapping[str, object]]:
-    """Return True for the data of a Holdfast server."""
+    """Return True if `data` is what a Holdfast server sends with an error."""
     return isinstance(data, Mapping) and "kind" in data
 
 
 def _native(path: str) -> str:
-    """Return a path of the wire as its machine spells it, if that is a machine like this one."""
+    """Return a path of the wire in native spelling; unchanged if it is of another system."""
     try:
         return PathUri.parse(path).native
     except (InvalidPathUri, ForeignPathUri):
@@ -213,7 +208,7 @@ def _native(path: str) -> str:
 
 
 def _number_in(text: str, kind: type[Refused]) -> int | None:
-    """Return the number of the system's error that a Codex server put into its text."""
+    """Return the errno that a Codex server put into its text, or None."""
     found = _OS_ERROR.search(text)
     if found is not None:
         return int(found[1])

@@ -1,8 +1,8 @@
 """
-Puts the events of one process into their order (exec-server spec 16.2, 16.3).
+Reorder buffer for the events of one process (exec-server spec 16.2, 16.3).
 
-Pure. A server's events are numbered, and only the number counts: they may come in
-any order, twice, or after a lost connection only as the answer to a read.
+No I/O. Events are numbered and only the number counts. They may arrive in any order, twice, or,
+after a lost connection, only in the answer to a read.
 """
 
 from holdfast.errors import RemoteProtocolError
@@ -17,29 +17,26 @@ MAX_EVENTS = 256
 MAX_EVENT_BYTES = 1 << 20
 """Bytes of output in them, and in any one event."""
 
+# Factor by which both limits grow while the answer to a read is on its way. A resumed server
+# sends current events at once; a busy process fills the connection before the answer comes.
 _WHILE_RECOVERING = 32
-"""
-How many times as much may wait while the answer to a read is on its way.
-
-A server sends what happens now as soon as the session is resumed, and the answer is
-behind that: a busy process fills the connection first.
-"""
 
 
 class Reorder:
-    """Takes events as they come, returns them as they happened."""
+    """Reorder buffer: takes events as they arrive and returns them in order."""
 
     def __init__(self) -> None:
         self.last = 0
-        """The number of the last event given back."""
+        """The number of the last event that was returned."""
         self._waiting: dict[int, LogEntry] = {}
         self._bytes = 0
         self._exit_known = False
+        # 1, or `_WHILE_RECOVERING` between `interrupted` and `catch_up`.
         self._room = 1
 
     def add(self, event: LogEntry) -> list[LogEntry]:
         """
-        Take an event and return those whose turn it is now. Old ones are ignored.
+        Take an event and return those whose turn it is; duplicates are ignored.
 
         Raises:
             RemoteProtocolError: Too much waits for an event that does not come.
@@ -52,7 +49,7 @@ class Reorder:
         if type(event) is Exited:
             self._exit_known = True
         if event.seq == self.last + 1:
-            # The one that closes the gap is always taken, however much waits behind it.
+            # Always accepted, however much waits behind it: it empties the buffer.
             self.last += 1
             return [event, *self._due()]
         if len(self._waiting) >= MAX_EVENTS * self._room:
@@ -66,25 +63,22 @@ class Reorder:
         return []
 
     def interrupted(self) -> None:
-        """Events may be missing from now on, until `catch_up` brings them."""
+        """Enlarge the limits: events are missing until `catch_up` brings them."""
         self._room = _WHILE_RECOVERING
 
     def catch_up(
         self, answer: ReadResponse, exited: Exited | None, *, gaps: bool
     ) -> list[LogEntry | Gap]:
         """
-        Take the answer to a read after `last`, and return what was missed.
-
-        The plain answer of a server does not number the exit: if it is known to have
-        happened, it has the last of the numbers that are missing.
+        Take the answer to a read after `last`, and return the missed events.
 
         Args:
-            answer: What the server retained.
-            exited: The exit, if the answer tells of one; number 0 if it does not number it.
-            gaps: Return a `Gap` for what the server no longer has.
+            answer: The events that the server retained.
+            exited: The exit, if the answer has one; number 0 if the server does not number it.
+            gaps: Return a `Gap` for events that the server no longer has.
 
         Raises:
-            RemoteProtocolError: The server no longer has all of it, and gaps are not taken.
+            RemoteProtocolError: Events are lost, and `gaps` is False.
         """
         self._room = 1
         for chunk in answer.chunks:
@@ -97,6 +91,8 @@ class Reorder:
             self._exit_known = True
             self._waiting[exited.seq] = exited
         missing = self._missing(through)
+        # A Codex server does not number the exit in an answer. Output has numbers and the close
+        # comes last, so the exit has the last number that is missing.
         if missing and exited is not None and not self._exit_known:
             gap = missing.pop()
             self._exit_known = True
@@ -113,13 +109,14 @@ class Reorder:
             due.append(gap)
             self.last = gap.last_seq
         due += self._due()
+        # Counted anew: the answer has added chunks without counting them.
         self._bytes = sum(
             len(event.chunk) for event in self._waiting.values() if type(event) is OutputChunk
         )
         return due
 
     def _missing(self, through: int) -> list[Gap]:
-        """Return the numbers up to `through` that are neither published nor here, in runs."""
+        """Return the ranges of numbers up to `through` that are neither published nor waiting."""
         missing: list[Gap] = []
         last = self.last
         for seq in sorted(seq for seq in self._waiting if seq <= through):

@@ -1,8 +1,8 @@
 """
-Input of a process on a server: in order, once, and without waiting for a lost line.
+Stdin of a process on a server: writes arrive in order, once, and do not wait for recovery.
 
-Every write has an id, and a server writes the bytes of an id once (exec-server spec 10). So a
-write whose answer was lost with the connection is simply made again on the next one.
+Every write has an id, and a server applies each id once (exec-server spec 10). A write whose
+answer was lost with the connection is therefore sent again on the next one.
 """
 
 import asyncio
@@ -31,31 +31,28 @@ MAX_BACKLOG_BYTES = 1 << 20
 MAX_BACKLOG_WRITES = 128
 """Writes likewise."""
 
+# Writes of one process on the wire at a time after a recovery. A connection takes 1,024 calls,
+# and callers need some of them.
 _LATE_AT_ONCE = 8
-"""
-Of those, writes of one process on the wire at a time when the line is back.
-
-A connection has places for 1,024 calls, and callers want some of them.
-"""
 
 
 class RemoteStdin:
-    """The way into one process on the other side."""
+    """The stdin of one process on a server."""
 
     def __init__(self, client: "ExecServerClient", process_id: str) -> None:
         self._client = client
         self._process_id = process_id
         self._ids = WriteIds()
-        # Turns in the order of the calls; those that are not on the wire now.
+        # Each call takes a number; `_unsent` has those that are not on the wire, in order.
         self._last_turn = 0
         self._unsent: list[int] = []
         self._turn_changed = asyncio.Event()
-        # Writes that were accepted here because the line was down.
+        # Writes that were accepted here while there was no connection.
         self._backlog_bytes = 0
         self._backlog_writes = 0
         self._room = asyncio.Event()
         self._late_writes = asyncio.Semaphore(_LATE_AT_ONCE)
-        # Calls on this connection whose answer has not come, also of callers that gave up.
+        # Calls on this connection that are unanswered, also those whose caller was cancelled.
         self._unanswered: set[object] = set()
         self._refused = False
 
@@ -65,7 +62,7 @@ class RemoteStdin:
 
         Raises:
             RemoteError: The server refused.
-            ConnectionLost: It is lost for good.
+            ConnectionLost: The session is lost.
         """
         params = WriteParams(
             process_id=self._process_id, chunk=Base64(data), write_id=self._ids.give(write_id)
@@ -76,21 +73,27 @@ class RemoteStdin:
                 if self._unsent[0] != turn:
                     await self._wait_for_change()
                     continue
-                link = await self._client.connected()  # at once: it is connected
+                # Returns at once: there is a connection.
+                link = await self._client.connected()
+                # Given back before the answer, so that the next write follows on the wire
+                # without waiting.
                 self._give_turn(turn)
                 try:
                     return (await self._call(link, PROCESS_WRITE, params)).status
                 except ConnectionLost:
                     if self._client.lost_for_good:
                         raise
+                    # It has to be sent again, at its place in the order.
                     insort(self._unsent, turn)
             if self._refused:
                 self._give_turn(turn)
                 return WriteStatus.STDIN_CLOSED
-            # The line is down. Nobody has to wait for it: the order and the id are settled.
+            # No connection. Nobody has to wait: order and id are settled, so the write can be
+            # accepted now and sent later.
             await self._wait_for_room(len(data))
             if self._client.lost_for_good:
-                await self._client.connected()  # raises the reason
+                # Raises the reason.
+                await self._client.connected()
         except BaseException:
             self._give_turn(turn)
             raise
@@ -101,11 +104,11 @@ class RemoteStdin:
 
     async def close(self) -> None:
         """
-        End the input after everything that was written before.
+        Close stdin after all earlier writes.
 
         Raises:
-            RemoteError: The server refused, or does not know how.
-            ConnectionLost: It is lost for good.
+            RemoteError: The server refused, or lacks the method.
+            ConnectionLost: The session is lost.
         """
         params = CloseStdinParams(process_id=self._process_id)
         turn = self._take_turn()
@@ -116,16 +119,17 @@ class RemoteStdin:
 
     @property
     def may_be_stuck(self) -> bool:
-        """True if a write is unanswered: the server may wait for the process to read."""
+        """True if a write is unanswered: the server may be blocked in it."""
         return bool(self._unanswered)
 
     def refuse(self) -> None:
-        """Send no write any more, and none again: the process is about to be killed."""
+        """Send no further write, not even a repeated one: the process is about to be killed."""
         self._refused = True
         self._turn_changed.set()
 
     def line_changed(self) -> None:
-        """Look again: the connection was lost, or is back."""
+        """Wake all waiting writes: the connection was lost, or is back."""
+        # Answers of the old connection will not come.
         self._unanswered.clear()
         self._turn_changed.set()
 
@@ -151,7 +155,8 @@ class RemoteStdin:
         try:
             return await link.call(method, params)
         except asyncio.CancelledError:
-            mark = None  # the server may still wait for the process
+            # Keep the mark: the server may still be blocked in this write.
+            mark = None
             raise
         finally:
             self._unanswered.discard(mark)
@@ -163,7 +168,7 @@ class RemoteStdin:
         turn: int,
         place: AbstractAsyncContextManager[object],
     ) -> R:
-        """Call once those before are on the wire, and again after each lost connection."""
+        """Call when all earlier calls are on the wire; repeat it after each lost connection."""
         while True:
             await self._client.connected()
             if self._refused and method is PROCESS_WRITE:
@@ -171,9 +176,10 @@ class RemoteStdin:
             if self._unsent[0] != turn:
                 await self._wait_for_change()
                 continue
-            # A place is held for the call only: one that comes before may need it meanwhile.
+            # Held for the call only: an earlier write that is sent again needs a slot first.
             async with place:
                 link = await self._client.connected()
+                # While waiting for the slot, an earlier write may have been put back in front.
                 if self._unsent[0] != turn:
                     continue
                 self._give_turn(turn)
@@ -187,6 +193,7 @@ class RemoteStdin:
     # -- while the line is down
 
     async def _wait_for_room(self, size: int) -> None:
+        # One write is always accepted, however large, or it could never be sent.
         while self._backlog_writes and (
             self._backlog_bytes + size > MAX_BACKLOG_BYTES
             or self._backlog_writes >= MAX_BACKLOG_WRITES

@@ -1,19 +1,19 @@
-"""Where a server is, and how a connection to it is made."""
+"""Addresses of servers, and how to open a connection to each kind."""
 
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from shlex import join
-from typing import TYPE_CHECKING
 
+from holdfast.client.command import ServingCommand
 from holdfast.errors import ConnectFailed, InvalidConfig
 from holdfast.local_servers import find_token
+from holdfast.suggestions import closest
 from holdfast.token_file import BadTokenFile
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
+from holdfast.transports.memory import connect_memory
 from holdfast.transports.token_urls import check_token, may_carry_token
-
-if TYPE_CHECKING:
-    from holdfast.client.command import ServingCommand
+from holdfast.transports.unix import connect_unix
 
 __all__ = [
     "CommandTarget",
@@ -26,31 +26,33 @@ __all__ = [
 
 
 class Target(ABC):
-    """A server that can be connected to, more than once if `can_reconnect`."""
+    """A server to connect to; more than once if `can_reconnect`."""
 
     can_reconnect = True
 
     label = "a server"
-    """The address for people to read: a URL, or the command that leads there."""
+    """Address for people to read: a URL, or the command that leads to the server."""
 
     retry_interval = 0.0
-    """Seconds between two attempts to reconnect, where that has to be more than usual."""
+    """Seconds between two attempts to reconnect, if longer than the client's own interval."""
 
     @abstractmethod
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
         """
-        Make a connection; the one before, if there was any, is lost.
+        Open a connection; an earlier one is closed.
 
         Raises:
             ConnectFailed: With the reason; `ServerGone` if no other attempt can succeed.
         """
 
     async def last_words(self) -> str | None:
-        """What the server said about itself outside of the protocol, before the end."""
+        """
+        Return the last text that the server wrote outside of the protocol, such as its stderr.
+        """
         return None
 
     async def aclose(self) -> None:  # noqa: B027 - most targets have nothing to let go of
-        """Let go of whatever serves the connections, if it is ours."""
+        """Release the process that serves the connections, if this target has started one."""
 
     @staticmethod
     def of(
@@ -61,10 +63,10 @@ class Target(ABC):
         ping_interval: float = SIGN_INTERVAL,
     ) -> "Target":
         """
-        The target of a URL or of a command.
+        Return the target for a URL or a command.
 
         Raises:
-            ConnectFailed: It is neither, or the token would cross a network in the clear.
+            ConnectFailed: It is neither, or the token would cross a network unencrypted.
         """
         if not isinstance(where, str):
             return CommandTarget(where)
@@ -92,7 +94,7 @@ def _check_token(url: str, token: str) -> None:
 
 
 def meant_url(where: str) -> str:
-    """Return what somebody may have meant by a text that is no URL, as a part of a sentence."""
+    """Return a hint for a text that is no URL, as part of a sentence; empty without one."""
     scheme, separator, rest = where.partition("://")
     if not separator:
         if where.startswith("/"):
@@ -106,18 +108,17 @@ def meant_url(where: str) -> str:
         return " (a host behind ssh is given to `--on`, or to `holdfast.connect`)"
     if scheme == "unix":
         return f" (did you mean `unix:///{rest}`?)"
-    from difflib import get_close_matches  # only after a mistake
-
     known = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
-    found = get_close_matches(scheme.lower(), known, n=1, cutoff=0.5)
-    return f" (did you mean `{known[found[0]]}://{rest}`?)" if found else ""
+    found = closest(scheme.lower(), known, 0.5)
+    return f" (did you mean `{known[found]}://{rest}`?)" if found else ""
 
 
 class WebSocketTarget(Target):
     """
-    A server that listens.
+    A server that listens on a WebSocket.
 
-    Without a token in its headers, that of a server of the same user on this machine is used.
+    Without a token in `headers`, the token file of a server of the same user on this machine is
+    used.
     """
 
     def __init__(
@@ -138,13 +139,15 @@ class WebSocketTarget(Target):
             ping_interval: Seconds between two pings; a server silent for two is lost.
         """
         scheme, separator, rest = url.partition("://")
-        self.label = f"{scheme}{separator}{rest.rpartition('@')[2]}"  # without a password
+        # Without user name and password, since labels are logged.
+        self.label = f"{scheme}{separator}{rest.rpartition('@')[2]}"
         self._ping_interval = ping_interval
         self._url = url
         self._headers = headers
         self._timeout = timeout
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        # Late, because the WebSocket library is an extension that other targets do without.
         from holdfast.transports.websocket_client import connect_websocket
 
         return await connect_websocket(
@@ -156,7 +159,8 @@ class WebSocketTarget(Target):
         )
 
     def _own_headers(self) -> Mapping[str, str]:
-        """Look the token up at each connection: a server that starts again has another one."""
+        """Return the header with the token of a local server."""
+        # Looked up for each connection: a restarted server has another token.
         if not may_carry_token(self._url):
             return {}
         try:
@@ -167,7 +171,7 @@ class WebSocketTarget(Target):
 
 
 class UnixTarget(Target):
-    """A server on a socket file: an extension of Holdfast."""
+    """A server on a unix socket, an extension of Holdfast."""
 
     def __init__(self, path: str, *, timeout: float) -> None:
         self.label = f"unix://{path}"
@@ -175,8 +179,6 @@ class UnixTarget(Target):
         self._timeout = timeout
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        from holdfast.transports.unix import connect_unix
-
         return await connect_unix(self._path, accept, timeout=self._timeout)
 
 
@@ -189,13 +191,13 @@ class MemoryTarget(Target):
         self._serve = serve
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        from holdfast.transports.memory import connect_memory
-
         return connect_memory(accept, self._serve)
 
 
 class CommandTarget(Target):
-    """A command that serves one connection on its standard streams; it cannot be resumed."""
+    """
+    A command that serves one connection on its stdin and stdout; its session cannot be resumed.
+    """
 
     can_reconnect = False
 
@@ -221,8 +223,6 @@ class CommandTarget(Target):
         self._command: ServingCommand | None = None
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        from holdfast.client.command import ServingCommand
-
         self._command = await ServingCommand.start(self._argv, env=self._env, cwd=self._cwd)
         return await self._command.speak(accept)
 

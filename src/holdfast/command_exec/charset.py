@@ -1,8 +1,8 @@
 """
-Output as text: UTF-8, else by a guess of its encoding (command-exec spec 5).
+Decoding of output: UTF-8, else a guessed encoding (command-exec spec 5).
 
-The guess is that of chardetng, the detector of the original. It holds the interpreter lock
-for about 0.1 s per MiB, so it is fed in pieces, between which the event loop runs.
+The guess is that of chardetng, the detector of the original. It holds the GIL for about 0.1 s
+per MiB, so it is fed in pieces, and the event loop runs between them.
 """
 
 import asyncio
@@ -12,18 +12,19 @@ from collections.abc import Iterator
 __all__ = ["PIECE", "decode"]
 
 PIECE = 64 << 10
-"""Bytes that are looked at before the event loop runs again."""
+"""Bytes that are processed before the event loop runs again."""
 
+# Bytes of UTF-8 that are decoded in one step, which takes less than a millisecond.
 _AT_ONCE = 1 << 20
-"""Bytes of UTF-8 that are decoded in one step, in less than a millisecond."""
 
+# Byte order marks, which take precedence over a guess.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-"""Byte order marks, which count more than a guess."""
 
+# Python codecs for encodings of the WHATWG standard that Python names or defines differently.
 _CODECS = {
     "Big5": "big5hkscs",
     "EUC-KR": "cp949",
@@ -33,14 +34,13 @@ _CODECS = {
     "Shift_JIS": "cp932",
     "windows-874": "cp874",
 }
-"""Python's codecs for encodings of the web, where it has another one by that name, or none."""
 
+# Quotes, dashes, the bullet and the trade mark of Windows-1252.
 _PUNCTUATION = frozenset([0x91, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x99])
-"""Quotes, dashes, the bullet and the trade mark of Windows-1252."""
 
 
 async def decode(data: bytes) -> str:
-    """Return output as text. Never fails; what is no text at all has U+FFFD in it."""
+    """Return output as text; never fails, and replaces undecodable bytes by U+FFFD."""
     text = await _decoded(data, "utf-8")
     if text is not None:
         return text
@@ -53,12 +53,13 @@ async def decode(data: bytes) -> str:
         text = await _decoded(data, _CODECS.get(name, name))
     if text is None:
         text = await _decoded(data, "utf-8", "replace")
-        assert text is not None  # that never fails
+        # With `replace`, decoding never fails.
+        assert text is not None
     return text
 
 
 async def _decoded(data: bytes, name: str, errors: str | None = None) -> str | None:
-    """Return the text, or `None` if the bytes are no text in that encoding."""
+    """Return the text, or None if the bytes are invalid in that encoding."""
     try:
         if name == "utf-8" and len(data) <= _AT_ONCE:
             return data.decode(errors=errors or "strict")
@@ -74,8 +75,8 @@ async def _decoded(data: bytes, name: str, errors: str | None = None) -> str | N
 
 
 async def _guess(data: bytes) -> str:
-    """Return the likely encoding by its name on the web."""
-    # Imported when it is needed. It has no marker for type checkers.
+    """Return the likely encoding by its WHATWG name."""
+    # Late, since most output is UTF-8 and the library is an extension module.
     from chardetng_py import EncodingDetector  # type: ignore[import-untyped]
 
     detector = EncodingDetector()
@@ -85,7 +86,7 @@ async def _guess(data: bytes) -> str:
     detector.feed(b"", last=True)
     name = str(detector.guess(tld=None, allow_utf8=True))
     if name == "IBM866" and await _is_punctuation(data):
-        # Short texts whose only bytes above ASCII are quotes are taken for Cyrillic letters.
+        # In short texts whose only non-ASCII bytes are quotes, these look like Cyrillic.
         return "windows-1252"
     return name
 
@@ -111,9 +112,9 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 def _as_on_the_web(error: UnicodeError) -> tuple[str, int]:
     """
-    Decode bytes that the encodings of the web have and Python's leave out.
+    Error handler for bytes that WHATWG encodings define and Python's leave out.
 
-    Bytes without a letter in 0x80 to 0x9F are control characters, and GBK has the euro sign.
+    Unassigned bytes in 0x80 to 0x9F are control characters, and GBK has the euro sign.
     """
     if isinstance(error, UnicodeDecodeError):
         value = error.object[error.start]
@@ -124,8 +125,8 @@ def _as_on_the_web(error: UnicodeError) -> tuple[str, int]:
     raise error
 
 
+# The name that Python's table codecs put into their errors.
 _SINGLE_BYTE = frozenset(["charmap"])
-"""The name by which Python's table codecs report an error."""
 
 _WEB = "holdfast.web"
 codecs.register_error(_WEB, _as_on_the_web)

@@ -1,7 +1,7 @@
 """
 Checks before a start, in the order of command-exec spec 3.
 
-Each is a function of its own, so that a server can put its own checks between them.
+Each is a function of its own, so that a server can insert its own checks.
 """
 
 import os
@@ -175,19 +175,19 @@ def check_extensions(
     accepted: Collection[str],
 ) -> None:
     """
-    Refuse before the start what the server could not do afterwards.
+    Refuse, before the start, what the server could not do afterwards.
 
     Args:
-        has: What the server can do.
-        environment_id: Its name, for the message.
-        tty: Whether the command has a terminal, which can be resized.
-        size: Whether that has an initial size.
-        stdin: Whether the command has a pipe to read from, which can be closed.
-        unset: Whether variables are removed.
+        has: The server's capabilities.
+        environment_id: Its id, for the message.
+        tty: True if the command has a terminal, which can be resized.
+        size: True if that has an initial size.
+        stdin: True if the command has a stdin pipe, which can be closed.
+        unset: True if variables are removed.
         accepted: Extensions that the caller does without.
 
     Raises:
-        ExtensionMissing: It lacks one.
+        ExtensionMissing: The server lacks one.
     """
     for extension, wanted, can in (
         ("size", size, has.process_resize),
@@ -195,6 +195,6 @@ def check_extensions(
         ("closeStdin", stdin and not tty, has.process_close_stdin),
         ("unset", unset, has.process_unset),
     ):
-        # A size and a removal cannot be left out: the command would run otherwise than asked.
+        # Never optional: without a size or a removal the command would run differently.
         if wanted and not can and (extension in ("size", "unset") or extension not in accepted):
             raise ExtensionMissing(extension, environment_id)

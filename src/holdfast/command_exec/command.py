@@ -39,34 +39,34 @@ __all__ = [
     "TIMED_OUT",
     "UNKNOWN_EXIT",
     "Command",
+    "CommandOwner",
     "Done",
     "Kill",
-    "Owner",
     "Setup",
 ]
 
 TIMED_OUT = 124
-"""The exit code of a command that took too long."""
+"""Exit code of a command that took too long."""
 
 UNKNOWN_EXIT = -1
-"""The exit code of a command whose status is not known."""
+"""Exit code of a command whose status is unknown."""
 
+# Typed into a terminal, which cannot be closed: a newline and Ctrl-D.
 _END_OF_FILE = b"\n\x04"
-"""Typed into a terminal instead of closing it: a newline and the end-of-file key."""
 
 JOINED = 64 << 10
-"""Bytes up to which pieces of output that are waiting are joined."""
+"""Bytes up to which waiting pieces of output are joined."""
 
 LONGEST_TIMER = 1e6
-"""Seconds that one timer takes; a longer timeout is made of several."""
+"""Longest delay of one timer in seconds; a longer timeout uses several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """How a command ended, and what it wrote if that was not streamed."""
+    """The result of a command: exit code, and output unless it was streamed."""
 
     exit_code: int
-    """The status, 128 plus the signal (1 on a terminal), 124 after a timeout, -1 if not known."""
+    """The status, 128 plus the signal (1 on a terminal), 124 after a timeout, -1 if unknown."""
     verdict: Verdict
     stdout: bytes = b""
     """Empty for a command that was streamed."""
@@ -75,7 +75,7 @@ class Done:
     """True if it wrote as much as the cap, or more; also if it was streamed."""
     stderr_cap_reached: bool = False
     drain_timed_out: bool = False
-    """True if a stream was given up before its end and its cap: somebody still holds it."""
+    """True if a stream was given up before its end and its cap: a process still holds it."""
 
     @property
     def cap_reached(self) -> bool:
@@ -83,27 +83,27 @@ class Done:
         return self.stdout_cap_reached or self.stderr_cap_reached
 
     async def stdout_text(self) -> str:
-        """Return stdout as text: UTF-8, else by a guess of its encoding; lets the loop run."""
+        """Return stdout as text: UTF-8, else a guessed encoding. The event loop keeps running."""
         return await decode(self.stdout)
 
     async def stderr_text(self) -> str:
-        """Return stderr as text, as `stdout_text`."""
+        """Return stderr as text; see `stdout_text`."""
         return await decode(self.stderr)
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The way commands are killed."""
+    """The way in which commands are killed."""
 
     tree: bool = True
-    """Also what left the process group and is still below the command."""
+    """Also kill descendants that left the process group."""
     streams: StreamsAtEnd = "close"
-    """`keep` reads on until the end of the output, whoever holds it."""
+    """`keep` reads until the end of the output, whoever holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a command was started with, as far as it matters afterwards."""
+    """The settings of a command that matter after its start."""
 
     process_id: str | None
     environment_id: str
@@ -116,8 +116,8 @@ class Setup:
     kill: Kill
 
 
-class Owner(Protocol):
-    """Keeps commands; a method must not raise."""
+class CommandOwner(Protocol):
+    """Owner of commands; its methods must not raise."""
 
     def command_ended(self, command: "Command") -> None:
         """Note that the output of a command is drained, or that it failed."""
@@ -134,16 +134,16 @@ class Command:
         process: ExecProcess,
         setup: Setup,
         tasks: OwnedTasks,
-        owner: "Owner",
+        owner: "CommandOwner",
     ) -> None:
         """
-        Begin to read; for `CommandExec.start`.
+        Start reading; called by `CommandExec.start`.
 
         Args:
-            process: Nobody else has asked for its events.
-            setup: What it was started with.
-            tasks: Run what goes on while nobody waits.
-            owner: Told of its end, and when its id is free.
+            process: Its events must not have been requested by anybody else.
+            setup: Its settings.
+            tasks: Owner of background tasks.
+            owner: Notified of its end, and when its id is free.
         """
         self._process = process
         self._setup = setup
@@ -158,55 +158,55 @@ class Command:
         self._streams = {
             name: CappedStream(name, setup.cap, keep=not setup.stream) for name in names
         }
-        # Where output is kept: the order of its pieces, and an event for readers that follow.
+        # For kept output: the order of its pieces, and an event for readers.
         self._kept = None if setup.stream else KeptOrder(list(self._streams.values()))
         self._more_kept = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        # True from the moment at which its time is over.
+        # True once the timeout has expired.
         self._timed_out = False
         self._stdin_closed = False
-        # Held while input is written, so that the pieces of two writes do not mix.
+        # Held during a write, so that the pieces of two writes do not mix.
         self._writing = asyncio.Lock()
         self._reader: weakref.ref[Deltas] | None = None
         # Held while waiting for the next piece.
         self._turn = asyncio.Lock()
-        # That wait: it is ended early when nothing more is to be waited for.
+        # The timeout of that wait; expired early when there is nothing more to wait for.
         self._patience: asyncio.Timeout | None = None
-        # Pieces that were taken and not handed out yet.
+        # Pieces that were read and not handed out yet.
         self._pending: deque[Delta] = deque()
-        # Set at every change that `wait` may wait for.
+        # Set at every change that `wait` has to look at.
         self._changed = asyncio.Event()
         self._done: Done | None = None
         self._failure: HoldfastError | None = None
         self._released = asyncio.Event()
         if setup.timeout is not None:
             self._arm(setup.timeout)
-        # A reader may be far behind at the exit, and the limit of the drain counts from there.
+        # A reader may be far behind at the exit, but the drain limit counts from the exit.
         tasks.start(self._watch_exit() if setup.stream else self._collect())
 
     @property
     def process_id(self) -> str | None:
-        """The id it was started with; `None` if there was none, and it cannot be looked up."""
+        """The id it was started with; None if it has none and cannot be looked up."""
         return self._setup.process_id
 
     @property
     def process(self) -> ExecProcess:
-        """Its process, behind the seam."""
+        """Its process."""
         return self._process
 
     @property
     def pid(self) -> int | None:
-        """The kernel's number for it where it runs; `None` if a server does not tell."""
+        """Its pid on the machine where it runs; None if the server does not send it."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """True until the exit of the process, however far behind a reader of its output is."""
+        """True until the process exits, however far behind a reader is."""
         return self._process.verdict is None and not self._has_ended()
 
     @property
     def ended(self) -> bool:
-        """True once its output is drained too, or once it failed."""
+        """True once its output is drained too, or it has failed."""
         return self._has_ended()
 
     def _has_ended(self) -> bool:
@@ -214,18 +214,18 @@ class Command:
 
     @property
     def still_held(self) -> bool:
-        """True if somebody may have its output open; after the end, something it left."""
+        """True if a process may hold its output open; after the end, one it left behind."""
         return self._drain.still_open
 
     async def wait_for_leftovers(self) -> None:
         """
-        Wait until nobody holds its output any more; for the owner, after the end.
+        Wait until no process holds its output; for the owner, after the end.
 
-        Whoever writes to it now is killed, and what else is in the process group. A pipe that
-        nobody reads would do that, too. Somebody who is silent may live on.
+        A process that writes to it now is killed with its group: a broken pipe would do the
+        same. A silent one may live on.
 
         Raises:
-            ConnectionLost: Its server is lost for good.
+            ConnectionLost: Its server is lost.
         """
         async with self._process.events(self._drain.last_seq, gaps=True) as events:
             async for event in events:
@@ -246,13 +246,12 @@ class Command:
         """
         Return the output piece by piece, up to the end of the drain.
 
-        With `stream=True` there is one reader at a time, and one that is slow makes the
-        command wait. Otherwise the output is kept anyway: each reader begins with its first
-        byte, at any time, and nobody waits for it.
+        With `stream=True` there is one reader at a time, and a slow one makes the command wait.
+        Otherwise the output is kept: each reader starts at the first byte, at any time.
 
         Raises:
-            RuntimeError: It is streamed, and somebody reads already.
-            CommandLost: (While iterating) its server is lost for good.
+            RuntimeError: It is streamed, and has a reader already.
+            CommandLost: (While iterating) its server is lost.
         """
         if self._kept is not None:
             pieces = self._kept.pieces(JOINED)
@@ -288,10 +287,11 @@ class Command:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise self._failure.with_traceback(None)  # others are told too
+            # Shared by all callers; without this its traceback would grow.
+            raise self._failure.with_traceback(None)
 
     async def _pull(self) -> None:
-        """Wait until pieces are pending, or for the end: where pieces are kept, none is pending."""
+        """Wait until pieces are pending, or until the end; kept output is never pending."""
         if self._has_ended():
             return
         try:
@@ -313,7 +313,7 @@ class Command:
             self._patience = None
 
     def _joined(self, chunk: OutputChunk) -> list[Delta]:
-        """Return a chunk with those that are waiting behind it, as one piece for each stream."""
+        """Return a chunk and those waiting behind it, as one piece for each stream."""
         parts = {chunk.stream: [chunk.chunk]}
         room = JOINED - len(chunk.chunk)
         while room > 0 and (more := self._drain.take_ready(room)) is not None:
@@ -332,11 +332,12 @@ class Command:
         return delta
 
     async def _collect(self) -> None:
-        """Read all output in the background, so that the command never waits."""
+        """Read all output in the background, so that the command never blocks."""
         await self._pull()
 
     async def _watch_exit(self) -> None:
-        with suppress(HoldfastError):  # which the reader is told
+        # The reader gets the error.
+        with suppress(HoldfastError):
             await self._process.exited()
             self._drain.note_exit()
 
@@ -362,6 +363,7 @@ class Command:
         if not self._setup.stdin:
             raise StdinNotStreamed(self._name)
         async with self._writing:
+            # Again, since it may have exited while this write waited for its turn.
             self._check_running()
             if self._stdin_closed:
                 if raw:
@@ -369,7 +371,7 @@ class Command:
                 return
             with self._blamed():
                 await self._write(raw, close)
-            # Not before: a close that was cancelled can be tried again.
+            # Set afterwards: a cancelled close can be tried again.
             self._stdin_closed = close
 
     async def _write(self, data: bytes, close: bool) -> None:
@@ -378,7 +380,8 @@ class Command:
         for at in range(0, len(data), PIECE):
             if await self._process.write(data[at : at + PIECE]) is not WriteStatus.ACCEPTED:
                 self._check_running()
-                return  # nobody reads it any more, which is not reported
+                # The command has closed its stdin, which is not reported.
+                return
         if close and not self._setup.tty:
             try:
                 await self._process.close_stdin()
@@ -408,11 +411,11 @@ class Command:
 
     async def terminate(self) -> None:
         """
-        Kill it and all below it; with `compat` only its process group.
+        Kill its process tree; with `compat` only its process group.
 
         Raises:
             NoLongerRunning: It has exited.
-            CommandLost: Its server is lost for good.
+            CommandLost: Its server is lost.
             OperationFailed: The system refused; `errno` says why.
         """
         self._check_running()
@@ -422,7 +425,7 @@ class Command:
             raise NoLongerRunning(self._name)
 
     async def _kill(self) -> bool:
-        """Kill it; return False if it has exited before."""
+        """Kill it; return False if it had exited before."""
         kill = self._setup.kill
         return await self._process.terminate(tree=kill.tree, streams=kill.streams)
 
@@ -438,7 +441,7 @@ class Command:
 
     @contextmanager
     def _blamed(self) -> "Iterator[None]":
-        """Raise the better reason instead: that it has exited meanwhile, or is lost."""
+        """Raise the better reason instead: it has exited meanwhile, or is lost."""
         try:
             yield
         except (Refused, RemoteError):
@@ -461,7 +464,7 @@ class Command:
             self._arm(left)
         elif self.running:
             self._timed_out = True
-            # Its line may be broken, or it may have another user by now, as after `sudo`.
+            # The kill may not arrive, or be refused: after `sudo` it is another user's process.
             self._timer = self._loop.call_later(END_LIMIT, self._miss_the_exit)
             self._tasks.start(self._time_out())
 
@@ -470,7 +473,7 @@ class Command:
             await self._kill()
 
     def _miss_the_exit(self) -> None:
-        """Answer without the exit, which was waited for long enough."""
+        """Finish without the exit, which was waited for long enough."""
         if self.running:
             self._finish()
             self._wake_reader()
@@ -481,30 +484,32 @@ class Command:
         """
         Wait until it has exited and its output is drained.
 
-        Output that is streamed is waited for until `output` has handed it out; if nobody
-        reads it, it is dropped. Can be called again, and by several tasks.
+        Streamed output is waited for until `output` has handed it out; without a reader it is
+        dropped. May be called again, and by several tasks.
 
         Raises:
-            CommandLost: Its server is lost for good.
+            CommandLost: Its server is lost.
             CommandExecClosed: It was ended because its owner was closed.
         """
         while not self._has_ended():
-            # One task pulls at a time; a reader takes all pieces, and so nobody else does.
+            # One task reads at a time. A reader takes all pieces, so nobody else may.
             if self._setup.stream and not self._has_reader() and not self._turn.locked():
                 async with self._turn:
                     await self._pull()
-                    if not self._has_reader():  # which may have come meanwhile
+                    # A reader may have come meanwhile.
+                    if not self._has_reader():
                         self._pending.clear()
                 self._changed.set()
             else:
                 self._changed.clear()
                 await self._changed.wait()
         self._raise_failure()
-        assert self._done is not None  # what else ends it
+        # Set by `_finish`, or `_raise_failure` has raised.
+        assert self._done is not None
         return self._done
 
     def _finish(self) -> None:
-        """Put together how it ended."""
+        """Make the result."""
         verdict = self._verdict()
         out = self._streams.get("stdout") or self._streams["pty"]
         err = self._streams.get("stderr")
@@ -534,10 +539,11 @@ class Command:
             else None
         )
         if verdict is None:
-            assert took_long is not None  # otherwise its exit is waited for
+            # Without a timeout the exit is waited for.
+            assert took_long is not None
             text = f"{took_long.detail}, and its end could not be seen"
             return msgspec.structs.replace(took_long, detail=text)
-        # Otherwise it ended by itself in the last moment.
+        # Any other reason: it ended by itself at the last moment.
         if took_long is not None and verdict.reason is Reason.TERMINATED:
             return msgspec.structs.replace(
                 verdict, reason=Reason.LIMIT, limit=took_long.limit, detail=took_long.detail
@@ -563,12 +569,12 @@ class Command:
 
     async def abort(self, error: HoldfastError) -> None:
         """
-        Kill it with all below it and wait for its exit; for an owner that goes.
+        Kill its process tree and wait for the exit; for an owner that closes.
 
-        Whoever still waits for it gets the error, unless it has ended before.
+        Tasks that wait for it get the error, unless it has ended before.
         """
         drained = self._has_ended()
-        # First: on a Codex server a reader that is behind holds the answers of all calls.
+        # First, because on a Codex server a slow reader holds up the answers of all calls.
         self._fail(error)
         self._wake_reader()
         with suppress(HoldfastError):
@@ -576,7 +582,7 @@ class Command:
                 await self._kill()
                 await self._process.exited()
             if not drained or self.still_held:
-                # Nobody waits for what is left of it.
+                # Also kill its leftovers: nobody will wait for them.
                 await self._process.terminate(left=True, streams="close")
 
     def release(self) -> None:
@@ -589,6 +595,6 @@ class Command:
         """
         Wait until its id is free.
 
-        For a server that answers a control during the drain after the result, as Codex does.
+        For a server that answers a control during the drain after the result, like Codex.
         """
         await self._released.wait()

@@ -1,4 +1,4 @@
-"""How long the output of an exited command is waited for (command-exec spec 7, 14)."""
+"""Time limits for the output of an exited command (command-exec spec 7, 14)."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,19 @@ __all__ = ["CODEX_0_166_0", "DrainPolicy"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPolicy:
     """
-    The windows after an exit; each stream is drained for itself.
+    Time limits after an exit; each stream is drained on its own.
 
-    A stream is drained until its end or its cap. Else it is given up once `quiet` seconds
-    have passed without a byte of it, and at the latest `limit` seconds after the exit.
-    Bytes that are ready at that moment are still taken, up to `last_pass` pieces.
+    A stream is drained until its end or its cap. Otherwise it is given up after `quiet` seconds
+    without a byte, and at the latest `limit` seconds after the exit. Bytes that are ready then
+    are still taken, up to `last_pass` pieces.
     """
 
     quiet: float | None = 0.05
-    """Seconds without a byte of a stream; each late byte begins them anew. `None`: no window."""
+    """Seconds of silence of a stream; each late byte starts them again. None for no window."""
     limit: float = 2.0
     """Seconds after the exit."""
     last_pass: int = 256
-    """Pieces that are taken beyond the limit, if they are ready."""
+    """Pieces that are taken after the limit, if they are ready."""
 
     def __post_init__(self) -> None:
         if self.quiet is not None:
@@ -40,4 +40,4 @@ def _check_pieces(value: object) -> None:
 
 
 CODEX_0_166_0 = DrainPolicy(quiet=None)
-"""As the app-server of Codex 0.166.0: a silent holder of the output costs the full limit."""
+"""The policy of Codex 0.166.0: a silent holder of the output costs the full limit."""

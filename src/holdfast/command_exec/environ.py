@@ -11,8 +11,9 @@ __all__ = ["EVERYTHING", "Variables", "command_variables"]
 EVERYTHING = EnvPolicy(
     inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
 )
-"""A command inherits all variables of its environment, whatever their names."""
+"""Policy by which a command inherits all variables of its environment."""
 
+# Secrets of a server that no command gets; names are compared without regard to case.
 _SECRETS = frozenset(
     {
         "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
@@ -22,19 +23,18 @@ _SECRETS = frozenset(
         "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
     }
 )
-"""Secrets of a server. No command sees them, in whatever case they are written."""
 
 _LINE_ENDINGS = "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS"
 _NO_NETWORK = "CODEX_SANDBOX_NETWORK_DISABLED"
 
 
 class Variables(NamedTuple):
-    """What a start says about variables, besides those that are inherited."""
+    """Variables of a start, besides the inherited ones."""
 
     env: dict[str, str]
-    """To set."""
+    """Variables to set."""
     unset: list[str]
-    """To remove, by their exact names."""
+    """Variables to remove, by exact name."""
 
 
 def command_variables(
@@ -43,19 +43,19 @@ def command_variables(
     """
     Return the variables that a command gets or loses.
 
-    Inherited secrets are not named here: whoever starts a process removes them.
+    Inherited secrets are not listed: the process engine removes them.
 
     Args:
-        given: Values to set, and `None` for names to remove.
+        given: Values to set, and None for names to remove.
         sandbox: The sandbox of the command.
-        codex: Also set what Codex sets; the client cannot change those.
+        codex: Also set Codex's variables, which the client cannot change.
     """
     env = {
         name: value
         for name, value in given.items()
         if value is not None and name.upper() not in _SECRETS
     }
-    # No variable has such a name, so there is nothing to remove.
+    # Invalid names cannot exist, so there is nothing to remove.
     unset = [
         name
         for name, value in given.items()

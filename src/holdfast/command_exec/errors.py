@@ -1,8 +1,8 @@
 """
-Refusals of `command_exec`: one class per reason (command-exec spec 3, 6).
+Errors of `command_exec`: one class per reason (command-exec spec 3, 6).
 
-Their texts are those of `command/exec`. A server that has other texts for the same reasons, as
-`process/*` has, takes the class and its attributes.
+Their texts are those of `command/exec`. A server with other texts, such as `process/*`, uses
+the class and its attributes.
 """
 
 import json
@@ -106,7 +106,7 @@ EXTENSIONS: Final = {
     "size": "an initial terminal size",
     "unset": "removing a variable by its exact name",
 }
-"""What a command may need of a server, in words."""
+"""Descriptions of the extensions that a command may need."""
 
 
 class SpawnRefused(CommandExecError):
@@ -187,8 +187,8 @@ class CommandLost(ConnectionLost, CommandExecError):
     """
     The environment of a command is lost, or has lost track of it.
 
-    Nothing is known of its end. A server that can kills it at its timeout all the same.
-    `reason` says what has happened.
+    Its end is unknown. A server that can kills it at its timeout all the same. `reason` says
+    what has happened.
     """
 
     def __init__(self, process_id: str, environment_id: str, error: HoldfastError) -> None:

@@ -46,14 +46,14 @@ TIMEOUT = 10.0
 CAP = 1 << 20
 """Bytes of each stream that are kept or sent unless told otherwise."""
 
+# Seconds after the timeout at which a server kills a command by itself.
 SERVER_GRACE = 1.0
-"""Seconds that a server waits beyond the timeout before it kills a command by itself."""
 
 Compat = Literal["codex-0.166.0"]
-"""A server whose behaviour is wanted instead of the better one."""
+"""A server version to imitate instead of the better default."""
 
 Extension = Literal["closeStdin", "resize", "size", "unset"]
-"""Something a command needs and a Codex server lacks."""
+"""A feature that a command may need and a Codex server lacks."""
 
 
 class CommandExec:
@@ -68,10 +68,10 @@ class CommandExec:
     ) -> None:
         """
         Args:
-            env: Where the commands run.
-            drain: The windows after an exit.
-            compat: `codex-0.166.0`: no quiet window after the exit (unless `drain` is given);
-                a kill reaches the process group only, and leaves the output open.
+            env: The environment of the commands.
+            drain: Time limits after an exit.
+            compat: `codex-0.166.0`: no quiet window after the exit (unless `drain` is given); a
+                kill reaches the process group only, and leaves the output open.
 
         Raises:
             ValueError: There is no such `compat`.
@@ -82,18 +82,18 @@ class CommandExec:
         self._environment = env
         self._drain = drain or (CODEX_0_166_0 if codex else DrainPolicy())
         self._kill = Kill(tree=False, streams="keep") if codex else Kill()
-        # Its own, so that two users of one session do not meet.
+        # Random, so that two users of one session do not choose the same process id.
         self._prefix = secrets.token_hex(4)
         self._count = 0
         self._tasks = OwnedTasks()
         self._ending = OwnedTasks()
-        # Those that have not ended, in the order of their starts.
+        # Commands that have not ended, in order of their starts.
         self._commands: dict[Command, None] = {}
-        # Those that have ended and whose output somebody still holds.
+        # Ended commands whose output is still held by another process.
         self._held: dict[Command, None] = {}
-        # By id; `None` while it is being started.
+        # By id; None during the start.
         self._ids: dict[str, Command | None] = {}
-        # Commands that go back to the caller with their ids taken, until they are released.
+        # Commands started with `hold_id`: their ids stay taken until they are released.
         self._keep_ids: set[Command] = set()
         self._starting = 0
         self._all_started = asyncio.Event()
@@ -107,17 +107,17 @@ class CommandExec:
 
     async def aclose(self) -> None:
         """
-        Kill all commands that run, with all below them, and wait for their ends: at most 5 s.
+        Kill all commands with their process trees, and wait for their ends: at most 5 s.
 
-        What ended commands have left in their process groups is killed too, if it still
-        holds their output. Goes on if this is cancelled.
+        Processes that ended commands left in their groups are killed too, if they hold the
+        output. Continues if the caller is cancelled.
         """
         self._closed = True
         ended = asyncio.Event()
 
         async def end() -> None:
             try:
-                # A line that is down is not waited for, but the kills go out when it is back.
+                # A lost connection is not waited for, but the kills are sent when it is back.
                 aborting = [
                     self._ending.start(command.abort(CommandExecClosed()))
                     for command in (*self._commands, *self._held)
@@ -135,7 +135,7 @@ class CommandExec:
         await ended.wait()
 
     async def _no_more_starts(self) -> None:
-        """Wait for the starts that are under way, which end what they have started."""
+        """Wait for running starts, which end what they have started."""
         while self._starting:
             self._all_started.clear()
             await self._all_started.wait()
@@ -253,12 +253,9 @@ class CommandExec:
         return await self._start(params, setup, hold_id=hold_id)
 
     def _server_limits(self, timeout: float | None) -> ProcessLimits | None:
-        """
-        Return the limits that a server keeps: a lost line must not let a command run on.
-
-        The time is a little longer than the timeout, which is kept here as a rule: with
-        `compat` it kills otherwise than a limit does.
-        """
+        """Return limits for the server, so that a lost connection does not let a command run on."""
+        # A little longer than the timeout, which is normally enforced here: with `compat` it kills
+        # in another way than a limit does.
         if timeout is None or not self._environment.is_remote or timeout > LONGEST_TIMER:
             return None
         return ProcessLimits(wall_time_ms=math.ceil((timeout + SERVER_GRACE) * 1000))
@@ -297,7 +294,7 @@ class CommandExec:
         return command
 
     async def _end_late(self, process: ExecProcess) -> None:
-        """End a process that was started while this was closed."""
+        """End a process that was started while this object was being closed."""
         with suppress(HoldfastError):
             await process.terminate(tree=self._kill.tree, left=True)
 
@@ -308,10 +305,10 @@ class CommandExec:
     # -- what a command tells
 
     def command_ended(self, command: Command) -> None:
-        """Forget a command, unless something of it is left."""
+        """Forget a command, unless a process still holds its output."""
         self._commands.pop(command, None)
         if command.still_held:
-            # Also while this is being closed, which ends everything that is noted here.
+            # Also during `aclose`, which ends everything that is listed here.
             self._held[command] = None
             if not self._closed:
                 self._tasks.start(self._watch_left(command))
@@ -326,7 +323,7 @@ class CommandExec:
             del self._ids[name]
 
     async def _watch_left(self, command: Command) -> None:
-        """Forget a command that has ended when nobody holds its output any more."""
+        """Forget an ended command when no process holds its output any more."""
         with suppress(HoldfastError):
             await command.wait_for_leftovers()
         self._held.pop(command, None)

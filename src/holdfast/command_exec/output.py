@@ -20,7 +20,7 @@ class Delta:
     data: bytes
     """Empty only where the cap is 0."""
     cap_reached: bool = False
-    """True on the last piece of a stream whose byte count has reached the cap."""
+    """True on the last piece of a stream that has reached its cap."""
 
 
 class Deltas:
@@ -41,8 +41,8 @@ class Deltas:
         if self.closed:
             raise StopAsyncIteration
         next_delta, close = self._next_delta, weakref.WeakMethod(self.close)
-        # The traceback of a task that was cancelled here may live as long as that task. It
-        # must not keep this reader, for which `wait` would wait for ever.
+        # The traceback of a cancelled task may live as long as that task. It must not keep this
+        # reader alive, since `wait` would then wait for the reader for ever.
         del self
         delta = await next_delta()
         if delta is None:
@@ -52,13 +52,14 @@ class Deltas:
         return delta
 
     def close(self) -> None:
-        """Read no more; another reader may go on where this one stopped."""
+        """Stop reading; another reader may continue where this one stopped."""
         if not self.closed:
             self.closed = True
             self._changed()
 
     def __del__(self) -> None:
-        self.close()  # so that `wait` does not wait for it
+        # A dropped reader must not make `wait` wait for it.
+        self.close()
 
 
 class CappedStream:
@@ -69,18 +70,18 @@ class CappedStream:
         """Its name in a piece."""
         self._left = cap
         self.cap_reached = False
-        """True once as many bytes came as the cap allows, also if none was lost."""
+        """True once as many bytes came as the cap allows, even if none was dropped."""
         self.data: bytearray | bytes | None = bytearray() if keep else None
         """The bytes so far; None if they are not kept."""
 
     def freeze(self) -> bytes:
-        """Return all of it, after the last piece; nothing if it was streamed."""
+        """Return all bytes, after the last piece; empty if it was streamed."""
         if type(self.data) is bytearray:
             self.data = bytes(self.data)
         return bytes(self.data or b"")
 
     def take(self, data: bytes) -> Delta:
-        """Add what came next, cut to fit, and return it as a piece."""
+        """Add the next bytes, cut to fit, and return them as a piece."""
         left = self._left
         if left is not None:
             data = data[:left]
@@ -93,18 +94,18 @@ class CappedStream:
 
 class KeptOrder:
     """
-    The order in which the streams of a command were written, where they are kept.
+    The order in which the kept streams of a command were written.
 
-    It takes eight bytes for each change from one stream to the other.
+    It takes eight bytes for each change between the streams.
     """
 
     def __init__(self, streams: Sequence[CappedStream]) -> None:
         self._streams = streams
-        # Bytes of the first stream, then of the second, then of the first again, and so on.
+        # Byte counts of alternating runs: first stream, second stream, first stream, and so on.
         self._runs = array("Q", [0])
 
     def note(self, stream: CappedStream, count: int) -> None:
-        """Note that so many bytes came of a stream."""
+        """Note that `count` bytes of a stream came."""
         if self._streams[(len(self._runs) - 1) % len(self._streams)] is stream:
             self._runs[-1] += count
         else:
@@ -112,9 +113,9 @@ class KeptOrder:
 
     def pieces(self, most: int) -> Iterator[Delta | None]:
         """
-        Return everything from the first byte on, in pieces of at most so many bytes.
+        Yield everything from the first byte, in pieces of at most `most` bytes.
 
-        None comes whenever there is no more yet. It never ends: more may come.
+        None means that there is no more yet. It never ends: more may come.
         """
         streams = self._streams
         taken = [0] * len(streams)
@@ -129,7 +130,7 @@ class KeptOrder:
             elif run + 1 < len(self._runs):
                 run, start = run + 1, 0
             else:
-                # With a cap of 0 there is a piece, and nothing in it.
+                # With a cap of 0 there is one piece, which is empty.
                 for other, stream in enumerate(streams):
                     if stream.cap_reached and not taken[other] and other not in told:
                         yield self._piece(other, taken, 0, told)
@@ -137,7 +138,8 @@ class KeptOrder:
 
     def _piece(self, index: int, taken: list[int], count: int, told: set[int]) -> Delta:
         stream = self._streams[index]
-        assert stream.data is not None  # those are kept
+        # Only kept streams get here.
+        assert stream.data is not None
         start = taken[index]
         taken[index] = end = start + count
         last = stream.cap_reached and end == len(stream.data)

@@ -1,1 +1,1 @@
-"""Finds plugins and skills in a file system, behind the seam: which one it is, it does not know."""
+"""Discovery of plugins and skills in any `FileSystem`, local or remote."""

@@ -1,11 +1,11 @@
 """
-What `capabilities/discoverV2` answers: the plugins and skills that are installed here.
+Handler of `capabilities/discoverV2`: the installed plugins and skills.
 
-Plugins are in the cache of the Codex home, `plugins/cache/MARKETPLACE/NAME/VERSION`, and
-skills in three folders: of the Codex home, of the user and of the system. Whether one is
-enabled is for the client to decide, and what belongs to a project is not looked for.
-Nothing here fails: what cannot be read is left out, with a warning that says no more than
-that, since the texts would tell about files a client may not see.
+Plugins are in the cache of the Codex home, `plugins/cache/MARKETPLACE/NAME/VERSION`. Skills are
+in three directories: of the Codex home, of the user and of the system. Whether one is enabled
+is for the client to decide; those of a project are not searched. Nothing here fails. Unreadable
+files are left out with a generic warning, since a precise text could reveal files that the
+client may not see.
 
 The real server reads all of this once and watches the files; here they are read for each
 request. Filesystem spec 6.2; all else was seen on the real server 0.166.0.
@@ -42,19 +42,21 @@ from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["discover_installed"]
 
+# Limits of the answer: directories that are searched, plugins and skills in them, warnings,
+# and bytes. All are those of the real server.
 _MAX_LOCATIONS = 512
 _MAX_CAPABILITIES = 2_048
 _MAX_WARNINGS = 64
 _MAX_BYTES = 4 << 20
-"""Plugins and folders of skills; plugins and skills in them; warnings; bytes of the answer."""
 
+# Characters of a skill's name, together with that of its plugin.
 _MAX_NAME = 129
-"""Characters of the name of a skill together with that of its plugin."""
 
 _MAX_INSTALL_FILE = 16 << 10
 _MAX_REMOTE_ID = 1024
 _INSTALL_FILE = ".codex-remote-plugin-install.json"
 
+# Directories that are searched concurrently.
 _AT_ONCE = 8
 _CACHE = WalkOptions(
     max_depth=1, max_directories=2_000, max_entries=20_000, follow_directory_symlinks=True
@@ -66,7 +68,7 @@ _TOO_MUCH = "capability discovery size limit reached"
 
 
 class _Unreadable(Exception):
-    """A file is not what it should be."""
+    """Error for a file with unexpected content."""
 
 
 class _Plugin(NamedTuple):
@@ -78,11 +80,11 @@ class _Plugin(NamedTuple):
 class _Location(NamedTuple):
     root: PathUri
     plugin: _Plugin | None = None
+    # The id of a skill directory.
     source: str = ""
-    """The id of a folder of skills."""
 
 
-class _Found(NamedTuple):
+class _ScanResult(NamedTuple):
     plugin: InstalledPlugin | None = None
     skills: Sequence[InstalledSkill] = ()
     complete: bool = True
@@ -97,14 +99,14 @@ async def discover_installed(
     sandbox: SandboxContext | None = None,
 ) -> DiscoverInstalledResponse:
     """
-    Look at what is installed.
+    Return the installed plugins and skills.
 
     Args:
-        files: Of the machine.
-        codex_home: Absolute, as the other two.
-        user_home: If there is one.
-        system_folder: Where the files of the system are.
-        sandbox: What may be looked at; what it hides is not installed.
+        files: The file system.
+        codex_home: Absolute path, as the other two.
+        user_home: The user's home, if there is one.
+        system_folder: The directory of the system's files.
+        sandbox: Hides what may not be read; hidden files count as not installed.
     """
     home = PathUri.from_path(codex_home)
     plugins, complete = await _cached_plugins(files, below(home, "plugins", "cache"), sandbox)
@@ -119,13 +121,13 @@ async def discover_installed(
     locations = [*plugins, *skills][:_MAX_LOCATIONS]
     at_once = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(location: _Location) -> _Found:
+    async def look(location: _Location) -> _ScanResult:
         async with at_once:
             return await _look(files, location, sandbox)
 
     async with asyncio.TaskGroup() as tasks:
         scans = [tasks.create_task(look(location)) for location in locations]
-    answer = _Answer([] if complete else [_NO_LOCATION])
+    answer = _ResponseBuilder([] if complete else [_NO_LOCATION])
     for scan in scans:
         answer.add(scan.result())
     return answer.finish()
@@ -137,7 +139,7 @@ async def discover_installed(
 async def _cached_plugins(
     files: FileSystem, cache: PathUri | None, sandbox: SandboxContext | None
 ) -> tuple[list[_Location], bool]:
-    """The plugins of the cache in use, and whether that is all of them."""
+    """Return the plugins in use of the cache, and True if the cache was read completely."""
     if cache is None:
         return [], True
     try:
@@ -171,7 +173,7 @@ async def _cached_plugins(
 async def _folders(
     files: FileSystem, package: PathUri, sandbox: SandboxContext | None
 ) -> AsyncIterator[str]:
-    """The names of the folders in one, links to folders left out."""
+    """Yield the names of subdirectories, without links to directories."""
     try:
         entries = await files.read_directory(package, sandbox=sandbox)
     except HoldfastError:
@@ -191,7 +193,7 @@ async def _folders(
 async def _remote_id(
     files: FileSystem, path: PathUri | None, sandbox: SandboxContext | None
 ) -> str | None:
-    """The id of a plugin that came from elsewhere."""
+    """Return the remote id of a plugin, or None if it has none."""
     if path is None:
         return None
     try:
@@ -213,15 +215,17 @@ async def _remote_id(
 # -- what is there
 
 
-async def _look(files: FileSystem, location: _Location, sandbox: SandboxContext | None) -> _Found:
+async def _look(
+    files: FileSystem, location: _Location, sandbox: SandboxContext | None
+) -> _ScanResult:
     try:
         metadata = await files.get_metadata(location.root, sandbox=sandbox)
     except HoldfastError as error:
-        # That there is none, or none for us, is how it is on most machines.
+        # A missing or inaccessible directory is normal on most machines.
         unknown = not isinstance(error, NotFound) and error.errno != EACCES
-        return _Found(complete=not unknown)
+        return _ScanResult(complete=not unknown)
     if not metadata.is_directory:
-        return _Found()
+        return _ScanResult()
     root = CapabilityRoot(id="", path=location.root, sandbox=sandbox)
     scan = await discover_root(files, root)
     complete = not scan.warnings and scan.error is None
@@ -236,15 +240,15 @@ async def _look(files: FileSystem, location: _Location, sandbox: SandboxContext 
         except SkillTextError:
             complete = False
     if location.plugin is None:
-        return _Found(skills=skills, complete=complete)
+        return _ScanResult(skills=skills, complete=complete)
     try:
-        return _Found(plugin=_plugin(location, scan, skills), complete=complete)
+        return _ScanResult(plugin=_plugin(location, scan, skills), complete=complete)
     except _Unreadable:
-        return _Found(complete=False)
+        return _ScanResult(complete=False)
 
 
 def _prefixes(manifests: Sequence[CapabilityFile]) -> Iterator[tuple[PathUri, str]]:
-    """What each plugin puts in front of the names of its skills, by its folder."""
+    """Yield the name prefix of each plugin's skills, by the plugin's directory."""
     for manifest in manifests:
         folder = parent_of(manifest.path)
         plugin = None if folder is None else parent_of(folder)
@@ -284,7 +288,8 @@ def _plugin(
     location: _Location, scan: DiscoveredRoot, skills: list[InstalledSkill]
 ) -> InstalledPlugin:
     files = scan.plugin
-    assert location.plugin is not None  # the caller looked
+    # The caller has checked it.
+    assert location.plugin is not None
     if files is None:
         raise _Unreadable
     manifest = _table(files.manifest.contents)
@@ -324,7 +329,7 @@ class _Servers(Wire, frozen=True, kw_only=True):
 
 
 def _inline_servers(manifest: str) -> str:
-    """The servers as they are spelled in the manifest, without its blanks."""
+    """Return the servers as spelled in the manifest, without its white space."""
     raw = msgspec.json.decode(manifest.encode(), type=_Servers).mcp_servers
     return msgspec.json.format(bytes(raw), indent=-1).decode()
 
@@ -349,8 +354,8 @@ def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
 # -- how much of it fits
 
 
-class _Answer:
-    """An answer that stops growing at its limits."""
+class _ResponseBuilder:
+    """A response that stops growing at its limits."""
 
     def __init__(self, warnings: list[str]) -> None:
         self._plugins: list[InstalledPlugin] = []
@@ -360,12 +365,13 @@ class _Answer:
         self._bytes = 0
         self._full = False
 
-    def add(self, found: _Found) -> None:
+    def add(self, found: _ScanResult) -> None:
         if not found.complete and len(self._warnings) < _MAX_WARNINGS:
             self._warnings.append(_NO_METADATA)
         if found.plugin is not None:
             plugin = found.plugin
             room = _MAX_CAPABILITIES - self._count - 1
+            # A plugin that does not fit is shortened; one after it may still fit as a whole.
             if len(plugin.skills) > room >= 0:
                 self._full = True
                 plugin = msgspec.structs.replace(plugin, skills=plugin.skills[:room])
@@ -385,6 +391,7 @@ class _Answer:
     def finish(self) -> DiscoverInstalledResponse:
         plugins = sorted(self._plugins, key=lambda plugin: plugin.id)
         skills, warnings = self._skills, self._warnings
+        # The warning about the limit comes first, so that it is never cut off itself.
         if self._full:
             warnings = [_TOO_MUCH, *warnings[: _MAX_WARNINGS - 1]]
         return DiscoverInstalledResponse(plugins=plugins, skills=skills, warnings=warnings)

@@ -1,4 +1,4 @@
-"""Names below and above a path, in the text of its URI alone."""
+"""Parents and children of a path, computed from the text of its URI alone."""
 
 from collections.abc import Iterator
 from urllib.parse import unquote
@@ -9,19 +9,20 @@ __all__ = ["ancestors", "below", "name_of", "parent_of"]
 
 
 def parent_of(path: PathUri) -> PathUri | None:
-    """The folder above, `None` for the topmost one."""
+    """Return the parent directory, None for the root."""
     text = str(path).rstrip("/")
     above = text.rpartition("/")[0].rstrip("/")
     if not above:
         return None
     try:
         return PathUri.parse("file:///" if above == "file:" else above)
-    except InvalidPathUri:  # a path that has no plain spelling has no parent either
+    except InvalidPathUri:
+        # A wrapped path has no parent.
         return None
 
 
 def ancestors(path: PathUri) -> Iterator[PathUri]:
-    """The folders above, the nearest first."""
+    """Yield the parent directories, the nearest first."""
     above = parent_of(path)
     while above is not None:
         yield above
@@ -29,7 +30,7 @@ def ancestors(path: PathUri) -> Iterator[PathUri]:
 
 
 def below(folder: PathUri, *names: str) -> PathUri | None:
-    """Something in a folder, `None` if it cannot be named."""
+    """Return a path below a directory, or None if it cannot be spelled."""
     try:
         for name in names:
             folder = folder.child(name)
@@ -39,5 +40,5 @@ def below(folder: PathUri, *names: str) -> PathUri | None:
 
 
 def name_of(path: PathUri) -> str:
-    """The last part of a path, as a person reads it."""
+    """Return the last part of a path, decoded for people."""
     return unquote(str(path).rstrip("/").rpartition("/")[2], errors="replace")

@@ -1,9 +1,9 @@
 """
-What `capabilityRoots/discoverV1` answers: the files of plugins and skills below some folders.
+Handler of `capabilityRoots/discoverV1`: files of plugins and skills below given directories.
 
-Nothing is interpreted, except what decides whether another file is read. Everything has
-a limit, and what cannot be read is told in a warning, so that one broken file does not
-hide the others. Filesystem spec 6.1; the default `.app.json` was seen on the real server.
+Files are not interpreted, except to find out which other files to read. Everything is limited,
+and unreadable files become warnings, so that one broken file does not hide the others.
+Filesystem spec 6.1; the default `.app.json` was seen on the real server.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ from holdfast.protocol.sandbox import SandboxContext
 __all__ = ["MANIFESTS", "MAX_ROOTS", "discover_root", "discover_roots"]
 
 MAX_ROOTS = 128
-"""Folders of one request."""
+"""Directories in one request."""
 
 MANIFESTS = (".codex-plugin", ".claude-plugin", ".cursor-plugin")
-"""Folders that make the one they are in a plugin by their `plugin.json`; the first counts."""
+"""Directories whose `plugin.json` makes their parent a plugin; the first one counts."""
 
+# Bytes of one file, and of all files below one root.
 _MAX_FILE = 1 << 20
 _MAX_ROOT = 16 << 20
-"""Bytes of one file, and of all files of one folder."""
 
+# Roots that are scanned concurrently.
 _AT_ONCE = 8
-"""Folders that are scanned side by side."""
 
 _SCAN = WalkOptions(
     max_depth=6, max_directories=2_000, max_entries=20_000, follow_directory_symlinks=True
@@ -50,7 +50,7 @@ async def discover_roots(
     files: FileSystem, roots: Sequence[CapabilityRoot]
 ) -> list[DiscoveredRoot]:
     """
-    Look into some folders; one result for each, in their order.
+    Scan some directories; return one result for each, in order.
 
     Raises:
         InvalidRequest: There are too many.
@@ -69,16 +69,16 @@ async def discover_roots(
 
 
 async def discover_root(files: FileSystem, root: CapabilityRoot) -> DiscoveredRoot:
-    """Look into one folder; what is wrong with it is in the result."""
+    """Scan one directory; errors are part of the result."""
     return await _Scan(files, root).run()
 
 
 class _Skipped(Exception):
-    """A file is left out; the text is the warning."""
+    """Error for a file that is left out; its text becomes a warning."""
 
 
 class _Scan:
-    """One folder, and what is left of the bytes that may be read from it."""
+    """The scan of one directory, with its remaining budget of bytes."""
 
     def __init__(self, files: FileSystem, root: CapabilityRoot) -> None:
         self._files = files
@@ -136,7 +136,7 @@ class _Scan:
     async def _namespaces(
         self, own: CapabilityFile | None, paths: Sequence[PathUri]
     ) -> list[CapabilityFile]:
-        """The manifest that covers the folder, then one of each plugin inside of it."""
+        """Return the manifest that covers the directory, then one for each plugin inside."""
         covering = own
         if covering is None:
             for above in ancestors(self._root):
@@ -168,7 +168,8 @@ class _Scan:
     ) -> CapabilityFile | None:
         value = declared.get(field)
         if isinstance(value, dict):
-            return None  # it is in the manifest itself
+            # The servers are in the manifest itself.
+            return None
         path: PathUri | None = None
         if isinstance(value, str):
             problem, path = self._inside(value)
@@ -178,7 +179,7 @@ class _Scan:
         return None if path is None else await self._read(path)
 
     def _inside(self, value: str) -> tuple[str, PathUri | None]:
-        """What is wrong with a path that a manifest declares, or where it leads."""
+        """Return a fault of a path that a manifest declares, or the path."""
         if not value.startswith("./"):
             return "path must start with `./`", None
         names = [name for name in value.split("/") if name not in {"", "."}]
@@ -203,7 +204,7 @@ class _Scan:
     # -- files
 
     async def _read(self, path: PathUri) -> CapabilityFile | None:
-        """A text that may be missing; what else is wrong with it becomes a warning."""
+        """Return a file that may be missing; other faults become a warning."""
         try:
             return await self._text(path)
         except _Skipped as skipped:
@@ -227,7 +228,8 @@ class _Scan:
             data = await self._files.read_file(path, sandbox=self._sandbox)
         except HoldfastError as error:
             raise _Skipped(f"failed to read capability file {path}: {error}") from error
-        if len(data) > _MAX_FILE or self._bytes + len(data) > _MAX_ROOT:  # it has grown since
+        # The file has grown since its size was read.
+        if len(data) > _MAX_FILE or self._bytes + len(data) > _MAX_ROOT:
             raise _Skipped(f"capability file {path} exceeded its read limit")
         try:
             contents = data.decode()
@@ -242,7 +244,7 @@ def _last(path: PathUri) -> str:
 
 
 def _plugin_of(path: PathUri) -> PathUri | None:
-    """The folder that a manifest makes a plugin; `None` if the file is no manifest."""
+    """Return the plugin directory of a manifest; None if the file is no manifest."""
     folder = parent_of(path)
     if folder is None or _last(path) != "plugin.json" or _last(folder) not in MANIFESTS:
         return None
@@ -251,7 +253,8 @@ def _plugin_of(path: PathUri) -> PathUri | None:
 
 def _priority(manifest: PathUri) -> int:
     folder = parent_of(manifest)
-    assert folder is not None  # it is one of those that `_plugin_of` knows
+    # Only manifests that `_plugin_of` accepts get here.
+    assert folder is not None
     return MANIFESTS.index(_last(folder))
 
 

@@ -1,9 +1,9 @@
 """
-The head of a `SKILL.md`, and the `agents/openai.yaml` beside it.
+Parser for the head of a `SKILL.md` and for the `agents/openai.yaml` beside it.
 
-Both are YAML written by people, read as the real server 0.166.0 was seen to: a scalar is
-the text that stands there, a key stands once, and a head that is no YAML because of an
-unquoted `: ` or bracket is read again with quotes around such values.
+Both are YAML written by people, read like the real server 0.166.0 does. A scalar is its literal
+text, and a duplicate key is an error. A head that is invalid because of an unquoted `: ` or
+bracket is read again with quotes around such values.
 """
 
 import json
@@ -16,9 +16,9 @@ from holdfast.protocol.discovery import SkillDependencies, SkillPolicy, SkillToo
 
 __all__ = ["SkillHead", "SkillTextError", "read_head", "read_metadata"]
 
+# Characters of names and kinds, and of all other texts.
 _MAX_SHORT = 64
 _MAX_LONG = 1024
-"""Characters of names and kinds, and of all other texts."""
 
 _PRODUCTS = {"codex": "codex", "chatgpt": "chatgpt", "atlas": "atlas"}
 _PRODUCTS |= {name.upper(): name for name in _PRODUCTS}
@@ -31,11 +31,11 @@ _MEMBER = re.compile(r"(?P<key> *[\w-]+:[ \t]+)(?P<value>\S.*)")
 
 
 class SkillTextError(Exception):
-    """The text is not what it should be."""
+    """Error for a text that cannot be used."""
 
 
 class SkillHead(NamedTuple):
-    """What a skill says about itself, each on one line."""
+    """The head of a skill, each member on one line."""
 
     name: str
     description: str
@@ -44,14 +44,14 @@ class SkillHead(NamedTuple):
 
 def read_head(text: str, folder_name: str) -> SkillHead:
     """
-    Read what a skill says about itself.
+    Parse the head of a skill.
 
     Args:
-        text: Of its `SKILL.md`.
-        folder_name: Its name, unless it gives itself one.
+        text: The content of its `SKILL.md`.
+        folder_name: The default name.
 
     Raises:
-        SkillTextError: There is no such head, or it is not complete.
+        SkillTextError: There is no head, or it is incomplete.
     """
     lines = _head_lines(text)
     try:
@@ -61,10 +61,11 @@ def read_head(text: str, folder_name: str) -> SkillHead:
 
 
 def read_metadata(text: str) -> tuple[SkillDependencies | None, SkillPolicy | None]:
-    """What a skill needs and when it may be used; nothing at all if any of it is wrong."""
+    """Return the dependencies and the policy of a skill; both None if anything is wrong."""
     try:
         document = _document(text)
         members = {} if document is None else _members(document)
+        # Only checked: a malformed interface makes the whole file invalid.
         _optional_members(members.get("interface"))
         dependencies = _dependencies(members.get("dependencies"))
         return dependencies, _policy(members.get("policy"))
@@ -88,7 +89,7 @@ def _read_head(lines: list[str], folder_name: str) -> SkillHead:
 
 
 def _head_lines(text: str) -> list[str]:
-    """What stands between two lines of three dashes, of which the first is the first of all."""
+    """Return the lines between two lines of three dashes, the first at the very top."""
     lines = text.split("\n")
     if lines[0].strip() != "---" or lines[0].startswith("\ufeff"):
         raise SkillTextError("it does not begin with a head")
@@ -99,7 +100,7 @@ def _head_lines(text: str) -> list[str]:
 
 
 def _with_quotes(lines: list[str]) -> list[str]:
-    """Quote values that people forget to quote; those of block scalars are left alone."""
+    """Quote values that people forget to quote, except in block scalars."""
     quoted: list[str] = []
     block: int | None = None
     for line in lines:
@@ -115,7 +116,8 @@ def _with_quotes(lines: list[str]) -> list[str]:
                 block = indent
             elif _lacks_quotes(value):
                 value = json.dumps(value, ensure_ascii=False)
-            line = f"{key} {value}"  # a tab between the two is too much for our reader
+            # A single space, because our YAML reader does not accept a tab there.
+            line = f"{key} {value}"
         quoted.append(line)
     return quoted
 
@@ -141,7 +143,8 @@ def _dependencies(node: yaml.Node | None) -> SkillDependencies | None:
         url = _short(_text(members.get("url")), _MAX_LONG)
         if _short(kind, _MAX_SHORT) is None or _short(value, _MAX_LONG) is None:
             continue
-        assert kind is not None  # the line above
+        # `_short` has returned None otherwise.
+        assert kind is not None
         assert value is not None
         tools.append(
             SkillTool(
@@ -214,7 +217,7 @@ def _items(node: yaml.Node | None) -> list[yaml.Node]:
 
 
 def _text(node: yaml.Node | None) -> str | None:
-    """A text on one line, `None` if there is nothing in it."""
+    """Return a text on one line, or None if it is empty."""
     if node is None or _is_null(node):
         return None
     if not isinstance(node, yaml.ScalarNode):
@@ -231,7 +234,7 @@ def _is_null(node: yaml.Node) -> bool:
 
 
 def _is_nothing(node: yaml.Node) -> bool:
-    """`metadata:` with nothing behind it; a `~` would be too much there."""
+    """Return True for `metadata:` without a value; unlike elsewhere `~` is not accepted there."""
     return _is_plain(node) and not node.value
 
 

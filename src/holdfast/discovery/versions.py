@@ -1,4 +1,4 @@
-"""Which version of an installed plugin is in use: by the names of the folders it is in."""
+"""The version of an installed plugin that is in use, by the names of its directories."""
 
 import re
 from collections.abc import Iterable
@@ -6,8 +6,8 @@ from functools import cmp_to_key
 
 __all__ = ["active_version", "is_marketplace_name", "is_plugin_name"]
 
+# Directory of a version under development; it takes precedence over all others.
 LOCAL = "local"
-"""A version that is being worked on; it comes before all others."""
 
 _PLUGIN = re.compile(r"[A-Za-z0-9._-]+")
 _MARKETPLACE = re.compile(r"[A-Za-z0-9_-]+")
@@ -19,17 +19,17 @@ _SEMANTIC = re.compile(
 
 
 def is_plugin_name(name: str) -> bool:
-    """Whether a folder can be that of a plugin."""
+    """Return True if a directory name can be that of a plugin."""
     return _PLUGIN.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def is_marketplace_name(name: str) -> bool:
-    """Whether a folder can be that of a marketplace."""
+    """Return True if a directory name can be that of a marketplace."""
     return _MARKETPLACE.fullmatch(name) is not None
 
 
 def active_version(names: Iterable[str]) -> str | None:
-    """The one in use among the names of folders, if any is a version."""
+    """Return the version in use among directory names, or None."""
     versions = sorted(
         (name for name in names if _VERSION.fullmatch(name) and name not in {".", ".."}),
         key=cmp_to_key(_compare),
@@ -40,7 +40,7 @@ def active_version(names: Iterable[str]) -> str | None:
 
 
 def _compare(left: str, right: str) -> int:
-    """By number if both are semantic versions, else by their letters."""
+    """Compare by number if both are semantic versions, else by text."""
     parsed = _SEMANTIC.fullmatch(left), _SEMANTIC.fullmatch(right)
     if parsed[0] is None or parsed[1] is None:
         return (left > right) - (left < right)
@@ -50,7 +50,7 @@ def _compare(left: str, right: str) -> int:
 
 def _key(version: re.Match[str]) -> tuple[object, ...]:
     numbers = tuple(int(version[part]) for part in (1, 2, 3))
-    # One without a suffix is the finished one.
+    # A version without a suffix is the release, which follows its pre-releases.
     return (
         numbers,
         version[4] is None,

@@ -1,1 +1,1 @@
-"""Places to run, local and remote, under one name and behind one interface."""
+"""Environments: machines to run commands on, local and remote, behind one interface."""

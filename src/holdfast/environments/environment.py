@@ -1,8 +1,8 @@
 """
-One place to run: its processes, files and HTTP calls, and what is known of it.
+One environment: its processes, files and HTTP calls, and what is known of the machine.
 
-What a place is made of is the three seams of `holdfast.backends`; everything a
-person calls for convenience stands on those and is the same for every place.
+Each kind of environment supplies the three protocols of `holdfast.backends`. The convenience
+methods stand on those and are the same for all kinds.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 from holdfast.backends import ExecBackend, FileSystem, HttpClient
 from holdfast.environments.commands.arguments import Command
-from holdfast.environments.commands.commands import Commands, Confined
+from holdfast.environments.commands.commands import Commands, Confinement
 from holdfast.environments.commands.completed import Completed
 from holdfast.environments.commands.run import DRAIN, OnOutput
 from holdfast.environments.commands.running import Running, Starting
@@ -37,15 +37,15 @@ CAP = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Whether a place can be used, found out without connecting to it."""
+    """The state of an environment, determined without connecting to it."""
 
     state: Literal["ready", "pending", "disconnected"]
     error: str | None = None
-    """Why it is disconnected."""
+    """The reason why it is disconnected."""
 
 
 class Environment(ABC):
-    """A place to run. Use it as a context manager, or close it with `aclose`."""
+    """A machine to run commands on. Use it as a context manager, or close it with `aclose`."""
 
     id: str
     """Its name in the manager; `local` for this machine."""
@@ -53,24 +53,25 @@ class Environment(ABC):
     backend: ExecBackend
     """Its processes."""
     filesystem: FileSystem
-    """Its files, by URI."""
+    """HTTP calls made by that machine."""
     http: HttpClient
     """HTTP calls from there."""
     cwd: AnyPath | None = None
     """
-    What relative paths begin in.
+    The directory for relative paths.
 
-    It is relative itself to the folder of the server or, here, to that of this process,
-    which is also what holds if it is not given.
+    A relative one starts at the directory of the server or, locally, of this process. The same
+    directory is used if it is None.
     """
     sandbox: AnySandbox | None = None
     """
-    What commands and `files` are confined by unless one says otherwise; by nothing if not given.
+    The default sandbox of commands and `files`; None for no sandbox.
 
-    The seams themselves, and `http`, are not.
+    `backend`, `filesystem` and `http` do not apply it.
     """
     closed: bool = False
-    """Whether `aclose` was called: nothing can be done here any more."""
+    """True once `aclose` was called; most methods raise `EnvironmentClosed` then."""
+    # Asked for once: the answer cannot change within a session.
     _told: EnvironmentInfo | None = None
 
     def __repr__(self) -> str:
@@ -97,9 +98,11 @@ class Environment(ABC):
 
     async def __aexit__(self, *exc: object) -> None:
         try:
-            if "_commands" in vars(self):  # otherwise nothing was started
+            # The property would create the object; without it nothing was started.
+            if "_commands" in vars(self):
                 await self._commands.aclose()
         finally:
+            # Set after the commands have ended, which need an open environment.
             self.closed = True
             await self.aclose()
 
@@ -174,7 +177,7 @@ class Environment(ABC):
             cap=cap,
             drain=drain,
             on_output=on_output,
-            confined=Confined(sandbox, limits),
+            confined=Confinement(sandbox, limits),
         )
         return completed.check() if check else completed
 
@@ -229,7 +232,7 @@ class Environment(ABC):
                 size=size,
                 stdin=stdin,
                 detach=detach,
-                confined=Confined(sandbox, limits),
+                confined=Confinement(sandbox, limits),
             )
         )
 
@@ -290,8 +293,8 @@ class Environment(ABC):
         await self.wait_ready()
         context = await self.sandbox_context(sandbox)
         if context is not None:
-            # Its exit code means nothing: `true` may be out of reach in the sandbox.
-            await commands.warm_up(Confined(context))
+            # The exit code is ignored: `true` may be unreadable in this sandbox.
+            await commands.warm_up(Confinement(context))
 
     @property
     def files(self) -> Files:
@@ -300,7 +303,7 @@ class Environment(ABC):
         return self._files
 
     async def uri(self, path: AnyPath | None = None) -> PathUri:
-        """The URI of a path as this environment means it; without one, that of its folder."""
+        """Return the URI of a path in this environment; without a path, that of its directory."""
         if isinstance(path, PathUri):
             return path
         if path is not None and os.path.isabs(path):
@@ -309,17 +312,17 @@ class Environment(ABC):
         return folder if path is None else below(folder, path)
 
     async def capabilities(self) -> Capabilities:
-        """What can be done there beyond the base; asked once."""
+        """Return the extensions that the server supports; asked once."""
         return (await self._told_info()).capabilities
 
     async def sandbox_context(self, sandbox: AnySandbox | None = None) -> SandboxContext | None:
         """
-        What a sandbox, by default that of the environment, is on the wire of this place.
+        Return a sandbox, by default the environment's, as the wire has it.
 
-        For the seams `backend` and `filesystem`, which take nothing else.
+        For `backend` and `filesystem`, which take nothing else.
 
         Raises:
-            InvalidParams: It makes no sense, or not at this place.
+            InvalidParams: It is invalid, or cannot be used on this machine.
         """
         wanted = self.sandbox if sandbox is None else sandbox
         if wanted is None or isinstance(wanted, SandboxContext):
@@ -347,6 +350,7 @@ class Environment(ABC):
         if self.is_remote:
             base = folder_of_server(await self._told_info())
         else:
+            # `os.getcwd` fails if the directory was removed under this process.
             try:
                 base = PathUri.from_path(os.getcwd())
             except FileNotFoundError:
@@ -376,10 +380,10 @@ class Environment(ABC):
 
     async def _end_marked(self, mark: str, first: FirstCommand | None) -> None:  # noqa: B027 - a fake has none
         """
-        Kill what commands of this environment left behind; for `Commands`.
+        Kill what commands of this environment left behind; called by `Commands`.
 
         Args:
-            mark: That of one command, or of all of them; see `process.marked`.
+            mark: The mark of one command, or of all; see `process.marked`.
             first: The first command with the mark, if it is on this machine.
         """
 
@@ -401,12 +405,14 @@ class Environment(ABC):
 
     @abstractmethod
     async def info(self) -> EnvironmentInfo:
-        """What is there: shell, folder, system; connects if need be."""
+        """
+        Return the description of the machine: shell, directory, system; connects if necessary.
+        """
 
     @abstractmethod
     async def status(self) -> Status:
-        """Whether it can be used; never connects, and probes a live connection."""
+        """Return the state; probes a live connection and never makes one."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Let go of it; what was started there ends."""
+        """Close it; processes started there end."""

@@ -1,7 +1,7 @@
 """
-Files the way scripts use them: paths as text, content as text or bytes.
+File operations for scripts: paths as text, content as text or bytes.
 
-The seam below, `Environment.filesystem`, has the rest: blocks, watches, links.
+`Environment.filesystem` has the rest: blocks, watches, links.
 """
 
 import asyncio
@@ -61,15 +61,16 @@ class Files:
         self, path: AnyPath, *, encoding: str = "utf-8", errors: str = "strict"
     ) -> str:
         """
-        All of a file as text.
+        Return a file as text.
 
         Raises:
-            UnicodeDecodeError: It is none; `errors="replace"` takes it all the same.
+            UnicodeDecodeError: It is not valid text; `errors="replace"` accepts it all the
+                same.
         """
         return (await self.read_bytes(path)).decode(encoding, errors)
 
     async def read_bytes(self, path: AnyPath) -> bytes:
-        """All of a file, up to 512 MiB."""
+        """Return a file as bytes, up to 512 MiB."""
         with naming("read", path):
             return await self._filesystem.read_file(
                 await self._uri(path), sandbox=await self._sandbox()
@@ -93,7 +94,7 @@ class Files:
             await self._filesystem.write_file(uri, raw, sandbox=sandbox)
 
     async def list(self, path: AnyPath = ".") -> list[DirectoryEntry]:
-        """What is in a folder, by name."""
+        """Return the entries of a directory, sorted by name."""
         with naming("list", path):
             found = await self._filesystem.read_directory(
                 await self._uri(path), sandbox=await self._sandbox()
@@ -109,13 +110,13 @@ class Files:
         hidden: bool = True,
     ) -> WalkResponse:
         """
-        What is in a folder and below it; `truncated` tells that there is more.
+        Return the entries below a directory; `truncated` is set if there are more.
 
         Args:
-            path: Where to begin.
-            max_depth: Folders below each other, at most.
-            max_entries: Files and folders, at most.
-            hidden: Whether to look into folders whose names begin with a dot.
+            path: The directory.
+            max_depth: Levels of directories, at most.
+            max_entries: Files and directories, at most.
+            hidden: True to enter directories whose names begin with a dot.
         """
         options = WalkOptions(
             max_depth=max_depth,
@@ -130,7 +131,7 @@ class Files:
             )
 
     async def exists(self, path: AnyPath) -> bool:
-        """Whether there is something, links followed."""
+        """Return True if the path exists; links are followed."""
         try:
             await self.stat(path)
         except NotFound:
@@ -138,14 +139,14 @@ class Files:
         return True
 
     async def stat(self, path: AnyPath) -> FileMetadata:
-        """What kind of file it is, its size and its times."""
+        """Return the kind of a file, its size and its times."""
         with naming("look at", path):
             return await self._filesystem.get_metadata(
                 await self._uri(path), sandbox=await self._sandbox()
             )
 
     async def mkdir(self, path: AnyPath) -> None:
-        """Make a folder and those above it; one that is there is fine."""
+        """Create a directory and its parents; an existing one is no error."""
         with naming("make", path):
             await self._filesystem.create_directory(
                 await self._uri(path), sandbox=await self._sandbox()
@@ -293,7 +294,7 @@ class Files:
     async def _is_folder(
         self, uri: PathUri, sandbox: SandboxContext | None, refused: Refused
     ) -> bool:
-        """Return True if a file could not be opened because it is a folder."""
+        """Return True if a file could not be opened because it is a directory."""
         if isinstance(refused, NotFound):
             return False
         return (await self._filesystem.get_metadata(uri, sandbox=sandbox)).is_directory
@@ -341,23 +342,25 @@ class Files:
         return await self._environment.sandbox_context()
 
     async def _streams(self, sandbox: SandboxContext | None, *, writing: bool = False) -> bool:
-        """Whether a file can go in blocks."""
+        """Return True if the server can transfer a file in blocks under this sandbox."""
         can = await self._environment.capabilities()
         return (sandbox is None or can.sandboxed_file_streaming) and (
             not writing or can.file_write_streaming
         )
 
     async def _uri(self, path: AnyPath) -> PathUri:
-        if path is None:  # to the environment it would mean its own folder
+        # The environment would take None for its own directory.
+        if path is None:
             raise TypeError("a path is text, a path object or a PathUri, not None")
         return await self._environment.uri(path)
 
 
 class _Arriving:
-    """A file of this machine that is written beside its place, and put there at the end."""
+    """A local file that is written beside its final path and renamed at the end."""
 
     def __init__(self, target: LocalPath) -> None:
         self._target = os.path.abspath(target)
+        # Checked first: `os.replace` would fail only after the whole transfer.
         if os.path.isdir(self._target):
             text = "it is a folder: give the name of a file"
             raise IsADirectoryError(errno.EISDIR, text, os.fspath(target))
@@ -365,7 +368,7 @@ class _Arriving:
         try:
             fd, self._part = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
         except OSError as error:
-            # Not the hidden name, which nobody has given.
+            # Name the target: the caller has never seen the hidden temporary name.
             raise OSError(error.errno, error.strerror, os.fspath(target)) from error
         self._file: BinaryIO = open(fd, "wb")  # noqa: SIM115 - closed at its end, whichever
 
@@ -384,12 +387,13 @@ class _Arriving:
 
 
 async def _begin_arriving(target: LocalPath) -> _Arriving:
-    """Make the file beside its place; if this is cancelled meanwhile, it is removed again."""
+    """Create the temporary file; remove it again if the caller is cancelled meanwhile."""
     making = asyncio.get_running_loop().run_in_executor(None, _Arriving, target)
     try:
         return await asyncio.shield(making)
     except asyncio.CancelledError:
-        making.add_done_callback(_give_up_unwanted)  # a thread cannot be cancelled
+        # A thread cannot be cancelled, so its result is discarded when it comes.
+        making.add_done_callback(_give_up_unwanted)
         raise
 
 

@@ -1,4 +1,4 @@
-"""Paths the way people write them, made into those of a place."""
+"""Conversion of paths that people write into URIs of an environment."""
 
 import os
 
@@ -9,15 +9,15 @@ from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 __all__ = ["AnyPath", "below", "folder_of_server"]
 
 AnyPath = str | os.PathLike[str] | PathUri
-"""A path of a place: absolute, or relative to its folder; or a URI."""
+"""A path in an environment: absolute, relative to its directory, or a URI."""
 
 
 def below(folder: PathUri, path: AnyPath) -> PathUri:
     """
-    The path as it is meant in a folder.
+    Return a path relative to a directory as a URI.
 
     Raises:
-        InvalidParams: It is empty, or the folder is one of another kind of machine.
+        InvalidParams: It is empty, or the directory is of another operating system.
     """
     if isinstance(path, PathUri):
         return path
@@ -34,7 +34,7 @@ def below(folder: PathUri, path: AnyPath) -> PathUri:
 
 
 def folder_of_server(info: EnvironmentInfo) -> PathUri:
-    """The folder a server works in, as far as it tells: its own, else the user's, else the root."""
+    """Return the directory that a server reports: its cwd, else the user's home, else the root."""
     for told in (info.cwd, info.user_home_dir):
         if told:
             try:

@@ -1,4 +1,4 @@
-"""What a command may use, in the units of people."""
+"""Resource limits of a command, in units that people write."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,47 +14,48 @@ __all__ = ["Limits"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """
-    What a command may use at most; what is not given is not limited.
+    Resource limits of a command; None means unlimited.
 
-    Sizes are bytes, or a text with a unit such as `"10K"` or `"2G"`; times are seconds, or a
+    Sizes are bytes, or a text with a unit such as `"10K"` or `"2G"`. Times are seconds, or a
     text such as `"500ms"` or `"1m"`.
 
-    At the last four it is ended and the verdict's reason is `LIMIT`. The first three
-    make single calls of it fail; if it then fails itself and says why, as most programs
-    do ("Too many open files"), the reason is `LIMIT` too.
+    The last four end the command with reason `LIMIT`. The first three make single system calls
+    fail. If the command then fails and says why ("Too many open files"), the reason is `LIMIT`
+    too.
     """
 
     memory: int | str | None = None
     """Bytes of address space of each of its processes: an allocation beyond it fails."""
     processes: int | None = None
     """
-    How many there may be, threads too; the start of one more fails.
+    Maximum number of processes and threads; starting one more fails.
 
-    Those of the command count, where it can have a cgroup of its own. Where not, in a
-    sandbox those inside count, otherwise all of the user, and those of root never do.
+    If the command can have a cgroup of its own, only its own count. Otherwise, in a sandbox,
+    those inside count. Without either, all of the user count, and root is not limited.
     """
     open_files: int | None = None
     """Of each of its processes, at least 16."""
     total_memory: int | str | None = None
     """
-    Bytes of memory of all its processes together, which are killed at it; at least 4 MiB.
+    Bytes of memory of all its processes together, at least 4 MiB; the kernel kills them beyond
+    it.
 
-    Needs a cgroup of its own for the command. Where it cannot have one, the start is
-    refused with what to change (`InvalidParams`, from a server `RemoteError`).
+    Needs a cgroup of its own. Where none can be made, the start is refused with advice
+    (`InvalidParams`, from a server `RemoteError`).
     """
     cpu_time: int | str | None = None
-    """Seconds of processor time of each of its processes, which is killed at it."""
+    """Seconds of processor time of each of its processes; the kernel kills a process beyond it."""
     output: int | str | None = None
-    """Bytes that it may write, to both streams together."""
+    """Bytes that it may write to stdout and stderr together."""
     wall_time: float | str | None = None
-    """Seconds, kept where the command runs: also if nobody waits for it any more."""
+    """Seconds until it is killed, measured where it runs, even if nobody waits for it."""
 
     def on_wire(self) -> ProcessLimits | None:
         """
-        As the protocol has them; `None` if there are none.
+        Return the limits as the protocol has them; None if there are none.
 
         Raises:
-            InvalidParams: One of them is no limit.
+            InvalidParams: One of them is no valid limit.
             TypeError: One of them is no number.
         """
         if self == _NONE:
@@ -78,7 +79,7 @@ class Limits:
             raise InvalidParams(text) from None
 
     def _amount(self, name: str, parse: Callable[[str], float] | None = None) -> float | None:
-        """Return one limit as a number; errors call it by the name it has here."""
+        """Return one limit as a number; errors use its Python name."""
         value = getattr(self, name)
         if value is None:
             return None
@@ -99,11 +100,11 @@ class Limits:
 
 
 def _whole(amount: float | None) -> int | None:
-    """Return the next whole number."""
+    """Return the amount rounded up."""
     return None if amount is None else ceil(amount)
 
 
 _NONE = Limits()
 
+# Limits with a minimum: errors of the wire type use the wire's names, users know the Python ones.
 _BY_WIRE_NAME = {"openFiles": "open_files", "memoryBytes": "total_memory"}
-"""The limits that the protocol has a least value for."""

@@ -1,10 +1,11 @@
-"""This machine as a place to run: the seams are in this process, and nothing is connected."""
+"""This machine as an environment: everything is in this process, and nothing is connected."""
 
 import asyncio
 from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import holdfast
 from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.environment import Environment, Status
@@ -25,8 +26,8 @@ class LocalEnvironment(Environment):
     """
     This machine.
 
-    Each seam is made when it is first used, in the event loop that runs then, and
-    belongs to that loop. Closing it kills what was started.
+    Each backend is created on first use and belongs to the event loop that runs then. `aclose`
+    kills all started processes.
     """
 
     is_remote = False
@@ -37,7 +38,7 @@ class LocalEnvironment(Environment):
 
     @property
     def where(self) -> str:
-        """As for every environment."""
+        """See `Environment.where`."""
         return "this machine"
 
     @property
@@ -48,11 +49,12 @@ class LocalEnvironment(Environment):
 
     @cached_property
     def _backend(self) -> "LocalBackend":
-        from holdfast.process.backend import LocalBackend
+        # Late, like the other backends: an environment that only has its files used starts
+        # no process. The package loads its public names on first use.
         from holdfast.process.table import LocalProcesses
 
-        # Whoever started a process has it, so none has to be kept to be found by its id.
-        backend = LocalBackend(LocalProcesses(shell=login_shell(), retention=0.0))
+        # Callers hold their processes, so none has to stay findable by its id.
+        backend = holdfast.LocalBackend(LocalProcesses(shell=login_shell(), retention=0.0))
         self._stack.push_async_exit(backend)
         return backend
 
@@ -64,9 +66,7 @@ class LocalEnvironment(Environment):
 
     @cached_property
     def _filesystem(self) -> "LocalFileSystem":
-        from holdfast.filesystem.local import LocalFileSystem
-
-        files = LocalFileSystem()
+        files = holdfast.LocalFileSystem()
         self._stack.push_async_exit(files)
         return files
 
@@ -78,19 +78,17 @@ class LocalEnvironment(Environment):
 
     @cached_property
     def _http(self) -> "LocalHttpClient":
-        from holdfast.http.local import LocalHttpClient
-
-        http = LocalHttpClient()
+        http = holdfast.LocalHttpClient()
         self._stack.push_async_exit(http)
         return http
 
     @property
     def fail_fast_filesystem(self) -> "LocalFileSystem":
-        """The same as `filesystem`: nobody waits for a connection here."""
+        """The same as `filesystem`: there is no connection to wait for."""
         return self.filesystem
 
     def start_connecting(self) -> None:
-        """There is nothing to connect to."""
+        """Do nothing: there is nothing to connect to."""
 
     async def wait_ready(self) -> None:
         self._check_open()
@@ -106,16 +104,19 @@ class LocalEnvironment(Environment):
 
     async def _end_marked(self, mark: str, first: FirstCommand | None) -> None:
         try:
-            async with asyncio.timeout(END_LIMIT):  # a process can hold up who looks at it
+            # Reading `/proc` of a process can block, for example while it dumps core.
+            async with asyncio.timeout(END_LIMIT):
                 await asyncio.to_thread(kill_marked, mark, first)
         except TimeoutError:
             pass
-        except RuntimeError:  # the interpreter ends, and starts no more threads
+        except RuntimeError:
+            # At interpreter shutdown no thread can be started.
             kill_marked(mark, first)
 
     async def aclose(self) -> None:
         """Kill what was started here, and let the threads and connections end."""
         self.closed = True
         await self._stack.aclose()
-        if "_commands" in vars(self):  # otherwise nothing was started
+        # The property would create the object; without it nothing was started.
+        if "_commands" in vars(self):
             await self._commands.end_left()

@@ -1,4 +1,4 @@
-"""All places by name, and the one that is meant when none is named (environments spec 1, 2, 4)."""
+"""All environments of a program by id, and its default (environments spec 1, 2, 4)."""
 
 import asyncio
 import os
@@ -26,10 +26,10 @@ __all__ = ["EnvironmentManager"]
 
 class EnvironmentManager:
     """
-    The environments of a program. A context manager; at its end all of them are closed.
+    The environments of a program. A context manager; its end closes all of them.
 
-    Servers with a URL are connected to in the background, from the start; commands are
-    started when they are used. It belongs to the event loop in which it is made.
+    Servers with a URL are connected in the background from the start; commands are started on
+    first use. It belongs to the event loop in which it is made.
     """
 
     def __init__(self, provider: EnvironmentProvider) -> None:
@@ -45,7 +45,7 @@ class EnvironmentManager:
         self.default_id = snapshot.default
         """The id of the default environment; the same for good, whatever is added."""
         self._environments: dict[str, Environment] = {}
-        # Those that were replaced, as long as they are not closed.
+        # Replaced environments that are not closed yet.
         self._replaced: set[Environment] = set()
         self._tasks = OwnedTasks()
         self._closed = False
@@ -59,15 +59,16 @@ class EnvironmentManager:
         cls, environ: Mapping[str, str] | None = None, *, home: Path | None = None
     ) -> Self:
         """
-        The environments that variables or the file of a home name, else this machine alone.
+        Return a manager with the environments of the variables or the file, else this machine
+        alone.
 
         Args:
-            environ: The variables; by default this process's.
-            home: Where `environments.toml` is looked for; by default `$HOLDFAST_HOME`, or
-                `holdfast` in the user's folder for configuration.
+            environ: The variables; by default those of this process.
+            home: Directory of `environments.toml`; by default `$HOLDFAST_HOME`, or `holdfast`
+                in the user's configuration directory.
 
         Raises:
-            InvalidConfig: What is written down cannot be used.
+            InvalidConfig: The configuration cannot be used.
         """
         environ = os.environ if environ is None else environ
         return cls(provider_from_env(environ, home or holdfast_home(environ)))
@@ -76,7 +77,10 @@ class EnvironmentManager:
     def from_codex_home(
         cls, home: Path | None = None, environ: Mapping[str, str] | None = None
     ) -> Self:
-        """As `from_env`, with the file of a Codex home; by default of the user's own."""
+        """
+        Return a manager with the file of a Codex home, by default the user's own; see
+        `from_env`.
+        """
         environ = os.environ if environ is None else environ
         return cls.from_env(environ, home=home or codex_home(environ))
 
@@ -95,7 +99,7 @@ class EnvironmentManager:
 
     @property
     def default(self) -> Environment | None:
-        """The default environment, if there is one: no tools are offered without."""
+        """The default environment, or None: then no tools are offered."""
         return None if self.default_id is None else self._environments[self.default_id]
 
     @property
@@ -105,21 +109,21 @@ class EnvironmentManager:
         return local if isinstance(local, LocalEnvironment) else None
 
     def ids_for_new_thread(self) -> list[str]:
-        """The default first, then all others; none if there is no default."""
+        """Return the ids with the default first; none if there is no default."""
         if self.default_id is None:
             return []
         return [self.default_id, *(name for name in self.ids if name != self.default_id)]
 
     def get(self, environment_id: str) -> Environment | None:
-        """An environment by its id: the same object until it is replaced."""
+        """Return an environment by its id: the same object until it is replaced."""
         return self._environments.get(environment_id)
 
     def require(self, environment_id: str) -> Environment:
         """
-        As `get`, for one that has to be there.
+        Return an environment that has to exist.
 
         Raises:
-            InvalidConfig: It is not.
+            InvalidConfig: It does not.
         """
         environment = self._environments.get(environment_id)
         if environment is None:
@@ -130,7 +134,7 @@ class EnvironmentManager:
         return environment
 
     async def status(self, environment_id: str) -> Status | None:
-        """Whether an environment can be used, `None` if there is none; never connects."""
+        """Return the state of an environment, None if there is none; never connects."""
         environment = self._environments.get(environment_id)
         return None if environment is None else await environment.status()
 
@@ -196,11 +200,12 @@ class EnvironmentManager:
         self._replaced.discard(environment)
 
     async def aclose(self) -> None:
-        """Close all of them, those too that were replaced."""
+        """Close all of them, also those that were replaced."""
         self._closed = True
         environments = [*self._environments.values(), *self._replaced]
         closings = (environment.aclose() for environment in environments)
         ends = await asyncio.gather(*closings, return_exceptions=True)
         await self._tasks.aclose()
         for error in filter(None, ends):
-            raise error  # not before all had their turn
+            # Raised only after all were closed.
+            raise error

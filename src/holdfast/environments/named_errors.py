@@ -1,8 +1,8 @@
 """
-Errors of file operations with the object in their text: `cannot read notes.txt: …`.
+Errors of file operations that name their object: `cannot read notes.txt: …`.
 
-The texts of the seam below are the protocol's own, which name no path. Class, `errno` and
-`path` stay as they are.
+The texts below are the protocol's own, which name no path. Class, `errno` and `path` stay
+unchanged.
 """
 
 import os
@@ -23,13 +23,12 @@ def naming(
     target: str | os.PathLike[str] | PathUri | None = None,
 ) -> Iterator[None]:
     """
-    Put what was done, and to what, in front of the text of each refusal.
+    Put the operation and its path in front of the text of each refusal.
 
     Args:
-        verb: What was done, such as `read`.
-        path: What it was done to, as the caller wrote it.
-        target: Where it was to go, if there is such a thing. The error then says which of the
-            two is at fault, as far as it knows.
+        verb: The operation, such as `read`.
+        path: Its object, as the caller wrote it.
+        target: Its destination, if any. The error then names the one at fault, if it is known.
     """
     try:
         yield

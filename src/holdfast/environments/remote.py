@@ -1,8 +1,12 @@
-"""A place that a server gives: its three seams share one connection (environments spec 5)."""
+"""
+A server as an environment: its processes, files and HTTP calls share one connection
+(environments spec 5).
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from holdfast.backends import FileSystem
 from holdfast.client.client import ExecServerClient
@@ -17,22 +21,26 @@ from holdfast.environments.seams import (
     SharedHttpClient,
 )
 from holdfast.environments.shared import SharedClient
-from holdfast.environments.ssh.target import program_target
+from holdfast.environments.ssh.address import SshAddress, SshCommand
+from holdfast.environments.ssh.target import CONNECT_TIMEOUT, SshTarget, program_target
 from holdfast.errors import HoldfastError
 from holdfast.process.marked import FirstCommand
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.telemetry import ClientTelemetry
 
-__all__ = ["RemoteEnvironment"]
+if TYPE_CHECKING:
+    from holdfast.environments.ssh.deploy import Consent
+
+__all__ = ["RemoteEnvironment", "ssh_environment"]
 
 
 class RemoteEnvironment(Environment):
     """
-    A server and what can be done there; connects on first use.
+    A server; connects on first use.
 
-    A lost connection is recovered; callers notice a delay. When that fails, what was
-    started there is lost, and the next use opens a new session. A command that serves
-    on its standard streams is started once and never again.
+    A lost connection is recovered; callers notice a delay. If that fails, all processes there
+    are lost, and the next use opens a new session. A command that serves on its standard
+    streams is started once only.
     """
 
     is_remote = True
@@ -76,11 +84,11 @@ class RemoteEnvironment(Environment):
         self.filesystem = SharedFileSystem(self._shared)
         self.http = SharedHttpClient(self._shared)
         self.fail_fast_filesystem: FileSystem = FailFastFileSystem(self._shared)
-        """Its files for one who does not want to wait for a connection."""
+        """Files for callers that want an error instead of waiting for a connection."""
 
     @classmethod
     def of(cls, entry: Entry, *, telemetry: ClientTelemetry | None = None) -> "RemoteEnvironment":
-        """The environment that an entry describes."""
+        """Return the environment that an entry describes."""
         transport = entry.transport
         if isinstance(transport, ServerUrl):
             target = _target(transport.url, transport.bearer_token, transport.connect_timeout)
@@ -93,7 +101,7 @@ class RemoteEnvironment(Environment):
 
     @property
     def where(self) -> str:
-        """As for every environment."""
+        """See `Environment.where`."""
         return self._target.label
 
     def _connection_state(self) -> str:
@@ -101,9 +109,9 @@ class RemoteEnvironment(Environment):
 
     async def client(self) -> ExecServerClient:
         """
-        The client behind the seams, for what they do not offer; connects if need be.
+        Return the client, for what the protocols do not offer; connects if necessary.
 
-        After a failed recovery it is another one.
+        After a failed recovery it is another object.
 
         Raises:
             ConnectFailed: With the reason.
@@ -112,7 +120,7 @@ class RemoteEnvironment(Environment):
         return await self._shared.get()
 
     async def _end_marked(self, mark: str, first: FirstCommand | None) -> None:
-        # If it fails, the server does it at the end of the session.
+        # If this fails, the server kills them at the end of the session.
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(END_LIMIT):
                 await self._shared.get_connected().end_marked(mark)
@@ -126,7 +134,8 @@ class RemoteEnvironment(Environment):
     async def info(self) -> EnvironmentInfo:
         client = await self._shared.get()
         await client.connected()
-        assert client.environment is not None  # told or asked for while it was connected
+        # `ExecServerClient.connect` has set it.
+        assert client.environment is not None
         return client.environment
 
     async def status(self) -> Status:
@@ -134,21 +143,52 @@ class RemoteEnvironment(Environment):
 
     def connection_states(self) -> AsyncIterator[bool]:
         """
-        Whether there is a connection: at once, and after each change until it is closed.
+        Iterate over the connection state: now, and after each change until it is closed.
 
-        One who falls behind hears of the last change only.
+        A consumer that falls behind gets the last change only.
         """
         return self._shared.connection_states()
 
     async def aclose(self) -> None:
-        """Close the connection; the server ends what was started, a command is ended."""
+        """Close the connection; the server ends all processes, and a serving command is ended."""
         self.closed = True
         await self._shared.aclose()
 
 
+def ssh_environment(
+    url: str,
+    *,
+    ssh: Sequence[str] = ("ssh",),
+    install: "Consent" = False,
+    environment_id: str | None = None,
+    connect_timeout: float = CONNECT_TIMEOUT,
+    initialize_timeout: float = 10.0,
+) -> RemoteEnvironment:
+    """
+    Return a host as an environment.
+
+    Args:
+        url: `ssh://[user@]host[:port]`.
+        ssh: The program, and options for it.
+        install: True to install Holdfast on a host that lacks it, or a function that is asked
+            with the `Offer`.
+        environment_id: Its id; by default the host's name.
+        connect_timeout: Seconds that ssh may take.
+        initialize_timeout: Seconds that the server may take to answer.
+
+    Raises:
+        ConnectFailed: It is no URL of a host.
+    """
+    address = SshAddress.of_url(url, ssh=ssh)
+    target = SshTarget(SshCommand(address), install=install, timeout=connect_timeout)
+    return RemoteEnvironment(
+        environment_id or address.destination, target, initialize_timeout=initialize_timeout
+    )
+
+
 def _target(where: str | Sequence[str], bearer_token: str | None, connect_timeout: float) -> Target:
     if isinstance(where, str) and not where.startswith("unix:///"):
-        # Whatever else it is; a URL is not looked at before it is used.
+        # Any other text too: a URL is checked when it is used.
         headers = {} if bearer_token is None else {"Authorization": f"Bearer {bearer_token}"}
         return WebSocketTarget(where, headers=headers, timeout=connect_timeout)
     return Target.of(where, timeout=connect_timeout)

@@ -1,8 +1,8 @@
 """
-Sandboxes the way people ask for them: by a name, a file, or a few rules.
+Sandboxes as people ask for them: by a name, a file, or a few rules.
 
-What comes out is a profile as it is on the wire. A path is one of the place where the
-command runs, so it is only known there what `~` and a relative path stand for.
+The result is a profile for the wire. Paths belong to the machine where the command runs, so `~`
+and relative paths are resolved there.
 """
 
 import os
@@ -42,40 +42,39 @@ _KINDS = get_args(SpecialKind)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What the words of a profile stand for at one place."""
+    """The meaning of relative paths and `~` in one environment."""
 
     folder: PathUri
-    """The workspace: what relative paths and `:project_roots` mean."""
+    """The workspace: base of relative paths and meaning of `:project_roots`."""
     home: PathUri | None
-    """What `~` means, as far as it is known."""
+    """The meaning of `~`, if it is known."""
     here: bool = True
-    """Whether it is on this machine."""
+    """True on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxProfile:
     """
-    What a command may read, write and reach: a base, and rules that change it.
+    The files and the network that a command may use: a base, and rules that change it.
 
-    Of several rules that cover a path the one for the longest path decides, and `deny`
-    wins over the others for the same path. A path is absolute, relative to the folder of
-    the environment, below `~`, or one of the special places `:root`, `:minimal` (the
-    system's own folders), `:project_roots`, `:tmpdir` and `:slash_tmp`. With a wildcard
-    it is a pattern, which only `deny` takes.
+    Of several rules for a path the one with the longest path decides; for the same path `deny`
+    wins. A path is absolute, relative to the environment's directory, below `~`, or a special
+    name. Special names are `:root`, `:minimal` (system directories), `:project_roots`,
+    `:tmpdir` and `:slash_tmp`. A path with a wildcard is a pattern, which only `deny` accepts.
     """
 
     base: ProfileName | PermissionProfile | None = None
-    """A profile to begin with; without one nothing is allowed but what the rules say."""
+    """The profile to start from; without one only the rules allow anything."""
     read: Sequence[AnyPath] = ()
-    """What may be read and not written."""
+    """Paths that may be read but not written."""
     write: Sequence[AnyPath] = ()
-    """What may be read and written, but for `.git` and its like directly below it."""
+    """Paths that may be read and written, except `.git` and similar names directly below."""
     deny: Sequence[AnyPath] = ()
-    """What may be neither, whatever is above it."""
+    """Paths that may be neither, whatever a shorter rule says."""
     network: bool | None = None
-    """Whether it reaches the network; as the base says unless given, and it says no."""
+    """True to allow the network; None leaves it to the base, which denies it by default."""
     source: str | None = None
-    """The file it comes from, if `~` in it was taken for the home of this machine."""
+    """The file it was read from, if that used `~` for the home of this machine."""
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SandboxProfile":
@@ -97,10 +96,10 @@ class SandboxProfile:
 
     def permissions(self, ground: Ground) -> PermissionProfile:
         """
-        The profile as it is on the wire, for one place.
+        Return the profile for the wire, in one environment.
 
         Raises:
-            InvalidParams: A rule makes no sense, or not at that place.
+            InvalidParams: A rule is invalid, or not usable in that environment.
         """
         if self.source is not None and not ground.here:
             raise InvalidParams(
@@ -144,19 +143,19 @@ class SandboxProfile:
 
 AnySandbox: TypeAlias = str | os.PathLike[str] | SandboxProfile | PermissionProfile | SandboxContext
 """
-The name of a profile, the path of a file that has one, or the profile.
+The name of a profile, the path of a file that has one, or a profile.
 
-A name is `read-only`, `workspace-write` or `disabled`; any other text is a path if it
-ends in `.toml` or has a slash in it. What is on the wire is taken as it is.
+Names are `read-only`, `workspace-write` and `disabled`; any other text is a path if it ends in
+`.toml` or contains a slash. Wire types are taken unchanged.
 """
 
 
 def as_profile(sandbox: AnySandbox) -> SandboxProfile | SandboxContext:
     """
-    What is meant by a sandbox; a file is read.
+    Return the profile that is meant; a file is read.
 
     Raises:
-        InvalidParams: There is no such name, or no such file.
+        InvalidParams: There is no such name or file.
     """
     if isinstance(sandbox, SandboxProfile | SandboxContext):
         return sandbox
@@ -172,10 +171,10 @@ def as_profile(sandbox: AnySandbox) -> SandboxProfile | SandboxContext:
 
 def place_sandbox(sandbox: AnySandbox, ground: Ground) -> SandboxContext | None:
     """
-    What goes over the wire for it; `None` if it isolates nothing.
+    Return the sandbox for the wire; None if it isolates nothing.
 
     Raises:
-        InvalidParams: It makes no sense, or not at that place.
+        InvalidParams: It is invalid, or not usable in that environment.
     """
     profile = as_profile(sandbox)
     if isinstance(profile, SandboxContext):
@@ -206,6 +205,7 @@ def _entry_path(path: AnyPath, ground: Ground) -> EntryPath:
     if text.startswith("/"):
         return PlainPath(path=PathUri.from_path(text))
     below = os.path.normpath(text)
+    # A path outside could not be told apart from a mistake, and would widen the workspace.
     if below == ".." or below.startswith("../"):
         raise InvalidParams(f"`{text}` is outside of the folder it is relative to: write it out")
     return _special(":project_roots" if below == "." else f":project_roots/{below}")
@@ -221,7 +221,7 @@ def _special(text: str) -> SpecialPath:
 
 
 def home_here() -> PathUri:
-    """The user's home on this machine."""
+    """Return the user's home on this machine."""
     return PathUri.from_path(os.path.expanduser("~"))
 
 
@@ -235,7 +235,7 @@ def _home(ground: Ground) -> str:
 
 
 def _names_home(text: str) -> bool:
-    """Whether a path in a profile file begins with `~`."""
+    """Return True if a path in a profile file begins with `~`."""
     files = tomllib.loads(text).get("file_system", {})
     paths = (entry.get("path") for entry in files.get("entries", ()))
     return any(isinstance(path, str) and path.startswith("~") for path in paths)

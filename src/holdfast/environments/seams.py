@@ -1,4 +1,4 @@
-"""The seams of an environment that is connected when it is first used."""
+"""Backends of an environment that connects on first use."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class SharedBackend:
-    """Processes of a server, behind the seam `ExecBackend`."""
+    """Processes of a server that is connected on first use (`ExecBackend`)."""
 
     def __init__(self, shared: SharedClient) -> None:
         self._shared = shared
@@ -35,7 +35,7 @@ class SharedBackend:
 
 
 class SharedHttpClient:
-    """HTTP calls from a server, behind the seam `HttpClient`."""
+    """HTTP calls of a server that is connected on first use (`HttpClient`)."""
 
     def __init__(self, shared: SharedClient) -> None:
         self._shared = shared
@@ -48,7 +48,7 @@ class SharedHttpClient:
 
 
 class SharedFileSystem:
-    """Files of a server, behind the seam `FileSystem`."""
+    """Files of a server that is connected on first use (`FileSystem`)."""
 
     def __init__(self, shared: SharedClient) -> None:
         self._shared = shared
@@ -167,10 +167,10 @@ class SharedFileSystem:
 
 class FailFastFileSystem(SharedFileSystem):
     """
-    The same files for one who would rather do without than wait.
+    The same files, for callers that want an error instead of waiting.
 
-    It connects to nothing, and what is under way when the connection is lost fails.
-    Both are `ConnectionLost`.
+    It never connects, and a call fails when the connection is lost. Both raise
+    `ConnectionLost`.
     """
 
     async def _do(self, work: Callable[[FileSystem], Coroutine[Any, Any, T]]) -> T:
@@ -178,6 +178,7 @@ class FailFastFileSystem(SharedFileSystem):
         patience = asyncio.timeout(None)
         try:
             async with patience:
+                # Expires the timeout at once, which cancels the call.
                 with self._shared.when_lost(lambda: patience.reschedule(0)):
                     return await work(files)
         except TimeoutError:

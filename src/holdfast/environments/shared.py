@@ -1,8 +1,8 @@
 """
-One client for all who use an environment, from its first use on (environments spec 5 and 6).
+One client shared by all users of an environment (environments spec 5 and 6).
 
-Whoever comes while it is being connected waits for the same attempt and hears the same
-result. A session that cannot be resumed any more is followed by a new one.
+The first use connects; concurrent callers wait for the same attempt and get the same result. A
+session that cannot be resumed is followed by a new one.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ __all__ = ["NOT_READY", "SharedClient"]
 logger = logging.getLogger(__name__)
 
 NOT_READY: Final = "exec-server environment is not ready"
-"""What is said to those who do not want to wait for a connection."""
+"""Error text for callers that do not want to wait for a connection."""
 
 
 class SharedClient:
-    """Connects when it is first asked for a client, and again when the last one is lost."""
+    """A client that is connected on first use, and again after its session was lost."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class SharedClient:
     ) -> None:
         """
         Args:
-            name: Whose client it is, for errors.
-            target: Where it connects to.
-            client_name: Told to the server.
+            name: The environment, for errors.
+            target: The server.
+            client_name: Sent to the server.
             initialize_timeout: Seconds.
-            telemetry: Told of every request, if there is any.
+            telemetry: Recorder of requests, if there is one.
         """
         self._name = name
         self._target = target
@@ -53,7 +53,7 @@ class SharedClient:
         self._initialize_timeout = initialize_timeout
         self._telemetry = telemetry
         self._tasks = OwnedTasks()
-        # At most one of the three: an attempt under way, its client, or why there is none.
+        # At most one of the three: a running attempt, its client, or the reason of its failure.
         self._attempt: asyncio.Future[ExecServerClient] | None = None
         self._client: ExecServerClient | None = None
         self._failure: HoldfastError | None = None
@@ -64,14 +64,14 @@ class SharedClient:
 
     async def get(self) -> ExecServerClient:
         """
-        The client; connects if there is none, or if its session is lost.
+        Return the client; connect if there is none, or if its session is lost.
 
-        While a lost connection is being recovered it is the one whose calls wait for that.
+        While a lost connection is recovered, the client is returned and its calls wait.
 
         Raises:
-            ConnectFailed: There is no connection. If it may go better another time, the
-                next call tries again.
-            EnvironmentClosed: There will be none.
+            ConnectFailed: There is no connection. If a retry may succeed, the next call makes
+                one.
+            EnvironmentClosed: It was closed.
         """
         if self._closed is not None:
             raise EnvironmentClosed(self._name)
@@ -83,28 +83,29 @@ class SharedClient:
             if self._failure is not None and not self._may_retry(self._failure):
                 raise _attempt_failed(self._failure)
             self._begin()
-        assert self._attempt is not None  # there was one, or it was begun
-        # Whoever gives up waiting does not end it for the others.
+        # Either there was one, or `_begin` has made it.
+        assert self._attempt is not None
+        # Shielded: a cancelled caller must not end the attempt for the others.
         return await asyncio.shield(self._attempt)
 
     def get_connected(self) -> ExecServerClient:
         """
-        The client, if it has a connection at this moment.
+        Return the client if it is connected right now.
 
         Raises:
-            ConnectionLost: It has none.
+            ConnectionLost: It is not.
         """
         if self._client is None or not self._client.is_connected:
             raise ConnectionLost(NOT_READY)
         return self._client
 
     def start(self) -> None:
-        """Begin to connect, unless that was tried already."""
+        """Start to connect, unless that was tried before."""
         if self._closed is None and not (self._attempt or self._client or self._failure):
             self._begin()
 
     async def status(self) -> Status:
-        """Whether it can be used: asks a server that is connected, and does nothing else."""
+        """Return the state; asks a connected server, and never connects."""
         if self._closed is not None:
             return Status("disconnected", str(EnvironmentClosed(self._name)))
         if self._failure is not None:
@@ -119,19 +120,21 @@ class SharedClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection at this moment."""
+        """True if there is a connection now."""
         return self._client is not None and self._client.is_connected
 
     async def connection_states(self) -> AsyncIterator[bool]:
         """
-        Whether there is a connection: at once, and after each change until it is closed.
+        Iterate over the connection state: now, and after each change until it is closed.
 
-        One who falls behind hears of the last change only.
+        A consumer that falls behind gets the last change only.
         """
         changed = asyncio.Event()
         with self._listening(changed.set):
             while True:
                 changed.clear()
+                # Read before the yield, so that the state of a closed environment is delivered
+                # once.
                 closed = self._closed is not None
                 yield self.is_connected
                 if closed:
@@ -140,7 +143,7 @@ class SharedClient:
 
     @contextmanager
     def when_lost(self, call: Callable[[], None]) -> Iterator[None]:
-        """Have something called, once, as soon as the connection is lost."""
+        """Call a function, once, as soon as the connection is lost."""
         told = False
 
         def look() -> None:
@@ -156,19 +159,19 @@ class SharedClient:
         """Close the connection, and end the command behind it if there is one."""
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
-            # On its own: it goes on when whoever waits for it is cancelled.
+            # A task of its own, which continues if the caller is cancelled.
             self._tasks.start(self._close(self._closed))
         await asyncio.shield(self._closed)
 
     # -- inside
 
     def _may_retry(self, error: HoldfastError) -> bool:
-        # A command is not started a second time, whatever became of the first.
+        # A serving command is started once: its session ended with it.
         return self._target.can_reconnect and worth_retrying(error)
 
     def _begin(self) -> None:
         attempt = self._attempt = asyncio.get_running_loop().create_future()
-        # Nobody may be waiting for it, and that is no mistake.
+        # Retrieve the exception, since nobody may be waiting: asyncio would log it.
         attempt.add_done_callback(lambda done: done.cancelled() or done.exception())
         lost, self._client, self._failure = self._client, None, None
         self._tasks.start(self._connect(attempt, lost))
@@ -198,7 +201,7 @@ class SharedClient:
             )
             attempt.set_exception(_attempt_failed(self._failure))
             return
-        # No await from here on: whoever closes us finds either the task or its client.
+        # No await from here on, so that `aclose` finds either the task or its client.
         client.connection_changed = self._connection_changed
         self._attempt, self._client = None, client
         attempt.set_result(client)
@@ -218,7 +221,8 @@ class SharedClient:
 
     async def _close(self, closed: asyncio.Future[None]) -> None:
         try:
-            await self._tasks.aclose()  # all but this one
+            # Cancels all tasks but this one.
+            await self._tasks.aclose()
             if self._client is not None:
                 await self._client.aclose()
         finally:
@@ -228,7 +232,7 @@ class SharedClient:
 
 
 def _attempt_failed(error: HoldfastError) -> ConnectFailed:
-    """A new one for each who is told: one that is raised again and again would grow."""
+    """Return a new exception for each caller: a shared one would collect tracebacks."""
     failed = ConnectFailed(
         f"exec-server connection attempt failed: {error}",
         errno=error.errno,

@@ -9,12 +9,12 @@ from holdfast.protocol.handshake import ShellInfo
 
 __all__ = ["find_shell", "shell_kind"]
 
+# Fallbacks for when neither the user database nor `PATH` has the shell.
 _USUAL = {
     "bash": ("/bin/bash", "/usr/bin/bash"),
     "zsh": ("/bin/zsh", "/usr/bin/zsh"),
     "sh": ("/bin/sh",),
 }
-"""Paths of each kind, for when neither the user database nor `PATH` names one."""
 
 
 @lru_cache(maxsize=64)

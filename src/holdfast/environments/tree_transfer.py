@@ -1,8 +1,8 @@
 """
-Whole folders to and from a place, with progress.
+Transfer of directory trees to and from an environment, with progress.
 
-The seam has no modes and makes no links, so neither is kept: a new file has the usual mode
-of where it is made, and a link is sent as the file it leads to, or left out.
+`FileSystem` has no modes and creates no links, so neither is kept. A new file has the default
+mode of its machine; a link is sent as the file it leads to, or left out.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class TransferProgress:
     size: int
     """Bytes that have arrived, of all files."""
     size_total: int | None
-    """Bytes of all files; `None` for the download of a folder, where they are not known."""
+    """Bytes of all files; None for the download of a directory, where they are unknown."""
 
 
 OnProgress = Callable[[TransferProgress], object]
@@ -66,20 +66,21 @@ class Transferred:
     """Bytes of all of them."""
     skipped: tuple[str, ...] = ()
     """
-    What was left out of an upload, relative to its folder: links out of it, links to folders,
-    and what is no regular file. A server does not list such, so a download has none.
+    Paths left out of an upload, relative to its directory: links that lead out, links to
+    directories, and special files. A server does not list those, so a download has none.
     """
 
 
 class TransferCount:
-    """Counts what has arrived, and tells the caller."""
+    """Counter of transferred bytes and files, which reports to a callback."""
 
     def __init__(self, on_progress: OnProgress | None, files: int, size: int | None) -> None:
         """
         Raises:
             TypeError: The callback is no ordinary function.
         """
-        if inspect.iscoroutinefunction(on_progress):  # nobody would await it
+        # Its coroutine would never be awaited.
+        if inspect.iscoroutinefunction(on_progress):
             raise TypeError(f"on_progress is an ordinary function, not {on_progress!r}")
         self._on_progress = on_progress
         self._files_total = files
@@ -88,12 +89,12 @@ class TransferCount:
         self.size = 0
 
     def advance(self, path: str, size: int) -> None:
-        """So many bytes more of a file have arrived."""
+        """Note that `size` more bytes of a file have arrived."""
         self.size += size
         self._tell(path)
 
     def complete(self, path: str) -> None:
-        """All of a file has arrived and is in its place."""
+        """Note that a file is complete and in its place."""
         self.files += 1
         self._tell(path)
 
@@ -109,8 +110,8 @@ class TransferCount:
 
 class _LocalFile(NamedTuple):
     parts: tuple[str, ...]
+    # Its local path, resolved: the last part is no link.
     path: str
-    """Of this machine, without links in its last part."""
     size: int
 
 
@@ -143,7 +144,7 @@ async def upload_tree(
     with _naming(source):
         await filesystem.create_directory(target, sandbox=sandbox)
     for depth in range(1, 1 + max(map(len, plan.folders))):
-        # Those of one depth do not need each other.
+        # Directories of one depth do not depend on each other.
         parts_here = [parts for parts in plan.folders if len(parts) == depth]
 
         async def make(parts: tuple[str, ...]) -> None:
@@ -168,7 +169,7 @@ async def upload_tree(
             )
         progress.complete(name)
 
-    # Without blocks all of a file is in memory.
+    # Without blocks a whole file is in memory, so only one is sent at a time.
     await run_together(
         (send(file) for file in plan.files), at_once=FILES_AT_ONCE if in_blocks else 1
     )
@@ -185,7 +186,7 @@ def _plan(source: str) -> _TransferPlan:
         paths += [(name, os.path.realpath(os.path.join(here, name))) for name in folder.links]
         for name, path in paths:
             parts = (*folder.parts, name)
-            # A link may lead out of the folder, to what nobody meant to send.
+            # A link may lead out of the directory, to files that nobody meant to send.
             found = _regular(path) if os.path.commonpath((root, path)) == root else None
             if found is None:
                 plan.skipped.append("/".join(parts))
@@ -196,7 +197,7 @@ def _plan(source: str) -> _TransferPlan:
 
 
 def _regular(path: str) -> os.stat_result | None:
-    """Look at a path; `None` if it is no regular file, or nothing is there any more."""
+    """Return the status of a regular file, or None."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -206,13 +207,14 @@ def _regular(path: str) -> os.stat_result | None:
 
 def open_regular(path: str) -> BinaryIO:
     """
-    Open a file that is no link, and that does not make the opening wait as a pipe would.
+    Open a regular file without following a link or blocking on a FIFO.
 
     Raises:
         OSError: It cannot be opened, or is no regular file.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     file = open(os.open(path, flags), "rb")  # noqa: SIM115 - the caller's from here on
+    # Checked after the open: the file may have been exchanged since the plan was made.
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(f"{path} is no regular file any more")
@@ -249,7 +251,8 @@ async def download_tree(
         OperationFailed: A file cannot be read there; the text begins with its path.
         ConnectionLost: Likewise.
     """
-    root = await filesystem.canonicalize(source, sandbox=sandbox)  # a walk enters no link
+    # `walk` does not follow a link, not even the first path.
+    root = await filesystem.canonicalize(source, sandbox=sandbox)
     tree = await walk_tree(filesystem, root, sandbox=sandbox)
     for path, message in tree.errors:
         raise OperationFailed(f"{path.native}: {message}")
@@ -275,7 +278,7 @@ def _make_folders(paths: list[str]) -> None:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Say in every error which path it is about."""
+    """Name the path in every error."""
     try:
         yield
     except ConnectionLost as error:

@@ -1,1 +1,1 @@
-"""HTTP calls from where the processes run; imported at the first one."""
+"""HTTP calls made by this machine; imported with the first one."""

@@ -1,4 +1,4 @@
-"""Ways to a server: directly or through a proxy, in the open or with TLS."""
+"""Connections to a server: direct or through a proxy, plain or with TLS."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from holdfast.system_text import system_text
 
 __all__ = ["Connector", "look_names_up_by"]
 
+# Seconds an address has before the next one is tried beside it (RFC 8305).
 _STAGGER = 0.25
-"""Seconds an address has before the next one is tried beside it (RFC 8305)."""
 
+# Bytes of a proxy's answer to CONNECT; more is no answer.
 _MAX_ANSWER = 64 << 10
-"""Bytes of a proxy's answer to CONNECT."""
 
+# CA bundles of common distributions, for a Python whose own paths do not exist here.
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""Where systems keep their certificates, for a Python that was built elsewhere."""
 
 
+# Variables that name a file with further CA certificates; the first one that is set counts.
 _OWN_CERTIFICATES = ("CODEX_CA_CERTIFICATE", "SSL_CERT_FILE")
-"""Variables that name a file of certificates to trust besides; the first that is set counts."""
 
 
 class Connector:
-    """Opens connections."""
+    """Opener of connections."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """`environ` may name certificates to trust."""
+        """`environ` may name CA certificates."""
         self._environ = environ
         self._tls: ssl.SSLContext | None = None
 
     async def open(self, url: Url, proxy: Proxy | None) -> HttpConnection:
         """
-        A connection on which a URL can be asked for.
+        Open a connection for requests to a URL.
 
         Raises:
-            OSError: There is no way to it; `ssl.SSLError` if it cannot be trusted.
-            OperationFailed: The certificates to trust cannot be read.
+            OSError: It cannot be reached; `ssl.SSLError` if it cannot be trusted.
+            OperationFailed: The CA certificates cannot be read.
         """
         if proxy is None:
             return await self._direct(url)
@@ -83,7 +83,7 @@ class Connector:
         outer = tls if proxy.url.scheme == "https" else None
         try:
             transport, answer = await loop.create_connection(
-                lambda: _Answer(loop),
+                lambda: _TunnelAnswer(loop),
                 sock=sock,
                 ssl=outer,
                 server_hostname=proxy.url.host if outer else None,
@@ -99,13 +99,14 @@ class Connector:
         except BaseException:
             transport.abort()
             raise
-        assert upgraded is not None  # or it had raised
-        # The protocol is not told of the transport that it is moved to.
+        # `start_tls` raises instead of returning None.
+        assert upgraded is not None
+        # asyncio does not call `connection_made` of the protocol it moves a transport to.
         inner.connection_made(upgraded)
         return inner
 
     async def _context(self) -> ssl.SSLContext:
-        """What TLS trusts. Kept, and made in a thread: reading the certificates takes a while."""
+        """Return the TLS context; loaded once, in a thread, since reading certificates is slow."""
         if self._tls is None:
             self._tls = await asyncio.to_thread(_trust, self._environ)
         return self._tls
@@ -141,12 +142,8 @@ def _trust_also(context: ssl.SSLContext, name: str, path: str) -> None:
 
 
 def system_errno(error: BaseException) -> int | None:
-    """
-    Return the number that the kernel gave, or None.
-
-    Errors of name resolution and of TLS are OSErrors as well, but their numbers are
-    those of another table.
-    """
+    """Return the errno of the kernel, or None."""
+    # Errors of name resolution and TLS are OSErrors whose numbers belong to other tables.
     if not isinstance(error, OSError) or isinstance(error, socket.gaierror | ssl.SSLError):
         return None
     return error.errno or None
@@ -160,8 +157,8 @@ def _connect_request(url: Url, proxy: Proxy) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-class _Answer(asyncio.Protocol):
-    """Waits for a proxy to say that the way is free."""
+class _TunnelAnswer(asyncio.Protocol):
+    """Protocol that waits for a proxy's answer to CONNECT."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.accepted: asyncio.Future[None] = loop.create_future()
@@ -170,6 +167,7 @@ class _Answer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._head += data
         head, end, rest = self._head.partition(b"\r\n\r\n")
+        # Bytes after the head would be lost by the change to TLS; no honest proxy sends any.
         if end and head[:12] in (b"HTTP/1.1 200", b"HTTP/1.0 200") and not rest:
             self._settle(None)
         elif end or len(head) > _MAX_ANSWER:
@@ -191,12 +189,9 @@ Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int
 
 
 async def _connected(host: str, port: int) -> socket.socket:
-    """
-    A socket to the first address that answers.
-
-    They are tried in turn, and one that keeps us waiting is overtaken by the next,
-    so that a broken route of one family costs a fraction of a second.
-    """
+    """Return a socket to the first address that answers (RFC 8305)."""
+    # Addresses are tried in turn; a slow one is overtaken by the next, so that a broken route of
+    # one family costs a fraction of a second.
     addresses = await _resolve(host, port)
     if len(addresses) == 1:
         return await _connect(addresses[0])
@@ -241,8 +236,8 @@ async def _connect(address: Address) -> socket.socket:
     return sock
 
 
+# The result type of `socket.getaddrinfo`.
 NamesFound: TypeAlias = list[tuple[Any, ...]]
-"""The result of `socket.getaddrinfo`."""
 
 RunLookUp: TypeAlias = Callable[
     [Callable[[], tuple[NamesFound, Exception | None]]],
@@ -253,17 +248,14 @@ _name_threads: ContextVar[RunLookUp | None] = ContextVar("name_threads", default
 
 
 def look_names_up_by(run: RunLookUp) -> None:
-    """
-    Look names up in threads of somebody's own, for calls of the current task.
-
-    A name server that does not answer holds up a thread for many seconds. The few threads of
-    the event loop are for all.
-    """
+    """Resolve names with a caller's own threads, for calls of the current task."""
+    # A dead name server blocks a thread for many seconds, and the loop's few threads are shared by
+    # all.
     _name_threads.set(run)
 
 
 def _caught(look_up: Callable[[], NamesFound]) -> tuple[NamesFound, Exception | None]:
-    """Return an error as it is: those threads give errors of files words of their own."""
+    """Return an exception instead of raising it: those threads reword errors of files."""
     try:
         return look_up(), None
     except Exception as error:  # noqa: BLE001 - raised again where it is awaited
@@ -271,7 +263,7 @@ def _caught(look_up: Callable[[], NamesFound]) -> tuple[NamesFound, Exception | 
 
 
 async def _resolve(host: str, port: int) -> Sequence[Address]:
-    """The addresses of a host, the two families in turn."""
+    """Return the addresses of a host, alternating between IPv4 and IPv6."""
     try:
         literal = ipaddress.ip_address(host)
     except ValueError:
@@ -291,7 +283,8 @@ async def _resolve(host: str, port: int) -> Sequence[Address]:
             found, error = await run(partial(_caught, look_up))
             if error is not None:
                 raise error
-    except UnicodeError as error:  # a label that is empty or too long for a name
+    except UnicodeError as error:
+        # An empty or overlong label.
         raise OSError(f"no such host: {host}") from error
     families: dict[socket.AddressFamily, list[Address]] = {}
     for family, _, _, _, where in found:

@@ -1,9 +1,8 @@
 """
-One connection to a server, and one exchange after another on it.
+One HTTP connection, and one exchange after another on it.
 
-From the socket to the parser to the reader's buffer without a task or a queue
-between. A reader that falls behind stops the reading of the socket, so what an
-endless body can fill is one buffer.
+Bytes go from the socket through the parser to the reader's buffer without a task or a queue. A
+reader that falls behind pauses the socket, so an endless body fills one buffer at most.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from holdfast.http.outgoing import Headers
 
 __all__ = ["Exchange", "ExchangeFailed", "HttpConnection"]
 
+# Unread bytes of a body at which the socket is paused.
 HIGH_WATER = 256 << 10
-"""Bytes of a body nobody has read yet at which no more is taken from the socket."""
 
+# Bytes of headers, of trailers, or between two pieces of a body; more is an attack.
 MAX_HEAD = 256 << 10
-"""Bytes of headers, of trailers, or between two pieces of a body; more is an attack."""
 
 
 class ExchangeFailed(Exception):
-    """The connection broke, or what came is no HTTP."""
+    """Error for a broken connection, or a response that is no HTTP."""
 
 
 class Exchange:
-    """A request that was sent, and the response as far as it has come."""
+    """A request that was sent, and the part of its response that has arrived."""
 
     __slots__ = (
         "_bodiless",
@@ -53,16 +52,16 @@ class Exchange:
     def __init__(self, connection: HttpConnection, *, bodiless: bool, last: bool) -> None:
         """
         Args:
-            connection: Where it happens.
-            bodiless: Whatever the headers of the response say, no body follows them.
-            last: Nothing may follow on the connection.
+            connection: The connection.
+            bodiless: True if no body follows, whatever the headers say.
+            last: True if nothing may follow on the connection.
         """
         self.status = 0
         self.headers: Headers = {}
         self.untouched = True
-        """Whether not one byte has come."""
+        """True until the first byte of the response."""
         self.complete = False
-        """Whether all of the response is here."""
+        """True once the response has arrived completely."""
         self.reusable = not last
         self._connection = connection
         self._bodiless = bodiless
@@ -73,10 +72,10 @@ class Exchange:
         self._idle_bytes = 0
         self._failure: ExchangeFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
-        # It knows this object in turn: let go of at the end, it costs no garbage collection.
+        # The parser refers to this object; dropping it at the end avoids a reference cycle.
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
-        # As lenient as the real server. `content-length` beside `transfer-encoding`
-        # is how requests are smuggled past proxies, so it costs the connection.
+        # As lenient as the real server. Both `content-length` and `transfer-encoding` are
+        # accepted, but cost the connection: that is how requests are smuggled past proxies.
         self._parser.set_dangerous_leniencies(
             lenient_chunked_length=True, lenient_optional_cr_before_lf=True
         )
@@ -95,10 +94,10 @@ class Exchange:
 
     async def read(self) -> bytes:
         """
-        The next piece of the body, as large as has come; empty at the end.
+        Return the next piece of the body, as large as has arrived; empty at the end.
 
         Raises:
-            ExchangeFailed: The rest will not come.
+            ExchangeFailed: The rest will not arrive.
         """
         while not self._chunks:
             if self.complete:
@@ -106,18 +105,20 @@ class Exchange:
             await self._news()
         chunks, self._chunks = self._chunks, []
         self._buffered = 0
-        if not self.complete:  # else the connection may be another's by now
+        # After the end the connection may already serve another exchange.
+        if not self.complete:
             self._connection.resume_reading()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def close(self) -> None:
-        """Read no more. A connection with something left on it is of no use to others."""
+        """Stop reading; a connection with an unread rest is closed."""
         self._fail("closed")
 
     async def _news(self) -> None:
         if self._failure is not None:
             raise self._failure
-        assert self._waiter is None  # one reader
+        # There is one reader.
+        assert self._waiter is None
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -132,7 +133,8 @@ class Exchange:
 
     def received(self, data: bytes) -> None:
         if self._parser is None:
-            return  # it has failed, and the connection is about to end
+            # It has failed, and the connection is about to be closed.
+            return
         self.untouched = False
         self._idle_bytes += len(data)
         try:
@@ -153,7 +155,7 @@ class Exchange:
         self._wake()
 
     def ended(self, error: Exception | None) -> None:
-        """The connection is gone, in good order or by an error."""
+        """Take the end of the connection, regular or by an error."""
         if self._until_end and error is None and not self.complete:
             self.complete = True
             self._wake()
@@ -174,12 +176,14 @@ class Exchange:
 
     def on_message_begin(self) -> None:
         if self.complete:
-            self.reusable = False  # nobody asked for another one
+            # A second response, which nobody asked for.
+            self.reusable = False
         else:
             self.headers = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._has_head:  # else a trailer
+        # A header after the body is a trailer, and ignored.
+        if not self._has_head:
             self.headers.setdefault(name.decode("ascii").lower(), []).append(value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
@@ -190,7 +194,8 @@ class Exchange:
             self._fail("not HTTP/1")
             return
         if status < 200 and status != 101:
-            return  # an interim one: the response follows
+            # An interim response (1xx): the final one follows.
+            return
         self.status = status
         self._has_head = True
         keep = self._parser.should_keep_alive()
@@ -199,7 +204,7 @@ class Exchange:
             self.reusable = False
         if status == 101 or self._bodiless:
             self.complete = True
-        # The parser keeps no connection alive whose end is the end of the body.
+        # Without keep-alive and length, the end of the connection is the end of the body.
         self._until_end = not keep and (chunked or "content-length" not in self.headers)
 
     def on_body(self, data: bytes) -> None:
@@ -216,39 +221,42 @@ class Exchange:
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection that is open, for one exchange at a time."""
+    """An open connection, for one exchange at a time."""
 
     def __init__(self) -> None:
         self.usable = False
-        """Whether another exchange can begin."""
+        """True if an exchange can begin."""
         self.released: Callable[[HttpConnection], None] | None = None
-        """Told when an exchange is over and when the connection is, which `usable` tells apart."""
+        """
+        Called after each exchange and at the end of the connection; `usable` tells them apart.
+        """
         self._transport: asyncio.Transport
         self._exchange: Exchange | None = None
         self._paused = False
 
     def send(self, request: bytes, *, bodiless: bool, last: bool) -> Exchange:
         """Begin an exchange."""
-        assert self.usable  # the caller has looked
+        # The caller has checked it.
+        assert self.usable
         self.usable = False
         self._exchange = Exchange(self, bodiless=bodiless, last=last)
         self._transport.write(request)
         return self._exchange
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         self.usable = False
         self._transport.abort()
 
     # -- for the exchange
 
     def done(self, exchange: Exchange) -> None:
-        """A response is complete: the next exchange may begin, if this one was in order."""
+        """Take the end of an exchange; the next one may begin if this one was regular."""
         if self._exchange is not exchange:
             return
         self._exchange = None
         self.resume_reading()
-        # A server that answers before it has read the request reads the rest as another.
+        # A server that answered before it had read the request takes the rest for another one.
         if exchange.reusable and self._transport.get_write_buffer_size() == 0:
             self.usable = not self._transport.is_closing()
         if not self.usable:
@@ -277,7 +285,8 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._exchange is None:
-            self.abort()  # nothing was asked: it says farewell, or talks out of turn
+            # Data without a request: a late error message, or a server out of step.
+            self.abort()
         else:
             self._exchange.received(data)
 

@@ -1,8 +1,8 @@
 """
-HTTP calls from this machine: the local side of the seam (HTTP spec 5).
+HTTP calls made by this process (`HttpClient`; HTTP spec 5).
 
-Redirects are followed here and nothing else is done to a response: no cookies are
-kept, nothing is decompressed, and a status that says "error" is an answer.
+Redirects are followed and the response is otherwise left alone. No cookies are kept, nothing is
+decompressed, and an error status is an ordinary response.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from holdfast.errors import OperationFailed, Refused
 from holdfast.http.connect import Connector, system_errno
 from holdfast.http.exchange import Exchange, ExchangeFailed, HttpConnection
 from holdfast.http.outgoing import Headers, OutgoingRequest, prepare
-from holdfast.http.pool import Pool
+from holdfast.http.pool import ConnectionPool
 from holdfast.http.proxies import Proxies
 from holdfast.protocol.http import HttpHeader, HttpRequestParams, HttpResponse
 
 __all__ = ["MAX_BODY", "MAX_HELD", "LocalBody", "LocalHttpClient"]
 
 MAX_BODY = 512 << 20
-"""Bytes of a body that is not streamed, as of a file that is not read in blocks."""
+"""Bytes of a body that is not streamed; the same as for a file."""
 
 MAX_HELD = 1 << 30
-"""Bytes of all bodies that are being collected at one time."""
+"""Bytes of all bodies that are being collected, together."""
 
 _MAX_REDIRECTS = 10
 
@@ -36,18 +36,17 @@ _TIMED_OUT = "http/request failed: route-aware request timed out"
 
 
 class LocalHttpClient:
-    """Makes HTTP calls. A context manager: connections are kept between calls, and end with it."""
+    """
+    HTTP client. A context manager: idle connections are kept between calls and closed at its
+    end.
+    """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        """
-        Args:
-            environ: Where headers find their variables, and where proxies and certificates
-                are named.
-        """
+        """Args: environ: Variables for headers, proxies and certificates."""
         self._environ = environ
         self._proxies = Proxies(environ)
         self._connector = Connector(environ)
-        self._pool = Pool()
+        self._pool = ConnectionPool()
         self._held = 0
 
     async def __aenter__(self) -> Self:
@@ -69,12 +68,12 @@ class LocalHttpClient:
 
     async def stream(self, params: HttpRequestParams) -> tuple[HttpResponse, LocalBody]:
         """
-        Make a call and return with the headers; the caller reads the body, or closes it.
+        Make a call and return after the headers; the caller reads the body, or closes it.
 
-        The time limit of the call goes on for the body.
+        The time limit of the call includes the body.
 
         Raises:
-            InvalidParams: The request cannot be made as asked for.
+            InvalidParams: The request is invalid.
             OperationFailed: No answer came.
         """
         outgoing = prepare(params, self._environ)
@@ -92,14 +91,17 @@ class LocalHttpClient:
         return _response(exchange), LocalBody(exchange, timer)
 
     async def aclose(self) -> None:
-        """End the connections that are kept."""
+        """Close idle connections."""
         self._pool.close()
-        await asyncio.sleep(0)  # the event loop lets go of their sockets in its next turn
+        # The event loop closes their sockets in its next turn.
+        await asyncio.sleep(0)
 
     # -- inside
 
     async def _follow(self, outgoing: OutgoingRequest, params: HttpRequestParams) -> Exchange:
-        """Send a request, and those it is redirected to; the headers of the last are here."""
+        """
+        Send a request and follow its redirects; return after the headers of the last response.
+        """
         redirects = 0
         while True:
             exchange = await self._send(outgoing)
@@ -121,27 +123,25 @@ class LocalHttpClient:
             outgoing = following
 
     async def _send(self, outgoing: OutgoingRequest) -> Exchange:
-        """
-        Send one request and wait for the headers of its response.
-
-        A connection that was kept may have been ended by the server just as it is
-        used again. That is no failure of the request, which goes out once more on a
-        new one, provided that nothing came back and that twice does no harm.
-        """
+        """Send one request and wait for the headers of its response."""
         try:
             exchange, kept = await self._begin(outgoing, fresh=False)
             try:
                 await self._head_of(exchange)
             except ExchangeFailed:
+                # The server may have closed a kept connection just as it was used again. The
+                # request is sent once more if nothing came back and repeating does no harm.
                 if not (kept and exchange.untouched and outgoing.repeatable):
                     raise
                 exchange, _ = await self._begin(outgoing, fresh=True)
                 await self._head_of(exchange)
         except Refused:
-            raise  # it may be an `OSError`, too
+            # Ours, although it may be an `OSError` as well.
+            raise
         except (OSError, ExchangeFailed) as error:
             if isinstance(error, TimeoutError) and not error.errno:
-                raise  # ours, on its way out
+                # Our own deadline, which the caller words.
+                raise
             raise OperationFailed(
                 f"http/request failed: error sending request for url ({outgoing.url.href})",
                 errno=system_errno(error),
@@ -149,7 +149,7 @@ class LocalHttpClient:
         return exchange
 
     async def _begin(self, outgoing: OutgoingRequest, *, fresh: bool) -> tuple[Exchange, bool]:
-        """Send a request; also tells whether the connection had been used before."""
+        """Send a request; also return True if the connection had been used before."""
         url = outgoing.url
         proxy = self._proxies.find(url)
         forwarded = proxy is not None and url.scheme == "http"
@@ -204,7 +204,7 @@ class LocalHttpClient:
 
 
 class LocalBody:
-    """The body of a streamed response. Reading it slowly makes the server slow."""
+    """The body of a streamed response; reading slowly slows the server down."""
 
     def __init__(self, exchange: Exchange, timer: asyncio.TimerHandle | None) -> None:
         self._exchange = exchange
@@ -212,7 +212,7 @@ class LocalBody:
 
     async def read(self) -> bytes:
         """
-        The next piece; empty at the end.
+        Return the next piece; empty at the end.
 
         Raises:
             OperationFailed: The rest could not be read, or not in time.
@@ -224,7 +224,7 @@ class LocalBody:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """
-        The pieces, as they come.
+        Iterate over the pieces as they arrive.
 
         Raises:
             OperationFailed: The rest could not be read, or not in time.
@@ -236,13 +236,13 @@ class LocalBody:
             self.close()
 
     def close(self) -> None:
-        """Read no more of it; harmless a second time."""
+        """Stop reading; harmless when called again."""
         if self._timer is not None:
             self._timer.cancel()
         self._exchange.close()
 
     async def aclose(self) -> None:
-        """As `close`, for the seam."""
+        """Stop reading; see `HttpBody.aclose`."""
         self.close()
 
 
@@ -259,7 +259,8 @@ def _listed(headers: Headers) -> list[HttpHeader]:
 
 
 def _text(value: bytes) -> str:
-    """A header's value: UTF-8 is what is meant today, latin-1 what was meant once."""
+    """Return a header value as text."""
+    # UTF-8 is what servers send today, latin-1 what old ones sent.
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
 """
-A request before it meets a connection: checked, redirected, and written as bytes.
+A request before it is sent: checked, redirected, and encoded.
 
-Checks run in the order of the real server, with its texts (HTTP spec 5.2). Nothing
-here does I/O; the environment is looked at because a header may ask for it.
+Checks run in the order of the real server, with its texts (HTTP spec 5.2). There is no I/O;
+variables are read because a header may name one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from holdfast.protocol.http import HttpHeader, HttpRequestParams
 __all__ = ["Headers", "OutgoingRequest", "prepare"]
 
 Headers = dict[str, list[bytes]]
-"""Lower-case names in the order of their first value, each with all its values."""
+"""Lower-case names in order of first occurrence, each with all its values."""
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL = re.compile(r"[\0-\x08\x0a-\x1f\x7f]")
 
+# Variables that no header may use (HTTP spec 5.3).
 _SECRETS = frozenset(
     {
         "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
@@ -41,18 +42,17 @@ _SECRETS = frozenset(
         "GOOGLE_APPLICATION_CREDENTIALS",
     }
 )
-"""Variables that no header may ask for (HTTP spec 5.3)."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
+# Headers that are dropped when a redirect drops the body.
 _OF_THE_BODY = ("transfer-encoding", "content-encoding", "content-type", "content-length")
-"""Headers that go when a redirect takes the body away."""
 
+# Headers that are not sent to another host.
 _OF_THE_HOST = ("authorization", "cookie", "cookie2", "proxy-authorization", "www-authenticate")
-"""Headers that another host is not told."""
 
+# Methods that can safely be repeated (RFC 9110, 9.2.2).
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-"""Methods that do no harm twice (RFC 9110, 9.2.2)."""
 
 
 class OutgoingRequest:
@@ -68,21 +68,21 @@ class OutgoingRequest:
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be sent again when nobody knows what became of it."""
+        """True if it may be sent again when the outcome of the first attempt is unknown."""
         return self.method in _IDEMPOTENT
 
     @property
     def wants_close(self) -> bool:
-        """Whether it says that the connection ends with it."""
+        """True if its headers close the connection."""
         return any(b"close" in value.lower() for value in self.headers.get("connection", ()))
 
     def encode(self, *, proxy_credentials: str | None = None, absolute: bool = False) -> bytes:
         """
-        The bytes that go out.
+        Return the bytes to send.
 
         Args:
-            proxy_credentials: The `proxy-authorization` of a proxy that reads this.
-            absolute: Name the whole URL, as a proxy wants it.
+            proxy_credentials: `proxy-authorization` for a proxy that reads this request.
+            absolute: Use the absolute URL, as a proxy needs it.
         """
         url = self.url
         if self.method == "CONNECT":
@@ -111,10 +111,10 @@ class OutgoingRequest:
 
     def redirected(self, status: int, locations: list[bytes]) -> OutgoingRequest | None:
         """
-        The request that a response asks for; `None` if it asks for none (HTTP spec 5.5).
+        Return the request that a redirect asks for, or None (HTTP spec 5.5).
 
         Raises:
-            OperationFailed: It leads to what is no HTTP.
+            OperationFailed: It leads to another scheme than HTTP.
         """
         if status not in _REDIRECTS or not locations:
             return None
@@ -143,7 +143,8 @@ class OutgoingRequest:
 
     def _referer(self, to: Url) -> str | None:
         if self.url.scheme == "https" and to.scheme == "http":
-            return None  # what was secret does not travel in the open
+            # A secret URL must not be sent in the clear.
+            return None
         if self.url.origin == to.origin:
             return self.url.without_fragment
         return f"{self.url.origin}/"
@@ -151,10 +152,10 @@ class OutgoingRequest:
 
 def prepare(params: HttpRequestParams, environ: Mapping[str, str]) -> OutgoingRequest:
     """
-    Check a request and make it ready to be sent.
+    Check a request and prepare it.
 
     Raises:
-        InvalidParams: It cannot be sent as it is asked for.
+        InvalidParams: It is invalid.
     """
     body = b"" if params.body_base64 is None else params.body_base64.data
     if not _TOKEN.fullmatch(params.method):
@@ -210,7 +211,7 @@ def _from_environment(header: HttpHeader, environ: Mapping[str, str]) -> str:
 
 
 def _is_text(value: str) -> bool:
-    """Whether it was UTF-8 in the environment; other bytes come as lone surrogates."""
+    """Return True if the variable was UTF-8; other bytes are lone surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -219,12 +220,9 @@ def _is_text(value: str) -> bool:
 
 
 def _frame(headers: Headers, body: bytes) -> None:
-    """
-    Make what the headers say of the body's length true.
-
-    A caller that could say otherwise could hide a second request in the body, on a
-    connection that others use after it.
-    """
+    """Make the headers about the body's length true."""
+    # A caller could otherwise hide a second request in the body, on a connection that others use
+    # afterwards.
     codings = headers.get("transfer-encoding")
     if codings is not None:
         headers.pop("content-length", None)

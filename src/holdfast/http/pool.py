@@ -1,9 +1,8 @@
 """
-Connections kept open between requests, where nobody can tell.
+Pool of connections that are kept between requests.
 
-A request takes one that waits, or has one opened. When many go to one place at
-once, the later ones wait a moment for an earlier one's connection, but only a
-moment: a place that keeps its connections busy for long, with streams say, holds
+A request takes an idle connection or opens one. With many concurrent requests to one server,
+later ones wait briefly for an earlier connection. The wait is short, so that long streams hold
 up nobody.
 """
 
@@ -15,31 +14,31 @@ from collections.abc import Awaitable, Callable, Hashable
 
 from holdfast.http.exchange import HttpConnection
 
-__all__ = ["Pool"]
+__all__ = ["ConnectionPool"]
 
+# Used connections to one server from which on waiting for one pays.
 _CROWD = 16
-"""Connections in use at one place from which on it pays to wait for one of them."""
 
+# Seconds without a released connection after which such a wait ends.
 _PATIENCE = 0.1
-"""Seconds of such a wait in which no connection came free."""
 
+# Seconds of such a wait in total.
 _MAX_PATIENCE = 1.0
-"""Seconds of such a wait in all."""
 
+# Idle connections to one server, as many as `_CROWD` uses.
 _MAX_IDLE_HERE = 16
-"""Idle connections to one place; as many as a crowd uses."""
 
+# Idle connections in all.
 _MAX_IDLE = 64
-"""Idle connections in all."""
 
+# Seconds a connection may be idle; many servers close it sooner.
 _IDLE_TIME = 30.0
-"""Seconds a connection may wait for its next use; many servers end it sooner."""
 
 Open = Callable[[], Awaitable[HttpConnection]]
 
 
-class _Place:
-    """Where connections lead: a server, or a proxy."""
+class _Endpoint:
+    """The connections to one server or proxy."""
 
     __slots__ = ("idle", "released", "used", "waiting")
 
@@ -54,31 +53,31 @@ class _Place:
         return not (self.idle or self.used or self.waiting)
 
 
-class Pool:
-    """All connections of a client."""
+class ConnectionPool:
+    """The connections of a client."""
 
     def __init__(self, *, idle_time: float = _IDLE_TIME) -> None:
         self._idle_time = idle_time
-        self._places: dict[Hashable, _Place] = {}
-        # Idle connections, the longest idle first, with the time they became so.
+        self._places: dict[Hashable, _Endpoint] = {}
+        # Idle connections in the order in which they became idle, with the time of that.
         self._idle: dict[HttpConnection, tuple[float, Hashable]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def take(self, key: Hashable, connect: Open, *, fresh: bool = False) -> HttpConnection:
         """
-        A connection to a place, from here on the caller's until its exchange is over.
+        Return a connection; it belongs to the caller until its exchange is over.
 
         Args:
-            key: Names the place.
+            key: Identifies the server.
             connect: Opens a connection to it.
-            fresh: Open one in any case.
+            fresh: Open a new one in any case.
         """
-        place = self._places.setdefault(key, _Place())
+        place = self._places.setdefault(key, _Endpoint())
         try:
             if not fresh:
                 if place.used >= _CROWD and not place.idle:
                     await self._wait(place)
-                    # Who is woken is not counted, so the place may have been forgotten.
+                    # A woken waiter is not counted, so the entry may have been removed.
                     place = self._places.setdefault(key, place)
                 if place.idle:
                     connection = place.idle.pop()
@@ -100,14 +99,14 @@ class Pool:
                 self._places.pop(key, None)
 
     def close(self) -> None:
-        """End the connections that nobody uses."""
+        """Close idle connections."""
         for connection in list(self._idle):
             self._drop(connection)
         if self._sweeper is not None:
             self._sweeper.cancel()
 
-    async def _wait(self, place: _Place) -> None:
-        """Wait while others are done with their connections, and these may be had in turn."""
+    async def _wait(self, place: _Endpoint) -> None:
+        """Wait in turn for a connection, as long as others are being released."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         place.waiting.append(turn)
@@ -124,7 +123,7 @@ class Pool:
                 place.waiting.remove(turn)
 
     def _released(self, key: Hashable, connection: HttpConnection) -> None:
-        """An exchange is over, or an idle connection is."""
+        """Take a connection whose exchange is over, or an idle one that was closed."""
         if connection in self._idle:
             self._drop(connection)
             return
@@ -143,7 +142,7 @@ class Pool:
         if place.forgotten:
             del self._places[key]
 
-    def _keep(self, key: Hashable, place: _Place, connection: HttpConnection) -> None:
+    def _keep(self, key: Hashable, place: _Endpoint, connection: HttpConnection) -> None:
         loop = asyncio.get_running_loop()
         place.idle.append(connection)
         self._idle[connection] = (loop.time(), key)
@@ -155,7 +154,7 @@ class Pool:
             self._sweeper = loop.call_later(self._idle_time, self._sweep)
 
     def _drop(self, connection: HttpConnection) -> None:
-        """End an idle connection."""
+        """Close an idle connection."""
         _, key = self._idle.pop(connection)
         place = self._places[key]
         place.idle.remove(connection)
@@ -165,7 +164,7 @@ class Pool:
             del self._places[key]
 
     def _sweep(self) -> None:
-        """End what has been idle for too long, and come back when the next one will have been."""
+        """Close connections that were idle for too long, and schedule the next sweep."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._sweeper = None

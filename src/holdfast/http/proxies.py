@@ -1,4 +1,4 @@
-"""Which proxy a URL is reached through, by the variables of the environment (HTTP spec 5.3)."""
+"""The proxy for a URL, by the variables of the environment (HTTP spec 5.3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Proxies", "Proxy"]
 
 
 class Proxy:
-    """A proxy to go through. One that speaks no HTTP is not gone round: calls fail."""
+    """A proxy. If its scheme is not supported, calls fail instead of bypassing it."""
 
     __slots__ = ("credentials", "url")
 
@@ -27,11 +27,11 @@ class Proxy:
 
 
 class Proxies:
-    """The proxies of an environment, which is read once."""
+    """The proxies of an environment, read once."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         every = _proxy(environ, "ALL_PROXY")
-        # In a CGI program HTTP_PROXY is what the caller's `Proxy:` header says.
+        # Under CGI, HTTP_PROXY is the caller's `Proxy:` header and must not be trusted.
         plain = None if "REQUEST_METHOD" in environ else _proxy(environ, "HTTP_PROXY")
         self._by_scheme = {
             "http": plain or every,
@@ -40,13 +40,13 @@ class Proxies:
         self._except = _Exceptions(_variable(environ, "NO_PROXY"))
 
     def find(self, url: Url) -> Proxy | None:
-        """The proxy for a URL, loopback addresses included; `None`: go there directly."""
+        """Return the proxy for a URL, loopback addresses included; None for a direct connection."""
         proxy = self._by_scheme[url.scheme]
         return None if proxy is None or url.host in self._except else proxy
 
 
 class _Exceptions:
-    """The hosts of `NO_PROXY`: names with all below them, addresses, networks, or `*` for all."""
+    """The hosts of `NO_PROXY`: names with their subdomains, addresses, networks, or `*`."""
 
     def __init__(self, text: str) -> None:
         self._names: list[str] = []
@@ -80,4 +80,5 @@ def _proxy(environ: Mapping[str, str], name: str) -> Proxy | None:
     try:
         return Proxy(Url.parse(text if "://" in text else f"http://{text}"))
     except InvalidUrl:
-        return None  # as the real server: what is no URL is no proxy
+        # Like the real server: an invalid URL is ignored.
+        return None

@@ -1,8 +1,8 @@
 """
-URLs as the real server reads them: the WHATWG rules, and its words for a bad one.
+URLs as the real server reads them: WHATWG rules, and its error texts.
 
-The rules themselves are a library's (ada, the parser of Node.js), which says only
-that a text is no URL. Why it is none is worked out here, after the fact.
+The rules are those of a library (ada, the parser of Node.js), which only says that a text is no
+URL. The reason is worked out here.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ __all__ = ["InvalidUrl", "Url"]
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SPECIAL = frozenset({"http", "https", "ws", "wss", "ftp"})
+# Characters of a URL that is cached; longer ones are rarely repeated and cost memory.
 _SHORT = 1024
-"""Characters of a URL that is worth remembering."""
 
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
 
 class InvalidUrl(ValueError):
-    """A text is no URL; the message says why, in the words of the real server."""
+    """Error for a text that is no URL; the message is the one of the real server."""
 
 
 class Url:
-    """An absolute URL, of any scheme. Only one of http or https has a host to call."""
+    """An absolute URL of any scheme. Only http and https have a host to call."""
 
     __slots__ = ("_parsed", "authority", "credentials", "host", "href", "port", "scheme", "target")
 
     def __init__(self, parsed: can_ada.URL) -> None:
-        """Not for callers: `parse` and `join` make instances."""
+        """Use `parse` and `join` instead."""
         self.credentials = _credentials(parsed)
-        """User and password as bytes, `user:password`; `None` if there are none."""
+        """User and password as bytes, `user:password`, or None."""
         if parsed.has_credentials():
             parsed.username = parsed.password = ""
         self._parsed = parsed
         self.scheme = parsed.protocol[:-1]
         self.href = parsed.href
-        """All of it but the credentials; the fragment too."""
+        """The URL without its credentials, but with its fragment."""
         self.authority = parsed.host
-        """Host and, unless it is the scheme's own, port: what `host` says."""
+        """Host and, unless it is the default, port: the value of the `host` header."""
         self.host = parsed.hostname.strip("[]")
-        """A name or an address, as it goes to the resolver."""
+        """The name or address for the resolver."""
         self.port = int(parsed.port or _DEFAULT_PORTS.get(self.scheme, 0))
         self.target = parsed.pathname + parsed.search
-        """What is asked for: path and query."""
+        """The request target: path and query."""
 
     @staticmethod
     def parse(text: str) -> Url:
@@ -75,7 +75,7 @@ class Url:
 
     @property
     def is_http(self) -> bool:
-        """Whether it can be called."""
+        """True if it can be called."""
         return self.scheme in _DEFAULT_PORTS
 
     @property
@@ -87,7 +87,7 @@ class Url:
         return self.origin + self.target
 
     def same_host(self, other: Url) -> bool:
-        """Whether what is meant for one may be told to the other."""
+        """Return True if headers for one host may be sent to the other."""
         return self.host == other.host and self.port == other.port
 
 
@@ -98,7 +98,7 @@ def _parse(text: str) -> Url:
         raise InvalidUrl(_fault(text)) from None
 
 
-# Most calls go to the same few URLs, and reading one is a fifth of the work of a call.
+# Most calls go to the same few URLs, and parsing is a fifth of the work of a call.
 _parse_again = lru_cache(128)(_parse)
 
 
@@ -109,12 +109,13 @@ def _credentials(parsed: can_ada.URL) -> bytes | None:
         user = unquote_to_bytes(parsed.username).decode()
         password = unquote_to_bytes(parsed.password).decode()
     except UnicodeDecodeError:
-        return None  # as the real server: what is no text is not sent
+        # Like the real server: credentials that are no text are not sent.
+        return None
     return f"{user}:{password}".encode()
 
 
 def _fault(text: str) -> str:
-    """Why a text is no URL. A host is looked at before the port behind it."""
+    """Return the reason why a text is no URL; the host is checked before the port."""
     text = re.sub(r"[\t\n\r]", "", text.strip("".join(map(chr, range(33)))))
     found = _SCHEME.match(text)
     if found is None:

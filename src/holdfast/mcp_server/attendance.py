@@ -1,4 +1,4 @@
-"""Who is here: the requests under way, by the principals that they belong to."""
+"""Registry of running requests, by the principals that they belong to."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

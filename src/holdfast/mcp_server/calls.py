@@ -17,18 +17,18 @@ from mcp_types import CallToolResult
 
 from holdfast.approvals.question import Decision, DecisionKind, Question
 
-__all__ = ["Call", "Work"]
+__all__ = ["ToolCall", "Work"]
 
 logger = logging.getLogger(__name__)
 
+# Seconds beyond the longest wait that a call has to put its answer together.
 _SLACK: Final = 2.0
-"""Seconds beyond the longest wait that a call has to put its answer together."""
 
-Work = Callable[["Call"], Awaitable[CallToolResult]]
-"""What a call does."""
+Work = Callable[["ToolCall"], Awaitable[CallToolResult]]
+"""The work of a tool call."""
 
 
-class Call:
+class ToolCall:
     """
     A call of a tool between its first request and its result.
 

@@ -13,28 +13,28 @@ from holdfast.unified_exec.tools import UnifiedExec
 __all__ = [
     "ApplyPatch",
     "FileError",
-    "ReadFile",
+    "ReadFileArguments",
     "WriteFile",
     "apply_patch",
     "read_file",
     "write_file",
 ]
 
+# Bytes of a file that is read; of a larger one, commands show parts.
 LARGEST: Final = 32 << 20
-"""Bytes of a file that is read; of a larger one, commands show parts."""
 
+# Bytes of a file that is looked through at once.
 _SMALL: Final = 1 << 20
-"""Bytes of a file that is looked through at once."""
 
+# Characters of one answer; what is behind them is read by its line numbers.
 PAGE: Final = 100_000
-"""Characters of one answer; what is behind them is read by its line numbers."""
 
 
 class FileError(HoldfastError):
     """A call of a file tool cannot be done; the model reads the text."""
 
 
-class ReadFile(msgspec.Struct, frozen=True, kw_only=True):
+class ReadFileArguments(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of `read_file`."""
 
     path: str
@@ -70,7 +70,8 @@ async def apply_patch(tools: UnifiedExec, wanted: ApplyPatch, call_id: str) -> d
         result = await tools.apply_patch(wanted.input, workdir=wanted.workdir, call_id=call_id)
     except HoldfastError as error:
         raise FileError(str(error)) from error
-    assert result.patch is not None  # it was applied
+    # Set, since the patch was applied.
+    assert result.patch is not None
     changes = []
     for change in result.patch.changes:
         changes.append({"kind": change.kind, "path": change.path.native})
@@ -79,7 +80,7 @@ async def apply_patch(tools: UnifiedExec, wanted: ApplyPatch, call_id: str) -> d
     return {"output": result.output, "changes": changes}
 
 
-async def read_file(files: Environment, wanted: ReadFile) -> dict[str, Any]:
+async def read_file(files: Environment, wanted: ReadFileArguments) -> dict[str, Any]:
     """
     Return the text of a file, or the lines that were asked for.
 
@@ -95,7 +96,8 @@ async def read_file(files: Environment, wanted: ReadFile) -> dict[str, Any]:
                 " use exec_command to look at a part of it"
             )
         data = await files.files.read_bytes(wanted.path)
-        if len(data) > LARGEST:  # it has grown, or it is one of those whose size is not known
+        # The file has grown, or is one without a known size, such as in `/proc`.
+        if len(data) > LARGEST:
             raise FileError(f"{wanted.path} has more than the {LARGEST} bytes that read_file takes")
     except FileError:
         raise
@@ -117,7 +119,7 @@ async def _at_once(function: Callable[..., dict[str, Any]], *arguments: object) 
     return function(*arguments)
 
 
-def _page(text: str, wanted: ReadFile) -> dict[str, Any]:
+def _page(text: str, wanted: ReadFileArguments) -> dict[str, Any]:
     """Return the lines that were asked for, as many as fit into one answer."""
     # Not `splitlines`: a line ends with a newline, for editors and compilers.
     lines = text.split("\n")

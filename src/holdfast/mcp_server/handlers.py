@@ -39,18 +39,18 @@ from holdfast.approvals.question import Decision, DecisionKind, Question
 from holdfast.errors import HoldfastError
 from holdfast.mcp_server import resources
 from holdfast.mcp_server.attendance import Attendance
-from holdfast.mcp_server.calls import Call, Work
+from holdfast.mcp_server.calls import ToolCall, Work
 from holdfast.mcp_server.files import (
     ApplyPatch,
     FileError,
-    ReadFile,
+    ReadFileArguments,
     WriteFile,
     apply_patch,
     read_file,
     write_file,
 )
 from holdfast.mcp_server.options import ServerOptions
-from holdfast.mcp_server.principals import Principal, Principals, Workplace
+from holdfast.mcp_server.principals import McpPrincipals, Principal, Workplace
 from holdfast.mcp_server.progress import report_progress
 from holdfast.mcp_server.questions import CANNOT_ASK, can_ask, decision_of, elicitation
 from holdfast.mcp_server.rounds import ANSWER_LIMIT, BadState, Rounds, answer_of
@@ -65,8 +65,8 @@ logger = logging.getLogger(__name__)
 
 Context = ServerRequestContext[Any, Any]
 
+# "Resource not found" for clients of the handshake protocol.
 _NOT_FOUND = -32002
-"""What handshake clients know as "resource not found"."""
 
 _Wanted = TypeVar("_Wanted")
 
@@ -96,7 +96,7 @@ class Handlers:
         self._stack = AsyncExitStack()
         self._described: list[Tool] | None = None
         self._ruled = True
-        self.principals: Principals
+        self.principals: McpPrincipals
         """Set by `open`."""
 
     async def open(self) -> None:
@@ -108,7 +108,7 @@ class Handlers:
         """
         workplace = await self._stack.enter_async_context(Workplace.open(self._options))
         self._ruled = bool(workplace.rules.prefix_rules)
-        self.principals = Principals(workplace, self._attendance, keep=self._keep)
+        self.principals = McpPrincipals(workplace, self._attendance, keep=self._keep)
         self._stack.push_async_callback(self.principals.aclose)
         preparing = asyncio.get_running_loop().create_task(workplace.prepare())
         self._stack.push_async_callback(_cancelled, preparing)
@@ -219,11 +219,12 @@ class Handlers:
             call = principal.begin(params.name, self._work(principal, params))
         try:
             return await self._outcome(ctx, principal, params, call)
-        except BaseException:  # cancelled, as a rule
+        except BaseException:
+            # As a rule a cancellation: the command must not stay without an owner.
             principal.abandon(call)
             raise
 
-    def _resumed(self, principal: Principal, params: CallToolRequestParams) -> Call | None:
+    def _resumed(self, principal: Principal, params: CallToolRequestParams) -> ToolCall | None:
         """
         Return the call that a second round is about, with the answer given to it.
 
@@ -245,14 +246,15 @@ class Handlers:
         question = None if call is None else call.question
         if call is None or question is None or question.id != found.question_id:
             raise BadState(_CLOSED)
-        assert question.digest == found.digest  # one id stands for one question
+        # One id stands for one question.
+        assert question.digest == found.digest
         answer = answer_of(params)
         if answer is not None:
             call.answer(decision_of(question, answer))
         return call
 
     async def _outcome(
-        self, ctx: Context, principal: Principal, params: CallToolRequestParams, call: Call
+        self, ctx: Context, principal: Principal, params: CallToolRequestParams, call: ToolCall
     ) -> CallToolResult | InputRequiredResult:
         """Wait for a call; put its questions to the client in the way of its era."""
         modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -276,7 +278,7 @@ class Handlers:
 
     @asynccontextmanager
     async def _progress(
-        self, ctx: Context, principal: Principal, params: CallToolRequestParams, call: Call
+        self, ctx: Context, principal: Principal, params: CallToolRequestParams, call: ToolCall
     ) -> AsyncIterator[None]:
         """Tell a client that wants to know how the call gets on, in the block."""
         wanted = ctx.meta is not None and "progress_token" in ctx.meta
@@ -308,7 +310,7 @@ class Handlers:
         name, arguments = params.name, params.arguments or {}
         environment = principal.environment
 
-        async def work(call: Call) -> CallToolResult:
+        async def work(call: ToolCall) -> CallToolResult:
             match name:
                 case "list_sessions":
                     return _listed(principal)
@@ -316,7 +318,7 @@ class Handlers:
                     return _killed(principal, arguments)
             try:
                 if name == "read_file":
-                    found = await read_file(environment, _convert(arguments, ReadFile))
+                    found = await read_file(environment, _convert(arguments, ReadFileArguments))
                     return success(found["content"], found)
                 if name == "write_file":
                     made = await write_file(environment, _convert(arguments, WriteFile))
@@ -353,7 +355,7 @@ def failure(text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
 
-def _too_late(principal: Principal, call: Call) -> CallToolResult:
+def _too_late(principal: Principal, call: ToolCall) -> CallToolResult:
     """Give a call up that has taken too long; its command goes on, if it has one."""
     session = principal.tools.find_session(call.id)
     principal.tasks.start(call.stop())

@@ -37,39 +37,39 @@ __all__ = ["PATH", "PRINCIPAL", "HttpAccess", "serving"]
 logger = logging.getLogger(__name__)
 
 PATH: Final = "/mcp"
-"""Where clients find the server."""
+"""Path of the MCP endpoint."""
 
 PRINCIPAL: Final = "holdfast.principal"
 """The member of a request's scope that has the key of its principal."""
 
+# The principal of all requests of 2026-07-28 without a token: they have no session id.
 ANONYMOUS: Final = "anonymous"
-"""The principal of all requests of 2026-07-28 without a token: they have no session id."""
 
+# The beginning of the key of a principal that is known by its MCP session.
 _SESSION: Final = "session:"
-"""The beginning of the key of a principal that is known by its MCP session."""
 
+# Bytes of a request.
 _LARGEST: Final = 16 << 20
-"""Bytes of a request."""
 
+# MCP sessions at once.
 _SESSIONS: Final = 1_024
-"""MCP sessions at once."""
 
+# Connections at once; one more is answered with 503.
 _CONNECTIONS: Final = 4_096
-"""Connections at once; one more is answered with 503."""
 
+# Seconds that a client has to send the body of a request.
 _BODY_TIME: Final = 60.0
-"""Seconds that a client has to send the body of a request."""
 
+# Seconds that streams have to end with the server.
 _END: Final = 1
-"""Seconds that streams have to end with the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAccess:
-    """Who may come in."""
+    """Access rules of the HTTP endpoint."""
 
     tokens: Sequence[str] = ()
-    """Each is a principal of its own; without any, nobody needs one."""
+    """Bearer tokens, each a principal of its own; without any, no token is needed."""
     hosts: Collection[str] = ()
     """Names by which the server may be asked for, besides `localhost` and addresses."""
     origins: Collection[str] = ()
@@ -102,7 +102,8 @@ class _Gate:
         key = self._key(headers)
         scope[PRINCIPAL] = key
         if self._tokens:
-            assert key is not None  # it was let in
+            # The middleware lets no request pass without a principal.
+            assert key is not None
             # By this the SDK keeps an MCP session to the token that opened it.
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=key, scopes=[]))
         with contextlib.nullcontext() if key is None else self._attendance.request(key):

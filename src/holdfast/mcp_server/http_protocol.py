@@ -14,17 +14,17 @@ from holdfast.transports.http_head import MAX_HEAD
 
 __all__ = ["BoundedHeads"]
 
+# Seconds for a head, from the connection or from the first byte of a later request.
 _HEAD_TIME: Final = 10.0
-"""Seconds for a head, from the connection or from the first byte of a later request."""
 
 
 class BoundedHeads(HttpToolsProtocol):
     """The protocol of one connection; ends it if a head is too slow or too large."""
 
+    # Runs while the head of a request is not complete.
     _waiting: asyncio.TimerHandle | None = None
-    """Runs while the head of a request is not complete."""
+    # Bytes that came meanwhile.
     _head = 0
-    """Bytes that came meanwhile."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)

@@ -16,15 +16,15 @@ KEEP: Final = 1_800.0
 """Seconds that the sessions of an HTTP client outlive its last request."""
 
 OnCancel: TypeAlias = Literal["stop", "keep"]
-"""What becomes of the command of an `exec_command` that is cancelled."""
+"""Treatment of the command of a cancelled `exec_command`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Where commands run, what they may do, and who is asked."""
+    """Settings of the server: environment, sandbox, approvals."""
 
     environment: str | None = None
-    """A name, `ssh://HOST` or the URL of an exec-server; this machine unless given."""
+    """A name, `ssh://HOST` or the URL of an exec-server; by default this machine."""
     cwd: str | None = None
     """The folder of the commands; that of the server unless given."""
     sandbox: str = "workspace-write"

@@ -24,7 +24,7 @@ from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment
 from holdfast.errors import HoldfastError
 from holdfast.mcp_server.attendance import Attendance
-from holdfast.mcp_server.calls import Call, Work
+from holdfast.mcp_server.calls import ToolCall, Work
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.resources import SessionUpdates
 from holdfast.mcp_server.rounds import ANSWER_LIMIT
@@ -32,28 +32,28 @@ from holdfast.tasks import OwnedTasks
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.tools import UnifiedExec
 
-__all__ = ["Principal", "Principals", "Workplace"]
+__all__ = ["McpPrincipals", "Principal", "Workplace"]
 
 logger = logging.getLogger(__name__)
 
+# Seconds between the interrupt and the kill of a command whose call was cancelled.
 _INTERRUPT_GRACE: Final = 2.0
-"""Seconds between the interrupt and the kill of a command whose call was cancelled."""
 
+# Seconds after which a command that was started has a number: the grace, and some more.
 _NUMBERED: Final = 0.5
-"""Seconds after which a command that was started has a number: the grace, and some more."""
 
+# Principals at once.
 _PRINCIPALS: Final = 1_024
-"""Principals at once."""
 
+# Calls of one principal under way at once.
 _AT_ONCE: Final = 1_024
-"""Calls of one principal under way at once."""
 
+# Calls of one principal that may wait for an answer: clients that give up do not say so.
 _WAITING: Final = 64
-"""Calls of one principal that may wait for an answer: clients that give up do not say so."""
 
 
 class Workplace:
-    """What all principals share: the environment, and the rules."""
+    """State shared by all principals: the environment and the rules."""
 
     def __init__(self, options: ServerOptions, environment: Environment, rules: RuleSet) -> None:
         self.options = options
@@ -131,18 +131,18 @@ class Principal:
         self.places = asyncio.Semaphore(_AT_ONCE)
         """Of calls that requests wait for; one more request waits for a place."""
         self._options = options
-        self._calls: dict[str, Call] = {}
-        self._waiting: dict[str, Call] = {}
+        self._calls: dict[str, ToolCall] = {}
+        self._waiting: dict[str, ToolCall] = {}
 
     # -- calls
 
-    def begin(self, name: str, work: Work) -> Call:
+    def begin(self, name: str, work: Work) -> ToolCall:
         """Start a call; `end` it when its result was taken."""
-        call = Call(name, work, max_wait=self._options.max_wait)
+        call = ToolCall(name, work, max_wait=self._options.max_wait)
         self._calls[call.id] = call
         return call
 
-    def end(self, call: Call) -> None:
+    def end(self, call: ToolCall) -> None:
         """Forget a call; harmless a second time."""
         self._calls.pop(call.id, None)
         self._waiting.pop(call.id, None)
@@ -154,11 +154,11 @@ class Principal:
             return Decision(DecisionKind.DECLINE, rejection="nobody waits for this call any more")
         return await call.ask(question)
 
-    def abandon(self, call: Call) -> None:
+    def abandon(self, call: ToolCall) -> None:
         """End a call whose client has given it up, and its command if nobody could name it."""
         self.tasks.start(self._abandon(call))
 
-    async def _abandon(self, call: Call) -> None:
+    async def _abandon(self, call: ToolCall) -> None:
         session = self.tools.find_session(call.id)
         if session is not None and self._options.on_cancel == "stop":
             await self.tools.stop(session, grace=_INTERRUPT_GRACE)
@@ -170,18 +170,18 @@ class Principal:
 
     # -- calls between two rounds
 
-    def park(self, call: Call) -> None:
+    def park(self, call: ToolCall) -> None:
         """Let a call wait for its second round; the one that has waited longest makes room."""
         if len(self._waiting) >= _WAITING:
             self.abandon(self._waiting.pop(next(iter(self._waiting))))
         self._waiting[call.id] = call
         self.tasks.start(self._forget_unanswered(call))
 
-    def resume(self, call_id: str) -> Call | None:
+    def resume(self, call_id: str) -> ToolCall | None:
         """Return a call that waits for its second round, once."""
         return self._waiting.pop(call_id, None)
 
-    async def _forget_unanswered(self, call: Call) -> None:
+    async def _forget_unanswered(self, call: ToolCall) -> None:
         """Forget a call whose question was never answered, once it has given up."""
         await call.wait()
         if call.id in self._waiting:
@@ -196,7 +196,7 @@ class Principal:
         await self.tasks.aclose()
 
 
-class Principals:
+class McpPrincipals:
     """All principals of a server, each made when its client first calls a tool."""
 
     def __init__(self, workplace: Workplace, attendance: Attendance, *, keep: float | None) -> None:

@@ -10,20 +10,20 @@ from holdfast.unified_exec.sessions.session import CommandSession
 
 __all__ = ["report_progress"]
 
+# Seconds between two notifications, at least.
 INTERVAL: Final = 0.25
-"""Seconds between two notifications, at least."""
 
+# Intervals after which the seconds are told although nothing was written.
 _HEARTBEAT: Final = 4
-"""Intervals after which the seconds are told although nothing was written."""
 
+# Bytes of the output that are looked at for the last line.
 _TAIL: Final = 512
-"""Bytes of the output that are looked at for the last line."""
 
+# Characters of the last line that are shown: the last ones.
 _LINE: Final = 200
-"""Characters of the last line that are shown: the last ones."""
 
+# Sends the seconds and a text to the client.
 Send = Callable[[float, str], Awaitable[None]]
-"""Sends the seconds and a text to the client."""
 
 
 class _LastLine:

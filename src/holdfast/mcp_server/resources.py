@@ -40,14 +40,14 @@ _PREFIX: Final = "holdfast://sessions/"
 _URI: Final = re.compile(re.escape(_PREFIX) + r"([0-9]{1,10})")
 _MIME: Final = "application/json"
 
+# Seconds between two updates about the same session, at least.
 _INTERVAL: Final = 0.25
-"""Seconds between two updates about the same session, at least."""
 
+# Seconds that a subscriber has to take an update; then it is one no more.
 _PATIENCE: Final = 5.0
-"""Seconds that a subscriber has to take an update; then it is one no more."""
 
+# Subscriptions of one principal; of more, the oldest are forgotten.
 _SUBSCRIPTIONS: Final = 1_024
-"""Subscriptions of one principal; of more, the oldest are forgotten."""
 
 
 class NoSuchResource(HoldfastError):
@@ -222,5 +222,6 @@ class SessionUpdates:
             try:
                 async with asyncio.timeout(_PATIENCE):
                     await session.send_resource_updated(uri)
-            except TimeoutError:  # it does not read
+            except TimeoutError:
+                # A client that does not read loses its subscription, so that it holds up nobody.
                 self._subscribed.pop(key, None)

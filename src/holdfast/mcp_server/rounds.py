@@ -20,7 +20,7 @@ from mcp_types import CallToolRequestParams, ElicitResult, InputRequiredResult
 
 from holdfast.approvals.question import Question
 from holdfast.errors import HoldfastError
-from holdfast.mcp_server.calls import Call
+from holdfast.mcp_server.calls import ToolCall
 from holdfast.mcp_server.questions import APPROVAL_META, elicitation
 
 __all__ = ["ANSWER_KEY", "ANSWER_LIMIT", "BadState", "Round", "Rounds", "answer_of"]
@@ -43,7 +43,7 @@ class BadState(HoldfastError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What a sealed state says, once it is known to be ours and this client's."""
+    """Content of a sealed state that was verified to be ours and this client's."""
 
     call_id: str
     question_id: str
@@ -65,7 +65,7 @@ class Rounds:
         self._limit = limit
 
     def required(
-        self, principal: str, params: CallToolRequestParams, call: Call, question: Question
+        self, principal: str, params: CallToolRequestParams, call: ToolCall, question: Question
     ) -> InputRequiredResult:
         """Return the result of a request whose call asks something."""
         claims = {

@@ -46,7 +46,8 @@ from holdfast.server.listen import ListenUrl
 from holdfast.tasks import OwnedTasks
 from holdfast.transports.base import Receiver, Transport
 
-if TYPE_CHECKING:  # loaded after the first answer
+# Loaded after the first answer, since the tools take long to import.
+if TYPE_CHECKING:
     from holdfast.mcp_server.handlers import Handlers
     from holdfast.mcp_server.http import HttpAccess
     from holdfast.transports.tls import ServerTls
@@ -57,8 +58,8 @@ logger = logging.getLogger(__name__)
 
 _Context = ServerRequestContext[Any, Any]
 
+# Seconds for the first answer to be on its way before anything else is loaded.
 _AFTER_ANSWER = 0.02
-"""Seconds for the first answer to be on its way before anything else is loaded."""
 
 _INSTRUCTIONS = """\
 Runs commands and works on files. `exec_command` waits for a command as long as `yield_time_ms`\
@@ -66,8 +67,8 @@ Runs commands and works on files. `exec_command` waits for a command as long as 
  `tty: true` to a program that asks for input. `read_output` shows what was cut.\
 """
 
+# The key of the one client on standard streams.
 _STDIO = "stdio"
-"""The key of the one client on standard streams."""
 
 
 class McpServer:
@@ -138,8 +139,10 @@ class McpServer:
         """Accept connections until the end, and return the URL."""
         from holdfast.mcp_server.http import serving
 
-        assert tls is None  # there is no option for it
-        assert self._access is not None  # or nobody would listen
+        # `holdfast mcp` has no option for TLS.
+        assert tls is None
+        # Always given for a server that listens.
+        assert self._access is not None
         url = await self._stack.enter_async_context(
             serving(
                 self._server,
@@ -266,6 +269,7 @@ def _key(ctx: _Context) -> str:
     if ctx.request is None:
         return _STDIO
     key: str | None = ctx.request.scope["holdfast.principal"]
-    if key is None:  # only `initialize` comes without an MCP session
+    # Only `initialize` comes without an MCP session.
+    if key is None:
         raise MCPError(INVALID_REQUEST, "there is no MCP session")
     return key

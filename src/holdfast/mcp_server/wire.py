@@ -29,22 +29,22 @@ from holdfast.transports.base import Transport
 
 __all__ = ["Incoming", "Outgoing", "StreamPair"]
 
+# Messages that wait to be read at which the transport is paused.
 _HIGH: Final = 256
-"""Messages that wait to be read at which the transport is paused."""
 
+# Messages left at which it goes on.
 _LOW: Final = 64
-"""Messages left at which it goes on."""
 
+# Requests without an answer at which the transport is paused; each is a task of the SDK.
 _OPEN: Final = 2_048
-"""Requests without an answer at which the transport is paused; each is a task of the SDK."""
 
+# Bytes of such requests at which it is.
 _OPEN_BYTES: Final = 64 << 20
-"""Bytes of such requests at which it is."""
 
 _CANCELLED: Final = "notifications/cancelled"
 
+# Complaints that wait for a client which does not read, at which it is.
 _COMPLAINTS: Final = 256
-"""Complaints that wait for a client which does not read, at which it is."""
 
 
 class _Pausing:
@@ -226,14 +226,15 @@ class StreamPair:
         self.incoming = Incoming(self._pausing)
         self.outgoing = Outgoing(transport, self._requests)
         self._transport = transport
-        # Those that nobody reads yet.
+        # Error messages that nobody has read yet.
         self._complaints: deque[bytes] = deque()
 
     def received(self, message: bytes) -> None:
         try:
             parsed = jsonrpc_message_adapter.validate_json(message, by_name=False)
         except ValidationError as error:
-            if message.strip():  # an empty line is no message
+            # An empty line is no message.
+            if message.strip():
                 self._refuse(message, error)
             return
         self._requests.begun(parsed, len(message))

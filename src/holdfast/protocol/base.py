@@ -1,4 +1,4 @@
-"""What every wire type is made of."""
+"""Base classes of the wire types."""
 
 from typing import Annotated, Generic, TypeVar
 
@@ -25,23 +25,23 @@ U64_MAX = (1 << 64) - 1
 
 U64 = Annotated[int, msgspec.Meta(ge=0)]
 """
-An unsigned 64-bit number of the protocol.
+An unsigned 64-bit number.
 
-The upper bound is not part of the type, which takes bounds of 63 bits at most:
-a struct that cares calls `within_u64` once it is made.
+msgspec takes bounds of 63 bits at most, so types that need the upper bound check it in
+`__post_init__`.
 """
 
 
 class Base64:
     """
-    Bytes in the params of a request, which are base64 on the wire.
+    Bytes in the params of a request, base64 on the wire.
 
-    A type of its own, so that a faster library than the envelope's translates them,
-    and so that what is wrong with the text is told in the protocol's words.
+    It is a type of its own so that a faster library decodes it, and faults are reported in the
+    protocol's words.
     """
 
-    # It holds the bytes and is none itself: to become a kind of `bytes` they
-    # would have to be copied, which costs more than their translation.
+    # Holds the bytes instead of being `bytes`: a subclass would have to copy them, which costs
+    # more than decoding.
     __slots__ = ("data",)
 
     def __init__(self, data: bytes) -> None:
@@ -61,8 +61,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """
     A JSON object of the protocol.
 
-    Unknown fields are ignored and `None` goes out as `null`. Where the protocol
-    leaves an empty field out instead, the class says `omit_defaults=True`.
+    Unknown members are ignored and None is sent as `null`. A class with `omit_defaults=True`
+    leaves empty members out.
     """
 
 

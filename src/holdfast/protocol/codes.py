@@ -28,10 +28,10 @@ SESSION_ATTACHED = -32010
 OVERLOADED = -32001
 
 TRANSPORT_CLOSED = -32000
-"""A peer says that its own transport is gone: to a client, a lost connection."""
+"""Code of a peer whose own transport has ended; a client treats it as a lost connection."""
 
 UNPARSED_ID = -1
-"""The id in the answer to a message whose own id could not be read."""
+"""The id in the response to a message whose own id could not be read."""
 
 
 def server_lacks_method(method: str) -> str:
@@ -55,7 +55,7 @@ def unknown_session(session_id: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time limit: `500ms`, `1.5s`, `10s`."""
+    """Return a time limit as text: `500ms`, `1.5s`, `10s`."""
     return f"{seconds:g}s" if seconds >= 1 or seconds == 0 else f"{seconds * 1000:g}ms"
 
 

@@ -65,7 +65,7 @@ DEFAULT_TIMEOUT_MS: Final = 10_000
 DEFAULT_OUTPUT_CAP: Final = 1 << 20
 """Bytes of each stream that are kept or sent unless the client says otherwise."""
 
-# The name of each kind in the texts about a value that does not fit.
+# Integer types with the names that serde's error texts use for them.
 _U16 = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF, extra={"wire": "u16"})]
 _I64 = Annotated[int, msgspec.Meta(ge=I64_MIN, le=I64_MAX, extra={"wire": "i64"})]
 _Usize = Annotated[int, msgspec.Meta(ge=0, extra={"wire": "usize"})]
@@ -73,7 +73,7 @@ _PathText = Annotated[str, msgspec.Meta(extra={"wire": "path string"})]
 
 
 def _check_usize(value: int | None) -> None:
-    """Refuse what the type cannot: msgspec takes bounds of 63 bits at most."""
+    """Refuse a number beyond 64 bits; msgspec takes bounds of 63 bits at most."""
     if value is not None and value > U64_MAX:
         raise ValueError(f"invalid type: integer `{value}` as u128, expected any value")
 
@@ -120,52 +120,55 @@ class AppInitializeResponse(Wire, frozen=True, kw_only=True):
 # -- sandbox policies
 
 
-class _Policy(Wire, frozen=True, kw_only=True, tag_field="type"):
+class _LegacySandboxPolicy(Wire, frozen=True, kw_only=True, tag_field="type"):
     wire_name: ClassVar[str] = "internally tagged enum SandboxPolicyDeserialize"
 
 
-class DangerFullAccess(_Policy, frozen=True, kw_only=True, tag="dangerFullAccess"):
+class DangerFullAccess(_LegacySandboxPolicy, frozen=True, kw_only=True, tag="dangerFullAccess"):
     pass
 
 
-class _Access(Wire, frozen=True, kw_only=True, tag_field="type"):
+class _LegacyReadAccess(Wire, frozen=True, kw_only=True, tag_field="type"):
     wire_name: ClassVar[str] = "internally tagged enum LegacyReadOnlyAccess"
 
 
-class FullReadAccess(_Access, frozen=True, kw_only=True, tag="fullAccess"):
+class FullReadAccess(_LegacyReadAccess, frozen=True, kw_only=True, tag="fullAccess"):
     pass
 
 
-class RestrictedReadAccess(_Access, frozen=True, kw_only=True, tag="restricted"):
+class RestrictedReadAccess(_LegacyReadAccess, frozen=True, kw_only=True, tag="restricted"):
     pass
 
 
 def _check_reads(access: object, member: str) -> None:
-    """Refuse what is not enforced any more: it would let a command read more than was asked."""
+    """
+    Refuse restricted reads, which are no longer enforced: the command could read more than
+    asked.
+    """
     if isinstance(access, RestrictedReadAccess):
         raise ValueError(
             f"{member} is no longer supported; use permissionProfile for restricted reads"
         )
 
 
-class ReadOnly(_Policy, frozen=True, kw_only=True, tag="readOnly"):
+class ReadOnly(_LegacySandboxPolicy, frozen=True, kw_only=True, tag="readOnly"):
     network_access: bool = False
     access: FullReadAccess | RestrictedReadAccess | None = None
-    """Of clients that are older still; only full access is left."""
+    """Sent by even older clients; only full access is accepted."""
 
     def __post_init__(self) -> None:
         _check_reads(self.access, "readOnly.access")
 
 
-class ExternalSandbox(_Policy, frozen=True, kw_only=True, tag="externalSandbox"):
+class ExternalSandbox(_LegacySandboxPolicy, frozen=True, kw_only=True, tag="externalSandbox"):
     network_access: Literal["restricted", "enabled"] = "restricted"
 
 
-class WorkspaceWrite(_Policy, frozen=True, kw_only=True, tag="workspaceWrite"):
+class WorkspaceWrite(_LegacySandboxPolicy, frozen=True, kw_only=True, tag="workspaceWrite"):
     writable_roots: tuple[_PathText, ...] = ()
     """Native absolute paths, beside the project roots."""
     read_only_access: FullReadAccess | RestrictedReadAccess | None = None
-    """As `access` of `readOnly`."""
+    """See `ReadOnly.access`."""
     network_access: bool = False
     exclude_tmpdir_env_var: bool = False
     exclude_slash_tmp: bool = False
@@ -177,7 +180,7 @@ class WorkspaceWrite(_Policy, frozen=True, kw_only=True, tag="workspaceWrite"):
 
 
 LegacyPolicy = DangerFullAccess | ReadOnly | ExternalSandbox | WorkspaceWrite
-"""How older clients say what a command may touch; in the order in which texts list them."""
+"""Sandbox policies of older clients, in the order in which error texts list them."""
 
 
 # -- command/exec
@@ -220,7 +223,7 @@ class CommandWriteParams(Wire, frozen=True, kw_only=True):
 
     process_id: str
     delta_base64: str | None = None
-    """A text here: what is wrong with it is told after the params were found sound."""
+    """Base64, kept as text: a fault in it is reported after all other params were checked."""
     close_stdin: bool = False
 
 
@@ -268,7 +271,7 @@ class ProcessSpawnParams(Wire, frozen=True, kw_only=True):
 class ProcessWriteStdinParams(Wire, frozen=True, kw_only=True):
     process_handle: str
     delta_base64: str | None = None
-    """A text here, as in `command/exec/write`."""
+    """Base64, kept as text; see `CommandWriteParams`."""
     close_stdin: bool = False
 
 

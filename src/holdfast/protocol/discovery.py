@@ -29,7 +29,7 @@ __all__ = [
 
 
 class CapabilityRoot(Wire, frozen=True, kw_only=True):
-    """A folder to look into; ids are the client's and need not differ."""
+    """A directory to search; ids are the client's and need not be unique."""
 
     id: str
     path: PathUri
@@ -57,15 +57,15 @@ class SkillFiles(Wire, frozen=True, kw_only=True):
 
 
 class DiscoveredRoot(Wire, frozen=True, kw_only=True):
-    """What is in a folder, or why that cannot be told."""
+    """The capabilities of a directory, or the reason why they cannot be read."""
 
     id: str
     path: PathUri
     plugin: PluginFiles | None = None
-    """Only if the folder is a plugin itself."""
+    """Set only if the directory is a plugin itself."""
     skills: tuple[SkillFiles, ...] = ()
     namespace_manifests: tuple[CapabilityFile, ...] = ()
-    """Manifests that give the skills below them their prefix; the folder's own comes first."""
+    """Manifests that give the skills below them their prefix; that of the directory comes first."""
     warnings: tuple[str, ...] = ()
     error: str | None = None
 
@@ -78,19 +78,19 @@ class DiscoverRootsResponse(Wire, frozen=True, kw_only=True):
 
 
 class InstalledSandbox(SandboxContext, frozen=True, kw_only=True):
-    """As elsewhere, but with a folder that has to be named."""
+    """A `SandboxContext` whose `cwd` is required."""
 
     cwd: PathUri
 
 
 class DiscoverInstalledParams(Wire, frozen=True, kw_only=True):
     cwd: PathUri
-    """Plays no part in the answer: what belongs to a project is not looked for."""
+    """Has no effect: capabilities of a project are not searched."""
     sandbox: InstalledSandbox | None = None
 
 
 class SkillTool(Wire, frozen=True, kw_only=True):
-    """What a skill needs to work."""
+    """A tool that a skill needs."""
 
     type: str
     value: str
@@ -111,7 +111,7 @@ class SkillPolicy(Wire, frozen=True, kw_only=True):
 
 
 class SkillSource(Wire, frozen=True, kw_only=True):
-    """The folder of skills in which one was found."""
+    """The skill directory in which a skill was found."""
 
     id: str
     path: PathUri
@@ -119,13 +119,13 @@ class SkillSource(Wire, frozen=True, kw_only=True):
 
 class InstalledSkill(Wire, frozen=True, kw_only=True):
     name: str
-    """With the name of its plugin in front, if it is part of one: `plugin:skill`."""
+    """The name; `plugin:skill` if it belongs to a plugin."""
     description: str
     short_description: str | None
     path: PathUri
-    """Of its `SKILL.md`."""
+    """The path of its `SKILL.md`."""
     discovery_root: SkillSource | msgspec.UnsetType = msgspec.UNSET
-    """Not there for the skills of an installed plugin."""
+    """Unset for skills of an installed plugin."""
     dependencies: SkillDependencies | None = None
     policy: SkillPolicy | None = None
 
@@ -144,5 +144,5 @@ class InstalledPlugin(Wire, frozen=True, kw_only=True):
 class DiscoverInstalledResponse(Wire, frozen=True, kw_only=True):
     plugins: list[InstalledPlugin]
     skills: list[InstalledSkill]
-    """Those outside of plugins."""
+    """Skills that belong to no plugin."""
     warnings: list[str]

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 RequestId = str | int
-"""The peer's choice; goes back unchanged. An integer fits into 64 bits with sign."""
+"""The peer's choice, sent back unchanged; an integer is a signed 64-bit number."""
 
 
 class Trace(Wire, frozen=True, kw_only=True, rename=None):
@@ -30,7 +30,7 @@ class Trace(Wire, frozen=True, kw_only=True, rename=None):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A call that wants exactly one answer."""
+    """A call that expects exactly one response."""
 
     id: RequestId
     method: str
@@ -39,7 +39,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A message that wants none."""
+    """A message without a response."""
 
     method: str
     params: object = None
@@ -54,15 +54,15 @@ class Reply(msgspec.Struct, frozen=True):
 
 ErrorData = dict[str, str | int]
 """
-An error as data: `kind`, and those of `errno`, `path` and `program` that it has.
+An error as data: `kind`, and `errno`, `path` and `program` if known.
 
-An extension of Holdfast, for clients that announced themselves as Holdfast. `kind` is the
-name of a class of `errors.py` in camel case, `path` a path URI, `program` a text.
+An extension, sent to Holdfast clients. `kind` is the name of a class in `errors.py` in camel
+case, `path` a path URI, `program` a text.
 """
 
 
 class ErrorObject(Wire, frozen=True, kw_only=True):
-    """Why a request failed."""
+    """The code and text of a failed request."""
 
     code: int
     message: str
@@ -70,7 +70,7 @@ class ErrorObject(Wire, frozen=True, kw_only=True):
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
-    """The failure of a request."""
+    """The error response to a request."""
 
     id: RequestId
     error: ErrorObject

@@ -42,8 +42,8 @@ __all__ = [
 
 OpenMode = Literal["read", "replace"]
 
+# Without setuid, setgid and sticky, which must not be copied along with a file.
 _ALL_PERMISSIONS = 0o777
-"""Without setuid, setgid and sticky: those are nothing to be taken over with a file."""
 
 
 class ReadFileParams(Wire, frozen=True, kw_only=True):
@@ -64,9 +64,9 @@ class OpenParams(Wire, frozen=True, kw_only=True):
     sandbox: SandboxContext | None = None
     permissions: U64 | UnsetType = UNSET
     """
-    With `replace`, the permission bits that the file gets, such as 0o755.
+    With `replace`, the new permission bits, such as 0o755.
 
-    Unless given, those that it had, or those of a new file. An extension of Holdfast.
+    Unset keeps those of the file, or the default of a new one. An extension of Holdfast.
     """
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class FileMetadata(Wire, frozen=True, kw_only=True):
     is_directory: bool
     is_file: bool
     is_symlink: bool
-    """Tells about the path itself; all else about what it leads to."""
+    """About the path itself; the other members are about the file it leads to."""
     size: int
     created_at_ms: int
     modified_at_ms: int
@@ -215,7 +215,7 @@ class CopyParams(Wire, frozen=True, kw_only=True):
 
 
 class RenameParams(Wire, frozen=True, kw_only=True):
-    """Gives a file or a folder another name, in one step. An extension of Holdfast."""
+    """Params of `fs/rename`, an atomic rename. An extension of Holdfast."""
 
     source_path: PathUri
     destination_path: PathUri

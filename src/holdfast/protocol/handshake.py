@@ -1,4 +1,4 @@
-"""`initialize` and what a server tells about its machine (exec-server spec 4.1, 6)."""
+"""`initialize`, and the server's description of its machine (exec-server spec 4.1, 6)."""
 
 from msgspec import UNSET, UnsetType
 
@@ -15,17 +15,17 @@ __all__ = [
 
 
 class InitializeParams(Wire, frozen=True, kw_only=True):
-    """Opens a session, or asks for one that lost its connection."""
+    """Params of `initialize`: opens a session, or resumes one that lost its connection."""
 
     client_name: str
     resume_session_id: str | None = None
     acknowledges: bool | UnsetType = UNSET
     """
-    True from a Holdfast client: it acknowledges output with `process/ack`.
+    True from a Holdfast client, which acknowledges output with `process/ack`.
 
-    A Holdfast server then keeps what was not acknowledged, holds a process whose output
-    nobody fetches, lets the client take its session over from a connection that is dead
-    for the client only, and adds what Codex has no field for. A Codex server ignores it.
+    A Holdfast server then retains unacknowledged output, and pauses a process whose output
+    nobody fetches. It lets the client take over its session from a dead connection, and sends
+    members that Codex does not have. A Codex server ignores it.
     """
 
 
@@ -38,10 +38,9 @@ class ShellInfo(Wire, frozen=True, kw_only=True):
 
 class Capabilities(Wire, frozen=True, kw_only=True):
     """
-    What a server can do beyond the base; what it does not name it cannot.
+    Features of a server beyond the base protocol; False unless announced.
 
-    The first block is the protocol's own; a server says `true` only for what it
-    really has. The second are Holdfast's extensions.
+    The first block is Codex's own, the second has Holdfast's extensions.
     """
 
     network_proxy_launch: bool = False
@@ -61,43 +60,43 @@ class Capabilities(Wire, frozen=True, kw_only=True):
     linux_approved_root_write_preserves_restrictions: bool = False
 
     file_permissions: bool = False
-    """`permissions` of `fs/open`, and in what `fs/getMetadata` tells."""
+    """`permissions` in `fs/open` and in the result of `fs/getMetadata`."""
     file_rename: bool = False
     """`fs/rename`."""
     process_resize: bool = False
-    """`process/resize`, and `terminalSize` at the start."""
+    """`process/resize`, and `terminalSize` in `process/start`."""
     process_close_stdin: bool = False
     process_list: bool = False
     process_signal_names: bool = False
     """`process/signal` takes any signal by its name, such as `SIGTERM`."""
     process_limits: bool = False
-    """`limits` at the start of a process."""
+    """`limits` in `process/start`."""
     process_hold: bool = False
-    """`process/hold`: one process waits for its reader, and no other does."""
+    """`process/hold`: pauses one process without the others."""
     process_ack: bool = False
     """
-    `process/ack`, and what `acknowledges` in `initialize` brings.
+    `process/ack`, and the effects of `acknowledges` in `initialize`.
 
-    Output that was not acknowledged outlives a lost connection.
+    Unacknowledged output survives a lost connection.
     """
     process_terminate_left: bool = False
     """`left` and `streams` of `process/terminate`."""
     process_unset: bool = False
-    """`unset` at the start of a process."""
+    """`unset` in `process/start`."""
     process_end_marked: bool = False
-    """`process/endMarked`: daemons that commands left behind can be ended."""
+    """`process/endMarked`: kills daemons that commands left behind."""
     process_waiting_for: bool = False
-    """`process/waitingFor`: whether a process on a terminal waits for input."""
+    """`process/waitingFor`: reports the input that a process on a terminal waits for."""
 
 
 class EnvironmentInfo(Wire, frozen=True, kw_only=True):
-    """Where the server runs. Only `shell` is sure to be there on an older server."""
+    """The machine of a server. An older server sends `shell` only."""
 
     shell: ShellInfo
     executor_version: str | None = None
-    """The version of Codex whose protocol the server speaks."""
+    """The Codex version whose protocol the server speaks."""
     holdfast_version: str | UnsetType = UNSET
-    """The version of the server itself, if that is Holdfast. An extension."""
+    """The version of a Holdfast server. An extension."""
     provider_id: str | None = None
     cwd: str | None = None
     user_home_dir: str | None = None

@@ -13,7 +13,7 @@ class HttpHeader(Wire, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     value: str
     value_env_var: str | None = None
-    """A variable of the executor whose content is appended to `value`; in requests only."""
+    """A variable of the server whose value is appended to `value`; in requests only."""
 
 
 class HttpRequestParams(Wire, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class HttpRequestParams(Wire, frozen=True, kw_only=True):
 
 
 class HttpResponse(Wire, frozen=True, kw_only=True):
-    """The answer; with `streamResponse` its body follows in deltas and is empty here."""
+    """A response; with `streamResponse` the body is empty here and follows in deltas."""
 
     status: int
     headers: list[HttpHeader]

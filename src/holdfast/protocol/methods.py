@@ -1,8 +1,8 @@
 """
 One table that ties each method to its types, for both sides of the wire.
 
-`FAMILIES` names the group a method belongs to in the texts about the handshake
-(exec-server spec 4.1). A method without a family is allowed at any time.
+`FAMILIES` names the group of a method in error texts about the handshake (exec-server spec
+4.1). A method without a family is allowed at any time.
 """
 
 from typing import Any
@@ -132,7 +132,7 @@ PROCESS_READ = Method("process/read", ReadParams, ReadResponse)
 PROCESS_WRITE = Method("process/write", WriteParams, WriteResponse)
 PROCESS_SIGNAL = Method("process/signal", SignalParams, Empty)
 PROCESS_TERMINATE = Method("process/terminate", TerminateParams, TerminateResponse)
-# Extensions of Holdfast: a real server answers that it does not know them.
+# Extensions of Holdfast; a Codex server answers "method not found".
 PROCESS_RESIZE = Method("process/resize", ResizeParams, Empty)
 PROCESS_CLOSE_STDIN = Method("process/closeStdin", CloseStdinParams, Empty)
 PROCESS_LIST = Method("process/list", Empty, ListResponse)
@@ -146,7 +146,7 @@ PROCESS_EXITED = NotificationMethod("process/exited", ExitedEvent)
 PROCESS_CLOSED = NotificationMethod("process/closed", ClosedEvent)
 PROCESS_STREAM_ENDED = NotificationMethod("process/streamEnded", StreamEndedEvent)
 
-# An extension too, sent to Holdfast clients only: the last message of a server that ends.
+# An extension, sent to Holdfast clients: the last message of a server that ends.
 SERVER_STOPPING = NotificationMethod("server/stopping", Empty)
 
 FS_READ_FILE = Method("fs/readFile", ReadFileParams, ReadFileResponse)

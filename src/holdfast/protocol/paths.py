@@ -52,7 +52,7 @@ class PathUri:
     __slots__ = ("_native", "_text")
 
     def __init__(self) -> None:
-        """Not for callers: `parse`, `from_path` and `child` make instances."""
+        """Use `parse`, `from_path` or `child` instead."""
         raise TypeError("use PathUri.parse or PathUri.from_path")
 
     @classmethod
@@ -63,7 +63,7 @@ class PathUri:
         Raises:
             InvalidPathUri: The text is no path URI, whatever the host.
         """
-        # An agent names the same files again and again.
+        # Cached: an agent names the same files again and again.
         return _parse_once(text) if len(text) <= _REMEMBERED else _parse(text)
 
     @classmethod
@@ -92,10 +92,11 @@ class PathUri:
             ForeignPathUri: The URI has a host, a drive letter or a bad wrapping.
         """
         if self._native is None:
-            # Worked out at the first use only, so that a foreign URI can be
-            # held and named in messages; a second thread would find the same.
+            # Computed on first use, so that a foreign URI can be held and shown. Two threads
+            # would compute the same value.
             object.__setattr__(self, "_native", _native(self))
-        assert self._native is not None  # set above
+        # Set above.
+        assert self._native is not None
         return self._native
 
     def to_path(self) -> Path:
@@ -157,8 +158,7 @@ def _make(text: str, native: str | None) -> PathUri:
 
 def _parse(text: str) -> PathUri:
     if _PLAIN.fullmatch(text):
-        # Nearly every URI there is: canonical as it stands, and the path
-        # is the text without its scheme.
+        # Nearly every URI: canonical already, and the path is the text without its scheme.
         return _make(text, text[len(_EMPTY_HOST) :])
     return _make(_canonical(text), None)
 
@@ -177,30 +177,30 @@ def _spell(raw: bytes) -> PathUri:
 
 _spell_once = lru_cache(maxsize=1024)(_spell)
 
+# Characters up to which a URI is cached, so that a thousand entries stay small.
 _REMEMBERED: Final = 512
-"""Characters of a URI up to which it is remembered, so that a thousand of them stay small."""
 
 _EMPTY_HOST: Final = "file://"
+# Prefix of the base64url bytes of a path that has no plain spelling.
 _WRAPPED: Final = "file:///%00/bad/path/"
-"""What stands before the base64url bytes of a path that has no plain spelling."""
 
+# Matches most URIs that `_canonical` would return unchanged.
 _PLAIN: Final = re.compile(
     r"file://(?!/[A-Za-z]:(?:/|\Z))"  # a drive letter is worth a closer look
     r"(?:/(?!\.{1,2}(?:/|\Z))[\w!$&'()*+,\-.:;=@\[\]^|~]+)+",
     re.ASCII,
 )
-"""URIs that `_canonical` would hand back unchanged; not all of them."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
+# Space and the C0 controls, which the URL rules cut off at both ends.
 _BLANKS: Final = "".join(map(chr, range(0x21)))
-"""Space and the C0 controls, which the URL rules cut off at both ends."""
 
 _IGNORED: Final = str.maketrans("", "", "\t\n\r")
+# Bytes of a native path that are spelled as an escape.
 _ENCODED: Final = re.compile(rb"[^!$&'()*+,\-./0-9:;=@A-Z\[\]^_a-z|~]")
-"""Bytes of a native path that are spelled as an escape."""
 
+# Runs of a URI that are spelled as escapes; a `%` stays what it is.
 _ENCODED_KEEPING_ESCAPES: Final = re.compile(r"[^!$%&'()*+,\-./0-9:;=@A-Z\[\]^_a-z|~]+")
-"""Runs of a URI that are spelled as escapes; a `%` stays what it is."""
 
 _DOT: Final = frozenset({".", "%2e"})
 _DOT_DOT: Final = frozenset({"..", ".%2e", "%2e.", "%2e%2e"})
@@ -237,7 +237,8 @@ def _canonical(text: str) -> str:
     if rest.startswith("//"):
         authority, slash, path = rest[2:].partition("/")
         if _DRIVE.fullmatch(authority):
-            path = rest[2:]  # `file://C:/x`: the host was forgotten
+            # `file://C:/x`: the empty host is missing.
+            path = rest[2:]
         else:
             host = _read_host(authority)
             if not host:
@@ -246,7 +247,8 @@ def _canonical(text: str) -> str:
                 path = slash + path
     path, has_drive = _resolve(path)
     if has_drive:
-        host = ""  # a drive is always local
+        # A drive is always local.
+        host = ""
 
     if query:
         raise InvalidPathUri("query parameters are not allowed in path URIs")
@@ -286,10 +288,12 @@ def _resolve(path: str) -> tuple[str, bool]:
             done.append(segment)
             continue
         if index == last:
-            done.append("")  # `/a/..` ends in a slash, like a folder
+            # `/a/..` ends in a slash, like a directory.
+            done.append("")
     start = 0
     while start < len(done) - 1 and not done[start]:
-        start += 1  # `file:////a`: slashes at the start count as one
+        # `file:////a`: several leading slashes count as one.
+        start += 1
     return "/" + "/".join(done[start:]), has_drive
 
 
@@ -394,6 +398,7 @@ def _unwrap(uri: str) -> bytes | None:
         raw = base64.b64decode(payload + "=" * (-len(payload) % 4), b"-_", validate=True)
     except (ValueError, binascii.Error):
         return None
+    # Padding or loose bits would give one path two spellings.
     # An encoder leaves no padding and no loose bits.
     return raw if raw and _wrap(raw) == uri else None
 
@@ -402,7 +407,8 @@ def _native(uri: PathUri) -> str:
     text = str(uri)
     if text.startswith(_WRAPPED):
         raw = _unwrap(text)
-        assert raw is not None  # `_canonical` and `from_path` let no other pass
+        # `_canonical` and `from_path` let no other pass.
+        assert raw is not None
         if not (raw.startswith(b"/") and raw == _resolve_native(raw) and _needs_wrapping(raw)):
             raise ForeignPathUri(uri)
         return os.fsdecode(raw)

@@ -49,12 +49,13 @@ __all__ = [
 
 OutputStream = Literal["stdout", "stderr", "pty"]
 StreamsAtEnd = Literal["close", "keep"]
-"""The ways `terminate` treats the output streams; see `TerminateParams.streams`."""
+"""Treatment of the output streams by `terminate`; see `TerminateParams.streams`."""
 EnvInherit = Literal["core", "all", "none"]
 
+# The largest rlimit; above it the kernel sees RLIM_INFINITY.
 _MAX_LIMIT = (1 << 63) - 1
-"""What the kernel takes as a number and not as "none"."""
 
+# The least that a shell needs to start.
 _FEWEST_FILES = 16
 _LEAST_MEMORY = 4 << 20
 
@@ -66,7 +67,7 @@ class ThreadId(str):
 
 
 class EnvPolicy(Wire, frozen=True, kw_only=True):
-    """Which of the server's variables a child inherits; all members are required."""
+    """Selection of the server's variables that a child inherits; all members are required."""
 
     inherit: EnvInherit
     ignore_default_excludes: bool
@@ -76,7 +77,7 @@ class EnvPolicy(Wire, frozen=True, kw_only=True):
 
 
 class StartMetadata(Wire, frozen=True, kw_only=True):
-    """Whose call this is; becomes two variables of the child."""
+    """The caller of a command; becomes two variables of the child."""
 
     thread_id: ThreadId | None = None
     tool_call_id: str | None = None
@@ -88,14 +89,14 @@ class ShellSnapshotShell(Wire, frozen=True, kw_only=True):
 
 
 class ShellSnapshotParams(Wire, frozen=True, kw_only=True):
-    """Asks to source the shell's profile once and to reuse what it set up."""
+    """A request to source the shell's profile once and to reuse the result."""
 
     scope_id: str
     shell: ShellSnapshotShell
 
 
 class TerminalSize(Wire, frozen=True, kw_only=True):
-    """In characters. An extension of Holdfast."""
+    """Size of a terminal in characters. An extension of Holdfast."""
 
     rows: U64 = 24
     cols: U64 = 80
@@ -106,32 +107,32 @@ class TerminalSize(Wire, frozen=True, kw_only=True):
 
 
 class ProcessLimits(Wire, frozen=True, kw_only=True):
-    """What a process may use at most. An extension of Holdfast; none is set unless given."""
+    """Resource limits of a command; None means unlimited. An extension of Holdfast."""
 
     memory_bytes: U64 | None = None
     """
-    Of all its processes together, which are killed at it; at least 4 MiB.
+    Memory of all its processes together, at least 4 MiB; the kernel kills them beyond it.
 
-    Needs a cgroup that is delegated to the server: without one the start is refused.
+    Needs a cgroup that is delegated to the server; without one the start is refused.
     """
     address_space_bytes: U64 | None = None
-    """Of each of its processes: an allocation beyond it fails."""
+    """Address space of each process: an allocation beyond it fails."""
     cpu_seconds: U64 | None = None
-    """Of each of its processes, which is killed at it."""
+    """Processor time of each process; the kernel kills a process beyond it."""
     processes: U64 | None = None
     """
-    How many there may be, threads too; the starting of more fails.
+    Maximum number of processes and threads; starting more fails.
 
-    Where the server has a delegated cgroup, those of the command count. Without one, the
-    kernel counts those of the user: in a sandbox only those inside, otherwise all. It does
-    not count those of root then.
+    If the server has a delegated cgroup, those of the command count. Otherwise the kernel
+    counts those of the user: in a sandbox only those inside, else all. Root is not limited
+    then.
     """
     open_files: U64 | None = None
-    """Of each of its processes; at least 16, which a shell needs."""
+    """Open files of each process; at least 16, which a shell needs."""
     output_bytes: U64 | None = None
-    """It is killed when it has written more."""
+    """Bytes of output after which it is killed."""
     wall_time_ms: U64 | None = None
-    """It is killed after so long."""
+    """Milliseconds after which it is killed."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -163,15 +164,15 @@ class StartParams(Wire, frozen=True, kw_only=True):
     network_proxy: dict[str, Any] | None = None
     shell_snapshot: ShellSnapshotParams | None = None
     terminal_size: TerminalSize | None = None
-    """Only with `tty`; 24 by 80 unless given. An extension of Holdfast."""
+    """Only with `tty`; by default 24 by 80. An extension of Holdfast."""
     limits: ProcessLimits | None = None
     """An extension of Holdfast."""
     unset: list[str] | UnsetType = UNSET
     """
     Exact names of variables that the child does not get, whatever else sets them.
 
-    An extension of Holdfast. `envPolicy.exclude` takes patterns and ignores case, and `env`
-    overrides it; this removes after all of that.
+    An extension of Holdfast, applied last: `envPolicy.exclude` takes patterns and ignores case,
+    and `env` overrides it.
     """
 
     def __post_init__(self) -> None:
@@ -184,21 +185,21 @@ class StartParams(Wire, frozen=True, kw_only=True):
 
 
 class Enforcement(Wire, frozen=True, kw_only=True):
-    """What holds for one process in a sandbox. An extension of Holdfast."""
+    """The enforced layers of a sandbox. An extension of Holdfast."""
 
     rung: str
-    """How far it is isolated: `full`, or `withoutProc` where no new `/proc` can be had."""
+    """Level of isolation: `full`, or `withoutProc` where no new `/proc` can be mounted."""
     gaps: tuple[str, ...] = ()
-    """What even that does not stop, for a person to read."""
+    """Known gaps, for people to read."""
 
 
 class StartResponse(Wire, frozen=True, kw_only=True):
     process_id: str
     sandbox_type: str = "none"
     enforcement: Enforcement | UnsetType = UNSET
-    """Only where a layer was applied, and only from a Holdfast server."""
+    """Set only if a layer was applied, and only by a Holdfast server."""
     pid: int | UnsetType = UNSET
-    """The kernel's number for it there. Only from a Holdfast server to a Holdfast client."""
+    """The pid on the server's machine. Only from a Holdfast server to a Holdfast client."""
 
 
 class ReadParams(Wire, frozen=True, kw_only=True):
@@ -225,7 +226,7 @@ class OutputChunk(Wire, frozen=True, kw_only=True):
 
 
 class ReadResponse(Wire, frozen=True, kw_only=True):
-    """What is retained after a number, and how the process stands."""
+    """The retained output after a number, and the state of the process."""
 
     chunks: list[OutputChunk]
     next_seq: int
@@ -246,7 +247,7 @@ class WriteParams(Wire, frozen=True, kw_only=True):
 
 
 class WriteStatus(StrEnum):
-    """How a write was taken; these are results, not errors."""
+    """The outcome of a write; these are results, not errors."""
 
     ACCEPTED = "accepted"
     UNKNOWN_PROCESS = "unknownProcess"
@@ -267,9 +268,9 @@ class SignalParams(Wire, frozen=True, kw_only=True):
 class TerminateParams(Wire, frozen=True, kw_only=True, omit_defaults=True):
     process_id: str
     tree: bool = False
-    """Also what is below it in other groups. An extension of Holdfast."""
+    """Also kill descendants in other process groups. An extension of Holdfast."""
     left: bool = False
-    """Also what an exited process left in its group. An extension of Holdfast."""
+    """Also kill what an exited process left in its group. An extension of Holdfast."""
     streams: StreamsAtEnd = "close"
     """
     `close` ends the output once the pipes are empty, whoever still has them open; `keep`
@@ -289,14 +290,14 @@ class OutputEvent(Wire, frozen=True, kw_only=True):
 
 
 class NetworkAttempt(Wire, frozen=True, kw_only=True):
-    """A call for the network that a sandbox refused. An extension of Holdfast."""
+    """A network call that a sandbox refused. An extension of Holdfast."""
 
     program: str
-    """Whose process made it, as the kernel shortens the name; empty if that is not known."""
+    """The program that made it, truncated by the kernel; empty if unknown."""
     family: str
     """`IPv4` or `IPv6`."""
     kind: str
-    """Of the socket it asked for: `stream`, `datagram`, `raw` or `other`."""
+    """The type of the socket: `stream`, `datagram`, `raw` or `other`."""
 
     def __str__(self) -> str:
         who = self.program or "it"
@@ -308,24 +309,24 @@ class ExitedEvent(Wire, frozen=True, kw_only=True):
     seq: int
     exit_code: int
     sandbox_denied: bool | None = None
-    """Absent only on a server older than the field."""
+    """Missing only from a server older than the member."""
     limit: str | UnsetType = UNSET
-    """The kind of limit that ended it, if one did. An extension of Holdfast."""
+    """The kind of limit that ended it. An extension of Holdfast."""
     detail: str | UnsetType = UNSET
     """A text for a person beyond the reason. An extension of Holdfast."""
     reason: str | UnsetType = UNSET
-    """Why it ended, in a word. Only between Holdfast and Holdfast."""
+    """The cause of the end, in a word. Only between Holdfast and Holdfast."""
     signal: int | UnsetType = UNSET
     """The signal that killed it, if one did. Only between Holdfast and Holdfast."""
     network_attempts: list[NetworkAttempt] | UnsetType = UNSET
-    """What its sandbox refused it, if it tried. An extension of Holdfast."""
+    """Network calls that its sandbox refused. An extension of Holdfast."""
 
 
 class ClosedEvent(Wire, frozen=True, kw_only=True):
     process_id: str
     seq: int
     left: bool | UnsetType = UNSET
-    """False if nothing is left of its process group. Only between Holdfast and Holdfast."""
+    """False if no process of its group is left. Only between Holdfast and Holdfast."""
 
 
 class StreamEndedEvent(Wire, frozen=True, kw_only=True):
@@ -334,19 +335,20 @@ class StreamEndedEvent(Wire, frozen=True, kw_only=True):
     process_id: str
     stream: OutputStream
     seq: int
-    """The number of the last event before it; it has none of its own."""
+    """The number of the last event before it; it has no number of its own."""
 
 
 class EndMarkedParams(Wire, frozen=True, kw_only=True):
     """
-    Kills what commands left behind. An extension of Holdfast.
+    Params of `process/endMarked`, which kills what commands left behind. An extension of
+    Holdfast.
 
-    Found are the processes whose variable `HOLDFAST_INVOCATION_ID` has the mark, which the
-    client has set at the start.
+    It finds processes whose variable `HOLDFAST_INVOCATION_ID` has the mark that the client set
+    at the start.
     """
 
     mark: str
-    """16 hex digits; with `-N` that of one command, without it of all that begin with them."""
+    """16 hex digits for all commands of a client; with `-N` for one command."""
 
 
 class EndMarkedResponse(Wire, frozen=True, kw_only=True):
@@ -356,9 +358,10 @@ class EndMarkedResponse(Wire, frozen=True, kw_only=True):
 
 class HoldParams(Wire, frozen=True, kw_only=True):
     """
-    Stops or resumes the reading of one process's output, which then waits in its write.
+    Params of `process/hold`, which pauses or resumes the reading of a process's output.
 
-    An extension of Holdfast. Asking for what holds already changes nothing.
+    An extension of Holdfast. A paused process blocks in `write`. Repeating the current state
+    changes nothing.
     """
 
     process_id: str
@@ -367,9 +370,9 @@ class HoldParams(Wire, frozen=True, kw_only=True):
 
 class AckParams(Wire, frozen=True, kw_only=True):
     """
-    A notification of a client: it has all events up to this number.
+    Params of `process/ack`: the client has all events up to this number.
 
-    An extension of Holdfast. Until then the server keeps them, also beyond its usual limits.
+    An extension of Holdfast. Until then the server retains them, also beyond its usual limits.
     """
 
     process_id: str
@@ -402,8 +405,8 @@ class WaitingForParams(Wire, frozen=True, kw_only=True):
 class WaitingForResponse(Wire, frozen=True, kw_only=True):
     """The input that a process waits for, as the kernel shows it."""
 
+    # `line`, `password`, `key`, `none` or `unknown`.
     waiting_for: str
-    """`line`, `password`, `key`, `none` or `unknown`."""
 
 
 class ProcessSummary(Wire, frozen=True, kw_only=True):
@@ -417,7 +420,7 @@ class ProcessSummary(Wire, frozen=True, kw_only=True):
     closed: bool
     exit_code: int | None
     reason: str | None
-    """Why it ended, in a word: `exited`, `signaled`, `terminated`, `sessionExpired`, …"""
+    """The cause of the end: `exited`, `signaled`, `terminated`, `sessionExpired`, …"""
     next_seq: int
     sandbox_type: str = "none"
     enforcement: Enforcement | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""`sandbox`: what a process or a file operation may touch (sandbox spec 2)."""
+"""`sandbox`: the files and network that a process or a file operation may use (sandbox spec 2)."""
 
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
@@ -48,10 +48,10 @@ SpecialKind = Literal[
 
 
 class Tagged(Wire, frozen=True, kw_only=True, rename=None, tag_field="type"):
-    """One of several shapes, told apart by its member `type`. Its names stay as they are."""
+    """One shape of a tagged union, told apart by `type`; member names are not converted."""
 
+    # The type's name in error texts about malformed values.
     wire_name: ClassVar[str]
-    """What the texts about malformed values call it."""
 
 
 class PlainPath(Tagged, frozen=True, kw_only=True, tag="path"):
@@ -62,20 +62,20 @@ class PlainPath(Tagged, frozen=True, kw_only=True, tag="path"):
 
 
 class GlobPath(Tagged, frozen=True, kw_only=True, tag="glob_pattern"):
-    """The files that match a pattern; it means something with the access `deny` only."""
+    """The files that match a pattern; only for access `deny`."""
 
     wire_name = "internally tagged enum ExecFileSystemPath"
     pattern: str
 
 
 class SpecialValue(Wire, frozen=True, kw_only=True, rename=None, omit_defaults=True):
-    """A place that is known by a name, whatever its path is here."""
+    """A directory known by a name, whatever its path is here."""
 
     kind: SpecialKind
     subpath: str | None = None
-    """Of each project root: a path below it."""
+    """A path below each project root."""
     path: str | None = None
-    """Of an `unknown` place only, which is ignored: the name that a newer client gave it."""
+    """The name of an `unknown` kind, which a newer client sent and which is ignored."""
 
     wire_name: ClassVar[str] = "internally tagged enum FileSystemSpecialPath"
 
@@ -106,12 +106,12 @@ class FileEntry(Wire, frozen=True, kw_only=True, rename=None, omit_defaults=True
 
 
 class RestrictedFiles(Tagged, frozen=True, kw_only=True, tag="restricted", omit_defaults=True):
-    """Only what the entries allow."""
+    """File access as allowed by the entries only."""
 
     wire_name = "internally tagged enum ExecManagedFileSystemPermissions"
     entries: tuple[FileEntry, ...]
     glob_scan_max_depth: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """How far below its directory a pattern is looked for; no bound unless given."""
+    """Levels below its directory that a pattern is searched for; unlimited if None."""
 
 
 class UnrestrictedFiles(Tagged, frozen=True, kw_only=True, tag="unrestricted"):
@@ -122,7 +122,7 @@ FileSystemPermissions: TypeAlias = RestrictedFiles | UnrestrictedFiles
 
 
 class ManagedProfile(Tagged, frozen=True, kw_only=True, tag="managed"):
-    """Whoever serves the request builds the sandbox."""
+    """A profile that the server enforces."""
 
     wire_name = "internally tagged enum ExecPermissionProfile"
     file_system: FileSystemPermissions
@@ -136,7 +136,7 @@ class DisabledProfile(Tagged, frozen=True, kw_only=True, tag="disabled"):
 
 
 class ExternalProfile(Tagged, frozen=True, kw_only=True, tag="external"):
-    """Files are somebody else's care; only the network is."""
+    """A profile whose file access is enforced elsewhere; only the network is restricted here."""
 
     wire_name = "internally tagged enum ExecPermissionProfile"
     network: Network
@@ -149,7 +149,7 @@ PermissionProfile: TypeAlias = ManagedProfile | DisabledProfile | ExternalProfil
 
 
 class PolicyContext(Wire, frozen=True, kw_only=True):
-    """Takes the place of two members of the context: of both, even if it names only one."""
+    """Replacement for two members of the context: of both, even if it sets only one."""
 
     cwd: PathUri | None = None
     workspace_roots: tuple[PathUri, ...] = ()
@@ -159,19 +159,19 @@ class PolicyContext(Wire, frozen=True, kw_only=True):
 
 class SandboxContext(Wire, frozen=True, kw_only=True):
     """
-    A profile, and what its special places are relative to.
+    A profile, and the base of its relative and special paths.
 
-    Members without a word here are read and have no effect on Linux. Whoever
-    cannot keep the profile must refuse it.
+    Members without a description have no effect on Linux. A server that cannot enforce the
+    profile must refuse it.
     """
 
     permissions: PermissionProfile
     windows_sandbox_level: Literal["disabled", "restricted-token", "elevated", "mxc"]
-    """`mxc` asks for a sandbox that only Windows has, and is refused; others do nothing here."""
+    """`mxc` asks for a sandbox that only Windows has, and is refused; others have no effect."""
     cwd: PathUri | None = None
-    """What relative patterns start from; the process's own directory unless given."""
+    """Base of relative patterns; by default the cwd of the process."""
     workspace_roots: tuple[PathUri, ...] = ()
-    """What `project_roots` stands for."""
+    """The meaning of `project_roots`."""
     policy_context: PolicyContext | None = None
     sandbox_override: Literal[
         "noOverride", "escalatedSandboxWithRestrictions", "bypassSandboxFirstAttempt"

@@ -11,12 +11,13 @@ __all__ = ["InvalidBase64", "decode_base64", "decode_base64_pieces", "encode_bas
 
 
 class InvalidBase64(InvalidParams):
-    """A text is not base64; the message is the reason the real server gives."""
+    """Error for a text that is not base64; the message is the one of the real server."""
 
 
+# Characters that are decoded at a time; a multiple of four.
 PIECE = 1 << 20
-"""Characters that are decoded at a time; a multiple of four."""
 
+# The padding counts as stray: it is valid only at the end, which `_fault` checks.
 _STRAY = re.compile(rb"[^+/0-9A-Za-z]")
 _PAD = b"="[0]
 
@@ -28,7 +29,7 @@ def encode_base64(data: bytes) -> bytes:
 
 def decode_base64(text: str) -> bytes:
     """
-    The bytes behind a text.
+    Return the bytes of a base64 text.
 
     Raises:
         InvalidBase64: It is not base64.
@@ -37,7 +38,7 @@ def decode_base64(text: str) -> bytes:
         data: bytes = pybase64.b64decode(text, validate=True)
     except ValueError:
         raise InvalidBase64(_fault(text.encode("utf-8", "surrogatepass"))) from None
-    # Bits that the padding leaves over must be zero, or two texts mean one value.
+    # Bits that the padding leaves over must be zero, or two texts would mean one value.
     if text.endswith("=") and pybase64.b64encode(data[-(len(data) % 3) :]).decode() != text[-4:]:
         offset = len(text.rstrip("=")) - 1
         raise InvalidBase64(f"Invalid last symbol {ord(text[offset])}, offset {offset}.")
@@ -45,9 +46,9 @@ def decode_base64(text: str) -> bytes:
 
 
 def _fault(data: bytes) -> str:
-    """Return what is wrong with bytes that are no base64: the first fault the original finds."""
+    """Return the error text of the real server: the first fault that its decoder finds."""
     size = len(data)
-    # One byte beyond whole groups is looked at before all others.
+    # That decoder looks at a single byte beyond whole groups of four before all others.
     if size % 4 == 1 and data[-1] != _PAD and _STRAY.match(data, size - 1):
         return f"Invalid symbol {data[-1]}, offset {size - 1}."
     last_group = (size - 1) // 4 * 4
@@ -61,16 +62,16 @@ def _fault(data: bytes) -> str:
         if padding is not None and data[padding:].strip(b"="):
             return f"Invalid symbol {_PAD}, offset {padding}."
         return f"Invalid input length: {size}" if size % 4 == 1 else "Invalid padding"
-    # With something after it, it is the padding that is out of place.
+    # Characters after padding mean that the padding itself is misplaced.
     at = stray.start() if padding is None else padding
     return f"Invalid symbol {data[at]}, offset {at}."
 
 
 def decode_base64_pieces(text: str) -> Iterator[bytes]:
     """
-    As `decode_base64`, piece by piece, for a text so large that memory is what it costs.
+    Decode a text piece by piece, so that a huge one does not need memory twice.
 
-    A fault is found when its piece is due.
+    A fault raises `InvalidBase64` when its piece is due.
     """
     last = max(0, len(text) - 1) // PIECE * PIECE
     for start in range(0, len(text), PIECE):
@@ -80,5 +81,6 @@ def decode_base64_pieces(text: str) -> Iterator[bytes]:
                 raise InvalidBase64("Invalid padding")
             yield decode_base64(piece)
         except InvalidBase64:
-            decode_base64(text)  # which says it with the right offset
+            # Decode all of it: the error then names the offset in the whole text.
+            decode_base64(text)
             raise

@@ -1,9 +1,9 @@
 """
-Says in the protocol's words why a value does not fit a type (exec-server spec 2.5).
+Error texts for values that do not fit a type, in the words of the real server (exec-server spec
+2.5).
 
-Decoding is left to msgspec, which is fast but words its errors differently. Only
-when it has refused a value is that value walked again, here, to name the first
-thing wrong with it.
+msgspec decodes, but words its errors differently. Only a value that msgspec has refused is
+walked again here, to name its first fault.
 """
 
 import json
@@ -38,11 +38,11 @@ def _type_info(kind: object) -> inspect.Type:
 
 def _blame(value: object, kind: inspect.Type, *, exact: bool = False) -> str | None:
     """
-    The first fault in the order in which a reader of the text meets it, if there is one.
+    Return the first fault in the order of the text, or None.
 
     Args:
-        exact: Whether numbers are named. The real server does so below a choice
-            between several shapes, which it reads in two steps.
+        exact: True if numbers are quoted. The real server quotes them inside of a tagged union,
+            which it reads in two steps.
     """
     match kind:
         case inspect.StructType():
@@ -55,6 +55,7 @@ def _blame(value: object, kind: inspect.Type, *, exact: bool = False) -> str | N
             wanted = "a nonzero usize" if kind.ge == 1 else "u64"
             if isinstance(value, bool) or not isinstance(value, int | float):
                 return wrong_type(value, wanted, exact=exact)
+            # serde reports any number outside of u64, and any float, with the same two words.
             if kind.ge != 1:
                 return "invalid number"
             if isinstance(value, float):
@@ -115,13 +116,14 @@ def _blame_union(value: object, kind: inspect.UnionType, *, exact: bool) -> str 
 
 
 def _blame_shape(value: object, shapes: list[inspect.StructType], *, exact: bool) -> str | None:
-    """The fault of an object that has one of several shapes, told apart by a member."""
+    """Return the fault of an object of a tagged union."""
     if not isinstance(value, dict):
         return wrong_type(value, _name(shapes[0].cls), exact=True)
     member = shapes[0].tag_field
     if member not in value:
         return f"missing field `{member}`"
     tag = value[member]
+    # serde takes a non-negative integer for the index of the variant.
     if exact and type(tag) is int and tag >= 0:
         index = f"variant index 0 <= i < {len(shapes)}"
         return oversized(tag) or f"invalid value: integer `{tag}`, expected {index}"
@@ -159,23 +161,26 @@ def _blame_struct(value: object, kind: inspect.StructType, *, exact: bool) -> st
 
 
 def _name(struct: type) -> str:
-    """What the texts call a type of the protocol."""
+    """Return the name of a wire type in error texts."""
     return getattr(struct, "wire_name", None) or f"struct {struct.__name__}"
 
 
 def _fits(value: object, kind: inspect.Type) -> bool:
-    """Whether a number or null is fine as it is; for all else the walk itself finds out."""
+    """Return True if a number or null fits; other values are checked by the walk itself."""
     if isinstance(kind, inspect.UnionType):
         return any(_fits(value, some) for some in kind.types)
     if isinstance(kind, inspect.IntType):
         return type(value) is int and (kind.ge is None or value >= kind.ge)
     if isinstance(kind, inspect.Metadata):
-        return False  # its walk looks at the value itself
+        # `_blame_named` checks the value itself.
+        return False
     return value is None and isinstance(kind, inspect.NoneType)
 
 
 def _choices(struct: type, name: str) -> list[str]:
-    """The values of a `Literal` in the order of their declaration, which inspection loses."""
+    """
+    Return the values of a `Literal` in order of declaration, which msgspec's inspection loses.
+    """
     (kind,) = [field.type for field in structs.fields(struct) if field.name == name]
     literals = [one for one in (kind, *get_args(kind)) if get_origin(one) is Literal]
     return [str(choice) for literal in literals for choice in get_args(literal)]
@@ -192,7 +197,7 @@ def _blame_variant(value: object, choices: list[str], *, exact: bool) -> str | N
 
 
 def wrong_type(value: object, wanted: str, *, exact: bool = False) -> str:
-    """The text for a value of another type than the one that is wanted."""
+    """Return the text for a value of another type than `wanted`."""
     match value:
         case None:
             got = "null"

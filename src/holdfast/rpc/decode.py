@@ -1,10 +1,9 @@
 """
-Bytes to messages, with every limit of the protocol (exec-server spec 2.1 to 2.3).
+Decoding of messages, with every limit of the protocol (exec-server spec 2.1 to 2.3).
 
-Almost all messages are small and flat. For them one count of the colons proves
-that no key is doubled and nothing is nested, a second one if a path has a colon too,
-and the length alone that there are not too many values: the checks that only large
-or odd messages need are paid for by those.
+Almost all messages are small and flat. For those, counting colons proves that no key is
+duplicated and nothing is nested; the length proves that there are not too many values. Only
+large or unusual messages pay for the full checks.
 """
 
 import json
@@ -37,22 +36,23 @@ MAX_VALUES = 262_144
 MAX_DEPTH = 127
 """Levels of nesting, the root object included."""
 
+# Bytes below which brackets, each closed again, cannot nest deeper than `MAX_DEPTH`.
 _SURELY_SHALLOW = 2 * MAX_DEPTH
-"""Bytes below which brackets, each closed again, cannot nest deeper than `MAX_DEPTH`."""
 
+# Opening brackets from which nesting may be too deep: the root and params add to them.
 _SUSPICIOUS = MAX_DEPTH - 2
-"""Opening brackets from which nesting may be too deep: the root and params add to them."""
 
+# Bytes up to which counting colons is cheaper than looking for the ends of keys.
 _SMALL = 4096
-"""Bytes up to which counting colons is cheaper than looking for the ends of keys."""
 
+# Occurrences of a byte from which going from one to the next is slower than a plain count.
 _MANY = 1024
-"""Occurrences of a byte from which going from one to the next is slower than a plain count."""
 
 _QUOTE = ord('"')
 
+# The default of `sys.get_int_max_str_digits`; `int` raises above it.
+# Digits of an integer that Python reads by default.
 _MAX_DIGITS = 4300
-"""Digits of an integer that Python reads by default."""
 
 _decode_json = msgspec.json.Decoder().decode
 _encode_json = msgspec.json.Encoder().encode
@@ -75,6 +75,8 @@ def decode_message(data: bytes) -> Message:
     keys = len(message)
     if type(params) is dict:
         keys += len(params)
+    # Every key has one colon. As many colons as keys at the two upper levels means that there are
+    # no keys elsewhere: nothing is nested below, and no key was duplicated.
     if (
         len(data) > _SMALL
         or (keys != data.count(b":") and (keys != data.count(b'":') or _has_blank_colon(data)))
@@ -86,10 +88,10 @@ def decode_message(data: bytes) -> Message:
 
 def decode_any_keys(data: bytes) -> Message:
     """
-    Decode one message of a peer that may double keys: the last of them counts.
+    Decode one message of a peer that may duplicate keys: the last one counts.
 
-    How deep values may be nested is up to the decoder, which follows them further than
-    `MAX_DEPTH`. The limit on their number holds.
+    Nesting is limited by the decoder, which goes deeper than `MAX_DEPTH`. The limit on the
+    number of values holds.
 
     Raises:
         MalformedMessage: It cannot be read; the connection can go on.
@@ -99,6 +101,7 @@ def decode_any_keys(data: bytes) -> Message:
 
 
 def _decode_object(data: bytes) -> dict[str, object]:
+    # A value takes at least two bytes (a digit and a comma), so a shorter message needs no count.
     if len(data) > 2 * MAX_VALUES:
         _check_value_count(data)
     try:
@@ -113,17 +116,18 @@ def _decode_object(data: bytes) -> dict[str, object]:
 
 
 def _is_plainly_sound(data: bytes, message: dict[str, object]) -> bool:
-    """Whether a small message is not too deep and, encoded again, the same: no key was doubled."""
+    """Return True if a small message is shallow and re-encodes to itself: no key was duplicated."""
     if len(data) > _SMALL or data.count(b"{") + data.count(b"[") > MAX_DEPTH:
         return False
     try:
         return _encode_json(message) == data
     except (OverflowError, ValueError, msgspec.MsgspecError):
-        return False  # a number or a text that only the standard library reads
+        # A number or text that only the standard library reads: the full check decides.
+        return False
 
 
 def _has_blank_colon(data: bytes) -> bool:
-    """Whether a key may end in a quote, blanks and a colon, so that a look for `":` misses it."""
+    """Return True if blanks may separate a key from its colon, so that counting `":` misses it."""
     return b" :" in data or b"\t:" in data or b"\n:" in data or b"\r:" in data
 
 
@@ -168,7 +172,7 @@ def _typed(value: object, kind: type[T]) -> T:
 
 
 def _decode_again(data: bytes, error: Exception) -> object:
-    """Find out with the standard library what is wrong, or that only a number is very large."""
+    """Decode with the standard library to find the fault, or a number that is only too large."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as bad:
@@ -187,7 +191,8 @@ def _decode_again(data: bytes, error: Exception) -> object:
     except RecursionError:
         raise _too_deep(data) from None
     if isinstance(error, msgspec.ValidationError) and _is_unicode(message):
-        return message  # 1e999: too large for a float, and of no interest to the envelope
+        # Such as 1e999: too large for a float, and no concern of the envelope.
+        return message
     # The standard library takes a lone surrogate; the protocol's texts are Unicode.
     raise MalformedMessage("unexpected end of hex escape at line 1 column 1") from None
 
@@ -201,7 +206,7 @@ def _is_unicode(message: object) -> bool:
 
 
 def _large(digits: str) -> int | float:
-    """A number as it is, or infinity: Python refuses to read thousands of digits."""
+    """Return a number, or infinity if it has more digits than Python reads."""
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
@@ -242,7 +247,8 @@ def _check_nesting_and_keys(data: bytes, message: dict[str, object]) -> None:
                 keys += len(value)
                 below.extend(v for v in value.values() if type(v) is dict or type(v) is list)
             else:
-                assert type(value) is list  # only containers are followed
+                # Only containers are put into `level`.
+                assert type(value) is list
                 below.extend(v for v in value if type(v) is dict or type(v) is list)
         level = below
     # Every key ends in a quote and a colon. As many of those as there are keys
@@ -266,12 +272,9 @@ def _count_key_ends(data: bytes) -> int:
 
 
 def count_rare(data: bytes, byte: bytes) -> int:
-    """
-    Count a byte; for one that is rare, many times faster than `bytes.count`.
-
-    A file in base64 has none of the bytes that matter here: to look for the next one
-    costs next to nothing, while counting goes through the file byte by byte.
-    """
+    """Count a byte; for a rare one this is many times faster than `bytes.count`."""
+    # Base64 has none of the bytes that are counted here: `find` skips it with `memchr`, while
+    # `count` goes through it byte by byte.
     found = 0
     at = data.find(byte)
     while at >= 0:
@@ -283,7 +286,7 @@ def count_rare(data: bytes, byte: bytes) -> int:
 
 
 def _ends_key(data: bytes, colon: int) -> bool:
-    """Whether a colon comes after a quote, with nothing but blanks between."""
+    """Return True if a quote stands before the colon, with nothing but blanks between."""
     before = colon - 1
     while data[before] in b" \t\r\n":
         before -= 1
@@ -317,7 +320,7 @@ def _refuse_doubled(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _column_of_doubled(data: bytes, key: str) -> int:
-    """The last byte of the second of two equal keys: good enough to find it by eye."""
+    """Return the column of the last occurrence of a key, which is good enough to find it by eye."""
     end = 0
     for match in re.finditer(re.escape(msgspec.json.encode(key)) + rb"[ \t\r\n]*:", data):
         end = match.start() + len(msgspec.json.encode(key))
@@ -325,7 +328,7 @@ def _column_of_doubled(data: bytes, key: str) -> int:
 
 
 def _column_of_depth(data: bytes, end: int) -> int | None:
-    """Where the nesting becomes too deep, if it does before `end`."""
+    """Return the column at which the nesting exceeds the limit, if it does before `end`."""
     depth = 0
     for match in _TOKEN.finditer(data, 0, end):
         token = match.group()

@@ -1,9 +1,9 @@
 """
-What differs between two protocols that share the envelope, the framing and the dispatch.
+Differences between two protocols that share envelope, framing and dispatch.
 
-The connection, the peer, the router and the dispatcher ask their dialect wherever the
-exec-server and another server part: how a message is read, what is said about one that
-cannot be, how a notification is written, and what a full server does.
+Connection, peer, router and dispatcher ask their dialect wherever the exec-server and the
+app-server differ. It decides how a message is read, how an unreadable one is answered, how a
+notification is written, and what a full server does.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 class Dialect:
     """
-    The dialect of the exec-server; another one overrides what it does differently.
+    The dialect of the exec-server; subclasses override the differences.
 
     A dialect has no state: all connections of a server share one.
     """
@@ -37,7 +37,7 @@ class Dialect:
             "fs/close",
         }
     )
-    """Methods that never wait for a place among the others: they end what holds the places."""
+    """Methods that never wait for a free slot, because they end what occupies the slots."""
 
     # Plain functions, so that the path of every message has no call more than it needs.
     decode_message = staticmethod(decode_message)
@@ -47,7 +47,7 @@ class Dialect:
     """Turn the name and the params of a notification into bytes."""
 
     ignores_stray_replies: bool = False
-    """Whether an answer to what was never asked is passed over instead of ending the line."""
+    """True if a reply to no request is ignored instead of closing the connection."""
 
     def decode_params(self, params: object, kind: type[T]) -> T:
         """
@@ -64,25 +64,24 @@ class Dialect:
 
     def parse_failure(self, error: MalformedMessage, kind: str, label: str) -> str | None:
         """
-        Return what is answered to a message that cannot be read; None for no answer.
+        Return the error text for an unreadable message, or None for no answer.
 
         Args:
-            error: What is wrong with it.
-            kind: Of the transport it came on.
-            label: The other side, as the transport calls it.
+            error: The fault.
+            kind: The kind of the transport.
+            label: The peer, as the transport calls it.
         """
         family = "websocket JSON-RPC" if kind == "websocket" else "JSON-RPC"
         return f"failed to parse {family} message from {label}: {error}"
 
     def overload(self) -> HoldfastError | None:
         """
-        Return the error for a request that finds all places taken.
+        Return the error for a request that finds no free slot, or None to let it wait.
 
-        None lets it wait for its turn; then no more is read from the connection once
-        many wait.
+        If requests wait, the connection is not read once many do.
         """
         return None
 
 
 EXEC_SERVER = Dialect()
-"""The one of the exec-server, and of its clients."""
+"""The dialect of the exec-server and its clients."""

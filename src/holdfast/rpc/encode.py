@@ -22,7 +22,7 @@ __all__ = [
 
 
 def _to_text(value: object) -> str:
-    """The types of the protocol that are a text on the wire."""
+    """Return the text of a wire type that is a string in JSON."""
     if type(value) is Base64:
         return pybase64.b64encode_as_string(value.data)
     return str(value)
@@ -52,8 +52,8 @@ class Encoded:
     """
     A result that is JSON already, in parts that need not be joined.
 
-    A handler returns it where the result is large: the base64 of a file is then
-    neither walked by the encoder nor copied on its way to the socket.
+    For large results: the base64 of a file is then neither walked by the encoder nor copied on
+    its way to the socket.
     """
 
     __slots__ = ("parts",)
@@ -63,12 +63,12 @@ class Encoded:
 
 
 def encode_value(value: object) -> bytes:
-    """Any value, to be a part of `Encoded`."""
+    """Return any value as JSON, to be a part of `Encoded`."""
     return _encode(value)
 
 
 def encode_result_parts(request_id: RequestId, result: Encoded) -> Sequence[bytes]:
-    """As `encode_result`, in parts."""
+    """Encode a result in parts; see `encode_result`."""
     return b'{"id":%b,"result":' % _encode(request_id), *result.parts, b"}"
 
 
@@ -90,6 +90,7 @@ def encode_error(
             name: _unicode(value) if isinstance(value, str) else value
             for name, value in data.items()
         }
+    # The real server sends `error` before `id`.
     return _encode({"error": error, "id": request_id})
 
 
@@ -99,16 +100,13 @@ def _unicode(text: str) -> str:
 
 
 def output_prefix(process_id: str) -> bytes:
-    """The part of every `process/output` that stays the same for one process."""
+    """Return the part of every `process/output` that is the same for one process."""
     return b'{"method":"process/output","params":{"processId":%b,"seq":' % _encode(process_id)
 
 
 def encode_output(prefix: bytes, seq: int, stream: str, chunk: bytes) -> tuple[bytes, bytes, bytes]:
-    """
-    One `process/output`, in parts around its base64, which is not copied again.
-
-    This is the path of every byte a process writes: many times faster than the
-    encoder above, which does not use the processor's vector instructions.
-    """
+    """Return one `process/output` in parts around its base64, which is not copied again."""
+    # Every byte of output takes this path. The generic encoder does not use vector instructions for
+    # base64 and is many times slower.
     head = b'%b%d,"stream":"%b","chunk":"' % (prefix, seq, stream.encode())
     return head, pybase64.b64encode(chunk), b'"}}'

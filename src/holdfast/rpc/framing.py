@@ -7,7 +7,7 @@ MAX_LINE = 64 << 20
 
 
 class LineTooLong(Exception):
-    """The peer sent a line beyond the limit; `lines` are the whole ones before it."""
+    """Error for a line beyond the limit; `lines` has the whole ones before it."""
 
     def __init__(self, lines: list[bytes]) -> None:
         super().__init__()
@@ -16,14 +16,15 @@ class LineTooLong(Exception):
 
 class Lines:
     """
-    Cuts a stream of bytes into lines.
+    Splitter of a byte stream into lines.
 
-    A line ends in a line feed; a carriage return before it is dropped, and lines
-    that are blank are skipped. What `feed()` returns are whole lines in order.
+    A line ends in a line feed; a carriage return before it is dropped, and blank lines are
+    skipped. `feed()` returns whole lines in order.
     """
 
     def __init__(self, *, limit: int = MAX_LINE) -> None:
         self._limit = limit
+        # A list, because joining at each `feed` would be quadratic for a line of 64 MiB.
         # The beginning of a line whose end has not come yet, in the pieces it came in.
         self._begun: list[bytes] = []
         self._size = 0
@@ -52,13 +53,13 @@ class Lines:
         if rest:
             self._begun.append(rest)
             self._size += len(rest)
-            # A carriage return may still turn out to belong to the end of the line.
+            # One byte more: a carriage return at the end may belong to the line end.
             if self._size > self._limit + 1:
                 raise LineTooLong(lines)
         return lines
 
     def end(self) -> bytes | None:
-        """The last line, if the stream ended without a line feed."""
+        """Return the last line if the stream ended without a line feed."""
         rest = b"".join(self._begun)
         self._begun.clear()
         self._size = 0

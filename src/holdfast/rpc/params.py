@@ -1,4 +1,4 @@
-"""Params of a request to the type its method names, and the text when they do not fit."""
+"""Conversion of params to the type of their method, with the error text if they do not fit."""
 
 import re
 from typing import TypeVar
@@ -16,6 +16,7 @@ __all__ = ["decode_params", "decode_result"]
 
 T = TypeVar("T")
 
+# The spellings that Rust's `uuid` crate accepts.
 _UUID = re.compile(
     r"(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?",
     re.IGNORECASE,
@@ -37,7 +38,7 @@ def decode_params(params: object, kind: type[T]) -> T:
         return msgspec.convert(params, kind, dec_hook=_from_text)
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, ValueError):
-            # A text that does not parse, or a rule of the type itself: its own words.
+            # A text that does not parse, or a rule of the type: its own words.
             raise InvalidParams(str(error.__cause__)) from None
         raise InvalidParams(blame(params, kind)) from None
 
@@ -55,14 +56,16 @@ def decode_result(result: object, kind: type[T]) -> T:
 
 
 def _from_text(kind: type, value: object) -> object:
-    """Make the types of the protocol that are a text on the wire."""
+    """Build the wire types that are a string in JSON."""
     if not isinstance(value, str):
-        raise TypeError  # the walk in `blame` words it
+        # `blame` words the error.
+        raise TypeError
     if kind is Base64:
         return Base64(decode_base64(value))
     if kind is PathUri:
         return PathUri.parse(value)
-    assert kind is ThreadId  # the only other one
+    # The only other type with this hook.
+    assert kind is ThreadId
     found = _UUID.fullmatch(value)
     if found is None:
         raise ValueError(f"invalid UUID `{value}`")

@@ -15,7 +15,7 @@ __all__ = ["Peer"]
 
 
 class Peer:
-    """Numbers our requests and tells whether a reply belongs to one of them."""
+    """Numbering of our requests, and the check that a reply belongs to one of them."""
 
     def __init__(self, dialect: Dialect = EXEC_SERVER) -> None:
         self.decode = dialect.decode_message
@@ -69,6 +69,7 @@ class Peer:
         if request_id in self._pending:
             self._pending.discard(request_id)
             return True
+        # An id below `_next_id` was ours: its caller was cancelled, and the answer is late.
         if type(request_id) is int and 0 < request_id < self._next_id:
             self._forgotten.discard(request_id)
             return False

@@ -1,9 +1,8 @@
 """
-Method to handler, and exception to error: the one place where each is decided.
+Routing of methods to handlers, and of exceptions to error codes.
 
-A handler answers with its result, or with an awaitable when it has to wait. What
-it raises becomes a code, a text and data here; the unforeseen becomes an internal
-error whose traceback is in the log only.
+A handler returns its result, or an awaitable if it has to wait. Exceptions become a code, a
+text and data here. An unforeseen one becomes an internal error, whose traceback is only logged.
 """
 
 import logging
@@ -43,7 +42,7 @@ Handler = Callable[[C, P], R | Encoded | Awaitable[R | Encoded]]
 
 
 class Route(Generic[C]):
-    """One method as a server knows it."""
+    """One method of a server: its parameter type and its handler."""
 
     __slots__ = ("_decode_params", "family", "handler", "name", "params")
 
@@ -59,7 +58,9 @@ class Route(Generic[C]):
         self.params = params
         self.handler = handler
         self.family = family
-        """The group it belongs to in texts about the handshake; `None`: allowed at any time."""
+        """
+        The group of the method in texts about the handshake; None if it is allowed at any time.
+        """
         self._decode_params = dialect.decode_params
 
     def decode(self, params: object) -> Any:
@@ -70,7 +71,7 @@ class Route(Generic[C]):
 
 
 class Router(Generic[C]):
-    """The methods a server serves."""
+    """The methods of a server."""
 
     def __init__(self, families: dict[str, str], dialect: Dialect = EXEC_SERVER) -> None:
         self._families = families
@@ -78,7 +79,7 @@ class Router(Generic[C]):
         self._routes: dict[str, Route[C]] = {}
 
     def add(self, method: Method[P, R], handler: Handler[C, P, R]) -> None:
-        """Serve a method."""
+        """Serve a method; each only once."""
         assert method.name not in self._routes, method.name
         family = self._families.get(method.name)
         self._routes[method.name] = Route(
@@ -90,10 +91,10 @@ class Router(Generic[C]):
 
     def find(self, method: str) -> Route[C]:
         """
-        The route of a method.
+        Return the route of a method.
 
         Raises:
-            Refused: Nobody serves it.
+            Refused: The method is unknown.
         """
         route = self._routes.get(method)
         if route is None:
@@ -118,6 +119,7 @@ class Router(Generic[C]):
         return Request(request.id, request.method, params, request.trace)
 
 
+# Subclasses of `Refused` by their code; the first match wins, so order matters only among parents.
 _CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (InvalidRequest, codes.INVALID_REQUEST),
     (InvalidParams, codes.INVALID_PARAMS),
@@ -130,16 +132,16 @@ _CODES: tuple[tuple[type[HoldfastError], int], ...] = (
 
 
 class ErrorAnswer(NamedTuple):
-    """The answer to a caller whose handler raised."""
+    """The error response to a request whose handler raised."""
 
     code: int
     text: str
     data: ErrorData | None = None
-    """The same for a program to read; only for a client that is Holdfast."""
+    """The error as data; sent only to a Holdfast client."""
 
 
 def error_of(error: Exception, method: str) -> ErrorAnswer:
-    """Return what the caller of a method gets for what its handler raised."""
+    """Return the error response for an exception of a handler."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return ErrorAnswer(code, str(error), _data_of(error))
@@ -170,8 +172,9 @@ def kind_of(error: type[HoldfastError]) -> str:
 
 
 def _path_text(path: str) -> str:
-    """Return a path as the protocol spells paths: a URI has room for bytes that JSON has not."""
+    """Return a path as a URI, which can hold bytes that JSON text cannot."""
     try:
         return str(PathUri.from_path(path))
     except ValueError:
-        return path  # a relative one, as it was given
+        # A relative path stays as it was given.
+        return path

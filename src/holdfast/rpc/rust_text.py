@@ -1,8 +1,8 @@
 """
-Shows values the way Rust's formatting does (`{:?}` of a text, floats in decoder errors).
+Formatting of values as Rust does it (`{:?}` of a text, floats in decoder errors).
 
-The model reads such texts in error messages, so a port has to write them alike. Which
-letters are printable depends on the Unicode version of the interpreter.
+Models read these texts in error messages, so they have to match. Which letters are printable
+depends on the interpreter's Unicode version.
 """
 
 import re
@@ -57,7 +57,7 @@ def float_text(value: float) -> str:
     if not exponential:
         return shown
     if int(exponent) == 5:
-        # Python changes to the other notation one power of ten earlier.
+        # Python switches to exponents one power of ten earlier than Rust.
         sign = "-" if digits.startswith("-") else ""
         return f"{sign}0.0000{digits.lstrip('-').replace('.', '')}"
     return f"{digits}e-{int(exponent)}"

@@ -1,19 +1,23 @@
 """
-The synchronous twin, for scripts: the same methods without `await`.
+The API without `await`, for scripts.
 
-There is no second implementation. Each environment has an event loop in a thread of its
-own, and every method runs its asynchronous namesake there and waits for it. Ctrl-C
-cancels what is being waited for and is raised then: it ends the process of a `run`, and
-leaves the session of a tool call alive.
+There is no second implementation. Each environment has an event loop in a thread of its own,
+and every method runs its asynchronous counterpart there and waits for it. Ctrl-C cancels the
+awaited call and is raised then: it ends the process of a `run`, and leaves the session of a
+tool call alive.
 """
 
 from importlib import import_module
 
-from holdfast.sync.environment import Environment, Files, Running, connect
+from holdfast.sync.environment import SyncEnvironment as Environment
+from holdfast.sync.environment import SyncFiles as Files
+from holdfast.sync.environment import SyncRunning as Running
+from holdfast.sync.environment import connect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.sync.tools import Listener, UnifiedExec
+    from holdfast.sync.tools import SyncListener as Listener
+    from holdfast.sync.tools import SyncUnifiedExec as UnifiedExec
 
 __all__ = ["Environment", "Files", "Listener", "Running", "UnifiedExec", "connect"]
 
@@ -22,6 +26,7 @@ def __getattr__(name: str) -> object:
     # Loaded when they are first used: most scripts only run commands.
     if name not in ("Listener", "UnifiedExec"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module("holdfast.sync.tools"), name)
+    # Scripts use the names of the asynchronous classes; the classes are called `Sync…`.
+    value: object = getattr(import_module("holdfast.sync.tools"), f"Sync{name}")
     globals()[name] = value
     return value

@@ -1,4 +1,4 @@
-"""Environments without `await`: a place to run, its files, and processes that go on there."""
+"""Environments without `await`: commands, files, and running processes."""
 
 import atexit
 from collections.abc import Callable, Iterator, Sequence
@@ -22,12 +22,12 @@ from holdfast.protocol.process import Enforcement
 from holdfast.sync.loop_thread import LoopThread
 from holdfast.sync.twin import Twin, twin
 
-__all__ = ["Environment", "Files", "Running", "connect"]
+__all__ = ["SyncEnvironment", "SyncFiles", "SyncRunning", "connect"]
 
 P = ParamSpec("P")
 
 
-class Files(Twin[AsyncFiles]):
+class SyncFiles(Twin[AsyncFiles]):
     """The files of one environment; see `holdfast.environments.files.Files`."""
 
     read_text = twin(AsyncFiles.read_text)
@@ -45,7 +45,7 @@ class Files(Twin[AsyncFiles]):
     download = twin(AsyncFiles.download)
 
 
-class Running(Twin[AsyncRunning]):
+class SyncRunning(Twin[AsyncRunning]):
     """A process that was started; see `holdfast.environments.commands.running.Running`."""
 
     write = twin(AsyncRunning.write)
@@ -65,7 +65,7 @@ class Running(Twin[AsyncRunning]):
         self._thread.call(lambda: self._other.__aexit__(*exc))
 
     def close(self) -> None:
-        """Kill it and all that is below it, if it runs, and wait for its end; at most 5 s."""
+        """Kill its process tree, if it runs, and wait for its end; at most 5 s."""
         self._thread.call(self._other.aclose)
 
     @property
@@ -75,17 +75,17 @@ class Running(Twin[AsyncRunning]):
 
     @property
     def pid(self) -> int | None:
-        """The kernel's number for it where it runs; `None` if a server does not tell."""
+        """Its pid on the machine where it runs; None if the server does not send it."""
         return self._other.pid
 
     @property
     def verdict(self) -> Verdict | None:
-        """The end, as soon as it is known here; `None` while it runs."""
+        """The verdict once it is known here; None while it runs."""
         return self._other.verdict
 
     @property
     def exit_code(self) -> int | None:
-        """Its status, or 128 and the signal that killed it; `None` while it runs."""
+        """Its exit status, or 128 plus the signal that killed it; None while it runs."""
         return self._other.exit_code
 
     @property
@@ -95,19 +95,19 @@ class Running(Twin[AsyncRunning]):
 
     @property
     def missed(self) -> int:
-        """Events of its output that were lost because nobody read them."""
+        """Number of output events that were lost because nobody read them."""
         return self._other.missed
 
     @property
     def enforcement(self) -> Enforcement | None:
-        """The layers its sandbox applied, and their gaps; `None` without one."""
+        """The enforced sandbox layers and their known gaps; None without a sandbox."""
         return self._other.enforcement
 
     def output(self, *, drain: float | None = DRAIN) -> Iterator[Chunk]:
         """
-        What it writes, as it comes; goes on where the last call stopped.
+        Yield its output as it arrives; continues where the last call stopped.
 
-        While another thread is in `wait`, the last 1 MiB of what is not read is kept.
+        While another thread is in `wait`, the last 1 MiB of unread output is kept.
         """
         while True:
             chunk = self._thread.call(lambda: self._other.next_chunk(drain))
@@ -121,19 +121,19 @@ class Running(Twin[AsyncRunning]):
 
 def _twin_of_start(
     method: Callable[Concatenate[AsyncEnvironment, P], Starting],
-) -> Callable[Concatenate["Environment", P], Running]:
+) -> Callable[Concatenate["SyncEnvironment", P], SyncRunning]:
     @wraps(method)
-    def start(self: "Environment", /, *args: P.args, **kwargs: P.kwargs) -> Running:
+    def start(self: "SyncEnvironment", /, *args: P.args, **kwargs: P.kwargs) -> SyncRunning:
         async def started() -> AsyncRunning:
             return await method(self._other, *args, **kwargs)
 
-        return Running(self._thread.call(started), self._thread)
+        return SyncRunning(self._thread.call(started), self._thread)
 
     return start
 
 
-class Environment(Twin[AsyncEnvironment]):
-    """A place to run; see `holdfast.environments.environment.Environment`."""
+class SyncEnvironment(Twin[AsyncEnvironment]):
+    """A machine to run commands on; see `holdfast.environments.environment.Environment`."""
 
     run = twin(AsyncEnvironment.run)
     start = _twin_of_start(AsyncEnvironment.start)
@@ -150,6 +150,7 @@ class Environment(Twin[AsyncEnvironment]):
         super().__init__(other, thread)
         thread.serves = other.id
         self._closed = False
+        # A script may forget to close it, and its processes must not outlive the script.
         atexit.register(self.close)
 
     def __enter__(self) -> Self:
@@ -168,31 +169,32 @@ class Environment(Twin[AsyncEnvironment]):
         """Its name."""
         return self._other.id
 
-    def attach(self, name: str) -> Running:
+    def attach(self, name: str) -> SyncRunning:
         """Find a process that was detached by a name, also after its end."""
-        return Running(self._other.attach(name), self._thread)
+        return SyncRunning(self._other.attach(name), self._thread)
 
-    def processes(self) -> list[Running]:
+    def processes(self) -> list[SyncRunning]:
         """Return the processes that `start` began here and that run, oldest first."""
 
         async def running() -> list[AsyncRunning]:
             return self._other.processes()
 
-        return [Running(one, self._thread) for one in self._thread.call(running)]
+        return [SyncRunning(one, self._thread) for one in self._thread.call(running)]
 
     @property
-    def files(self) -> Files:
+    def files(self) -> SyncFiles:
         """Its files, by plain paths."""
-        return Files(self._other.files, self._thread)
+        return SyncFiles(self._other.files, self._thread)
 
     def close(self) -> None:
-        """Let go of it; what was started there ends. Harmless a second time."""
+        """Close it; processes started there end. Harmless when called again."""
         if self._closed:
             return
         self._closed = True
         atexit.unregister(self.close)
         try:
-            with suppress(EnvironmentClosed):  # after a fork it belongs to the other process
+            # After a fork it belongs to the parent process.
+            with suppress(EnvironmentClosed):
                 self._thread.call(lambda: self._other.__aexit__(None, None, None))
         finally:
             self._thread.stop()
@@ -210,12 +212,8 @@ def connect(
     install: bool = False,
     connect_timeout: float | None = None,
     initialize_timeout: float = DEFAULT_TIMEOUT,
-) -> Environment:
-    """
-    A place to run; as `holdfast.connect`, for scripts without an event loop.
-
-    Use it with `with`, or close it with `close`.
-    """
+) -> SyncEnvironment:
+    """Return an environment; see `holdfast.connect`. Use it with `with`, or close it."""
     thread = LoopThread()
 
     async def made() -> AsyncEnvironment:
@@ -230,7 +228,7 @@ def connect(
         )
 
     try:
-        return Environment(thread.call(made), thread)
+        return SyncEnvironment(thread.call(made), thread)
     except BaseException:
         thread.stop()
         raise

@@ -15,11 +15,11 @@ __all__ = ["LoopThread"]
 
 R = TypeVar("R")
 
+# Seconds for an environment to close, and for its thread to end.
 _CLOSE_LIMIT = 10.0
-"""Seconds for an environment to close, and for its thread to end."""
+# Seconds by which a signal may be delayed: one that arrives just before the interpreter waits
+# for a lock does not interrupt that wait.
 _LISTEN_INTERVAL = 0.25
-"""Seconds that a signal can go unheard: one that comes just before the interpreter begins
-to wait for a lock does not end that wait."""
 
 
 class LoopThread:
@@ -28,14 +28,14 @@ class LoopThread:
     def __init__(self) -> None:
         self.serves = ""
         """The name of the environment it is for."""
-        # A fork copies this object without the thread.
+        # To detect a fork, which copies this object without the thread.
         self._process = os.getpid()
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
-        # What somebody waits for in another thread.
+        # Calls that other threads wait for.
         self._awaited: set[Future[object]] = set()
-        # Not waited for when the interpreter ends: by then it was asked to end in order.
+        # Daemon: at interpreter exit it is not joined, since `atexit` has closed it in order.
         self._thread = threading.Thread(target=self._run, name="holdfast", daemon=True)
         self._thread.start()
         self._ready.wait()
@@ -45,12 +45,13 @@ class LoopThread:
             with asyncio.Runner() as runner:
                 runner.run(self._serve())
         finally:
-            # The loop takes nothing any more. What it took while it ended never began.
+            # Calls that were accepted while the loop ended have never begun.
             for outcome in list(self._awaited):
                 self._refuse(outcome)
 
     def _refuse(self, outcome: "Future[object]") -> None:
-        with suppress(InvalidStateError):  # it is done, or was refused by the other side
+        # It is done already, or was refused by the other side.
+        with suppress(InvalidStateError):
             outcome.set_exception(EnvironmentClosed(self.serves))
 
     async def _serve(self) -> None:
@@ -60,7 +61,7 @@ class LoopThread:
 
     def call(self, work: Callable[[], Coroutine[object, object, R]]) -> R:
         """
-        Run something there and wait for it; an interruption of the wait cancels it.
+        Run a coroutine in the thread and wait for it; an interruption cancels it.
 
         Raises:
             EnvironmentClosed: The loop has ended, or runs in the process that this one was
@@ -68,14 +69,15 @@ class LoopThread:
             RuntimeError: The caller is in that thread, and would wait for itself.
         """
         loop = self._loop
-        assert loop is not None  # known before anybody has this object
+        # Set before the constructor returns.
+        assert loop is not None
         if threading.current_thread() is self._thread:
             raise RuntimeError(
                 "an environment of holdfast.sync cannot be used in its own callbacks:"
                 " collect what they are given, and use it after the call"
             )
         if os.getpid() != self._process:
-            # Nobody would take the call: a fork copies no other thread.
+            # A fork copies no other thread, so nobody would run the call.
             raise EnvironmentClosed(self.serves)
         outcome: Future[R] = Future()
         task: asyncio.Task[R] | None = None
@@ -94,7 +96,8 @@ class LoopThread:
                 outcome.set_result(task.result())
 
         def cancel() -> None:
-            if task is None:  # interrupted before it was asked for
+            # Interrupted before `begin` ran.
+            if task is None:
                 outcome.cancel()
             else:
                 task.cancel()
@@ -108,9 +111,10 @@ class LoopThread:
                 self._refuse(awaited)
             return _wait_for(outcome)
         except BaseException:
-            if not outcome.done():  # it is the wait that was interrupted
+            # The wait itself was interrupted.
+            if not outcome.done():
                 loop.call_soon_threadsafe(cancel)
-                # By the same signal a second time, if need be.
+                # Bounded, and a second signal may interrupt it.
                 with suppress(CancelledError, TimeoutError, Exception):
                     outcome.result(END_LIMIT + 1)
             raise
@@ -120,13 +124,14 @@ class LoopThread:
     def stop(self) -> None:
         """End the loop and its thread; what still runs there is cancelled."""
         if self._thread.is_alive() and self._loop is not None:
-            with suppress(RuntimeError):  # it has ended just now
+            # The loop has just ended.
+            with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(_CLOSE_LIMIT)
 
 
 def _wait_for(outcome: Future[R]) -> R:
-    """The result, once it is there, with an ear for signals."""
+    """Return the result, checking for signals at intervals."""
     while True:
         try:
             return outcome.result(_LISTEN_INTERVAL)

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import Self
 
 from holdfast.errors import EnvironmentClosed
-from holdfast.sync.environment import Environment
+from holdfast.sync.environment import SyncEnvironment
 from holdfast.sync.loop_thread import LoopThread
 from holdfast.sync.twin import Twin, sides, twin, twin_of_plain
 from holdfast.unified_exec.hooks import Hooks
@@ -15,10 +15,10 @@ from holdfast.unified_exec.sessions.events import Listener as AsyncListener
 from holdfast.unified_exec.sessions.events import ToolEvent
 from holdfast.unified_exec.tools import UnifiedExec as AsyncUnifiedExec
 
-__all__ = ["Listener", "UnifiedExec"]
+__all__ = ["SyncListener", "SyncUnifiedExec"]
 
 
-class Listener(Twin[AsyncListener]):
+class SyncListener(Twin[AsyncListener]):
     """
     The events from now on, for one reader; see `holdfast.unified_exec.Listener`.
 
@@ -59,7 +59,7 @@ class Listener(Twin[AsyncListener]):
 
     @property
     def dropped(self) -> int:
-        """Pieces of live output that it lost because it did not keep up."""
+        """Number of live output pieces that it lost because it was too slow."""
         return self._other.dropped
 
     @property
@@ -75,7 +75,7 @@ class Listener(Twin[AsyncListener]):
             self.close()
 
 
-class UnifiedExec(Twin[AsyncUnifiedExec]):
+class SyncUnifiedExec(Twin[AsyncUnifiedExec]):
     """
     The tools for one model; see `holdfast.UnifiedExec`. A context manager.
 
@@ -97,19 +97,19 @@ class UnifiedExec(Twin[AsyncUnifiedExec]):
 
     def __init__(
         self,
-        environment: Environment,
+        environment: SyncEnvironment,
         *,
         options: Options | None = None,
         hooks: Hooks | None = None,
     ) -> None:
         """
         Args:
-            environment: Where commands run. It stays open when this is closed.
-            options: Choices of the owner.
-            hooks: Decide over commands; everything is allowed without. They are called in
-                the thread of the environment, and cannot use what is in this module.
+            environment: The environment of the commands. It stays open when this is closed.
+            options: Settings.
+            hooks: Decide over commands; by default everything is allowed. They run in the
+                environment's thread and cannot use this module.
         """
-        if not isinstance(environment, Environment):
+        if not isinstance(environment, SyncEnvironment):
             raise TypeError(
                 "holdfast.sync.UnifiedExec needs an environment of holdfast.sync.connect,"
                 f" not {environment!r}"
@@ -135,19 +135,20 @@ class UnifiedExec(Twin[AsyncUnifiedExec]):
     @contextmanager
     def paused(self) -> Iterator[None]:
         """
-        Stop the clocks of all calls in the block, while a person is asked something.
+        Stop the clocks of all calls during the block, while a person is asked.
 
-        Calls in other threads wait on; their deadlines move by the length of the block.
+        Calls in other threads keep waiting; their deadlines move by the length of the block.
         """
         pause = self._other.paused()
         self._thread.call(pause.__aenter__)
         try:
             yield
         finally:
-            with suppress(EnvironmentClosed):  # the calls have ended with it
+            # The calls have ended with the environment.
+            with suppress(EnvironmentClosed):
                 self._thread.call(lambda: pause.__aexit__(None, None, None))
 
-    def listen(self, *, deltas: bool = True, timeout: float | None = None) -> Listener:
+    def listen(self, *, deltas: bool = True, timeout: float | None = None) -> SyncListener:
         """
         Return the events of all commands from now on; close it when done.
 
@@ -159,9 +160,10 @@ class UnifiedExec(Twin[AsyncUnifiedExec]):
         async def listening() -> AsyncListener:
             return self._other.listen(deltas=deltas)
 
-        return Listener(self._thread.call(listening), self._thread, timeout=timeout)
+        return SyncListener(self._thread.call(listening), self._thread, timeout=timeout)
 
     def close(self) -> None:
         """Kill all commands and wait for their end, at most 5 s; harmless a second time."""
-        with suppress(EnvironmentClosed):  # they have ended with it
+        # The commands have ended with the environment.
+        with suppress(EnvironmentClosed):
             self._thread.call(self._other.aclose)

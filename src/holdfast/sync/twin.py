@@ -1,4 +1,4 @@
-"""Makes the synchronous method from the asynchronous one."""
+"""Conversion of asynchronous methods into synchronous ones."""
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Twin(Generic[A_co]):
-    """The synchronous side of an asynchronous object; also a twin of its base classes."""
+    """The synchronous counterpart of an asynchronous object, also for its subclasses."""
 
     def __init__(self, other: A_co, thread: LoopThread) -> None:
         self._other = other
@@ -25,11 +25,11 @@ class Twin(Generic[A_co]):
 def twin(
     method: Callable[Concatenate[A, P], Coroutine[object, object, R]],
 ) -> Callable[Concatenate[Twin[A], P], R]:
-    """Return the same method, waited for."""
+    """Return a synchronous version of a coroutine method."""
 
     @wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        # Of its class, not of the base.
+        # Looked up by name, so that an override in a subclass is called.
         own: Callable[P, Coroutine[object, object, R]] = getattr(self._other, method.__name__)
         return self._thread.call(lambda: own(*args, **kwargs))
 
@@ -37,7 +37,7 @@ def twin(
 
 
 def twin_of_plain(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Twin[A], P], R]:
-    """Return the same method, run in the event loop: it may start tasks there."""
+    """Return a version of a plain method that runs in the event loop: it may start tasks there."""
 
     @wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -50,5 +50,5 @@ def twin_of_plain(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenat
 
 
 def sides(twin: Twin[A]) -> tuple[A, LoopThread]:
-    """Return the asynchronous object of a twin, and where it may be used."""
+    """Return the asynchronous object and the thread in which it may be used."""
     return twin._other, twin._thread  # noqa: SLF001 - what stands on a twin shares its loop

@@ -1,4 +1,4 @@
-"""For tests of programs that use Holdfast: stand-ins that do what they are told."""
+"""Test doubles for programs that use Holdfast, controlled by the test."""
 
 from holdfast.testing.backend import FakeBackend, Program
 from holdfast.testing.environment import FakeEnvironment

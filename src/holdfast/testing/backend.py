@@ -1,4 +1,4 @@
-"""A place where fake processes are started, behind the seam `ExecBackend`."""
+"""A fake `ExecBackend` that starts fake processes."""
 
 import asyncio
 from collections import deque
@@ -25,40 +25,43 @@ from holdfast.testing.process import CODEX, HOLDFAST, FakeProcess, as_refused
 __all__ = ["FakeBackend", "Program"]
 
 Program = Callable[[FakeProcess], Awaitable[int | Verdict]]
-"""Plays a program on a process: reads its input, writes its output, returns its exit code."""
+"""
+Function that plays a program on a process: reads its input, writes its output, returns its exit
+code.
+"""
 
+# Bytes of unread input before `write` waits, the capacity of a pipe.
 _PIPE = 64 << 10
-"""Bytes of input that wait for a program, as in a pipe."""
 
 
 class FakeBackend:
     """
-    Starts processes that do what a test says.
+    Backend whose processes do what a test says.
 
-    Without further words every start succeeds, and the test drives the process that it
-    takes from `processes` or waits for with `process`. Programs that are registered with
-    `on` drive theirs by themselves; use the backend as a context manager then, which ends
-    them and raises what went wrong in them.
+    By default every start succeeds, and the test drives the process that it takes from
+    `processes` or waits for with `process`. Programs registered with `on` drive their processes
+    by themselves. Use the backend as a context manager then: it ends them and raises their
+    errors.
     """
 
     def __init__(self, *, remote: bool = False, capabilities: Capabilities = HOLDFAST) -> None:
         """
         Args:
-            remote: True for a backend behind a connection, whose line can be lost.
-            capabilities: What its processes can do; `CODEX` for one without extensions.
+            remote: True for a backend behind a connection, which can be lost.
+            capabilities: Features of its processes; `CODEX` for none of the extensions.
         """
         self.remote = remote
         self.capabilities = capabilities
         self.line = FakeLine(remote=remote)
         """The connection that all its processes share."""
         self.starts: list[StartParams] = []
-        """Everything that was asked to be started, also what was refused."""
+        """All requested starts, also refused ones."""
         self.processes: list[FakeProcess] = []
-        """Everything that was started, the oldest first."""
+        """All started processes, the oldest first."""
         self._programs: list[tuple[Callable[[StartParams], bool], Program | HoldfastError]] = []
         self._refusals: deque[HoldfastError] = deque()
         self._ids: set[str] = set()
-        # Starts that may still go ahead while they are held; `None` if they are not.
+        # Starts that may proceed while they are held; None if they are not held.
         self._let_start: int | None = None
         self._running: dict[asyncio.Task[None], FakeProcess] = {}
         self._errors: list[Exception] = []
@@ -94,7 +97,7 @@ class FakeBackend:
 
     def on(self, matches: Callable[[StartParams], bool], program: Program | HoldfastError) -> None:
         """
-        Say what a start does that matches; of several, the first that was registered counts.
+        Define what a matching start does; of several, the first registered counts.
 
         Args:
             matches: Looks at the request.
@@ -149,10 +152,10 @@ class FakeBackend:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """
-        Wait until something holds that a call, or an event, can change.
+        Wait until a condition holds that a call or an event can change.
 
         Raises:
-            TimeoutError: It did not come to that within 5 s.
+            TimeoutError: It did not hold within 5 s.
         """
         await self.line.changes.until(holds)
 
@@ -178,7 +181,8 @@ class FakeBackend:
             if isinstance(program, HoldfastError):
                 raise program
         except BaseException:
-            self._ids.discard(params.process_id)  # a start that fails leaves no trace
+            # A failed start leaves no trace.
+            self._ids.discard(params.process_id)
             raise
         process = FakeProcess(
             params, remote=self.remote, capabilities=self.capabilities, line=self.line
@@ -192,7 +196,7 @@ class FakeBackend:
     # -- inside
 
     def _check_extensions(self, params: StartParams) -> None:
-        """Refuse what the server would ignore without a word, as a client does."""
+        """Refuse what the server would silently ignore, as a client does."""
         has = self.capabilities
         for asked, can, what in [
             (params.terminal_size is not None, has.process_resize, "size a terminal"),

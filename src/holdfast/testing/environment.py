@@ -14,7 +14,7 @@ BASH = ShellInfo(name="bash", path="/bin/bash")
 
 class FakeEnvironment(Environment):
     """
-    A place without a machine: its processes are those of a `FakeBackend`.
+    An environment without a machine: its processes are those of a `FakeBackend`.
 
     It has no files and makes no HTTP calls, unless it is given some.
     """
@@ -74,6 +74,6 @@ class FakeEnvironment(Environment):
         return Status("disconnected" if self.closed else "ready")
 
     async def aclose(self) -> None:
-        """End all processes; what went wrong in their programs is raised."""
+        """End all processes and raise the errors of their programs."""
         self.closed = True
         await self.backend.aclose()

@@ -12,13 +12,13 @@ LIMIT = 5.0
 
 
 class Changes:
-    """Lets tasks wait until a condition holds, and looks at it after each change."""
+    """Condition variable that checks a predicate after each change."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def notify(self) -> None:
-        """Make everybody who waits look again."""
+        """Make all waiters check again."""
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
@@ -52,9 +52,9 @@ class Changes:
 
 class FakeLine:
     """
-    What lies between fake processes and this side; all processes of a backend share it.
+    The fake connection, shared by all processes of a backend.
 
-    Without a connection (`remote=False`) it is always up, and nothing can be delayed.
+    With `remote=False` there is none: it is always up, and nothing can be delayed.
     """
 
     def __init__(self, *, remote: bool) -> None:
@@ -81,7 +81,7 @@ class FakeLine:
 
     def lose(self) -> None:
         """
-        Let nothing through any more, in both directions, until `restore`.
+        Block both directions until `restore`.
 
         Raises:
             RuntimeError: The processes are local.
@@ -91,7 +91,7 @@ class FakeLine:
         self.changes.notify()
 
     def restore(self) -> None:
-        """Let everything through again, first of all what waited."""
+        """Let everything through again, what waited first."""
         self.need("restore_line")
         self.up = True
         self._flush()

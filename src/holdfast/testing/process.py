@@ -1,4 +1,4 @@
-"""A process that does what a test says, behind the seam `ExecProcess`."""
+"""A fake `ExecProcess` that does what a test says."""
 
 import asyncio
 import itertools
@@ -60,16 +60,16 @@ HOLDFAST = CAPABILITIES
 """The extensions of a Holdfast server."""
 
 CODEX = Capabilities()
-"""A server that has none of them."""
+"""A server without any of the extensions."""
 
 Call = Literal["read", "write", "close_stdin", "resize", "waiting_for", "signal", "terminate"]
-"""Something that can be asked of a process, and refused."""
+"""A method of a process that can be recorded and refused."""
 
 _PIECE = 64 << 10
 _LONGEST_WAIT = 1e6
 
+# Pids beyond the kernel's default limit, so that a mistake signals no real process.
 _pids = itertools.count(1_000_001)
-"""Numbers that no kernel gives by default."""
 
 _CODES: list[tuple[type[Refused], int]] = [
     (InvalidParams, codes.INVALID_PARAMS),
@@ -79,7 +79,7 @@ _CODES: list[tuple[type[Refused], int]] = [
 
 
 class Asked(NamedTuple):
-    """One call of the seam, with all its arguments in their order."""
+    """One recorded call, with its arguments in order."""
 
     call: Call
     arguments: tuple[object, ...] = ()
@@ -133,13 +133,13 @@ class FakeChild:
 
 class FakeProcess:
     """
-    A process that does what a test says, in the order in which it says so.
+    A process that does what a test says, in that order.
 
-    Everything that is asked of it is recorded; wait for it with `until`. A backend makes
-    it, see `FakeBackend`, or a test makes one by itself. Needs a running event loop.
+    Everything asked of it is recorded; wait for it with `until`. A backend makes it (see
+    `FakeBackend`), or a test does. Needs a running event loop.
 
-    Unless it is delayed or the line is down, an event arrives here at once. A reader that
-    falls behind makes it `held`; `output` goes on all the same, `flow` waits.
+    Unless delayed or without a connection, an event arrives here at once. A slow reader makes
+    it `held`; `output` continues all the same, `flow` waits.
     """
 
     def __init__(
@@ -193,23 +193,23 @@ class FakeProcess:
         self.children: list[FakeChild] = []
         """Everything it started, see `child`."""
 
-        # The log where it runs, and the copy on this side. What is in the first only is
-        # under way. A local process has both in one step.
+        # The log where it runs, and its copy on this side; the difference is under way. For a
+        # local process both are always equal.
         self._there = OutputLog()
         self._here = OutputLog()
         self._under_way: deque[ProcessEvent] = deque()
         self._under_way_bytes = 0
-        # Written by `flow` while it is held, as into a pipe that nobody reads.
+        # Output of `flow` while it is held, like a pipe that nobody reads.
         self._pipe: list[tuple[bytes, OutputStream | None]] = []
-        # Events that may still arrive while it is delayed; `None` if it is not.
+        # Events that may still arrive while it is delayed; None if it is not delayed.
         self._let_through: int | None = None
-        # Calls that were accepted while the line was down.
+        # Calls that were accepted while the connection was down.
         self._unsent: deque[Callable[[], object]] = deque()
         self._streams: list[OutputStream] = ["pty"] if self.params.tty else ["stdout", "stderr"]
         self._ended_streams: set[OutputStream] = set()
         self._killed = False
         self._terminated = False
-        # True once the close waits only for children, and True after a kill that kept streams.
+        # `_closing`: the close waits only for children. `_kept`: a kill has kept the streams.
         self._closing = False
         self._kept = False
         self._refusals: dict[Call, HoldfastError] = {}
@@ -243,7 +243,8 @@ class FakeProcess:
         """
         if not isinstance(data, bytes):
             raise TypeError(f"output is bytes, not {type(data).__name__}")
-        self._empty_pipe()  # what was written before comes before
+        # Earlier output comes first.
+        self._empty_pipe()
         stream = self._streams[0] if stream is None else stream
         if self._there.closed or stream in self._ended_streams:
             raise RuntimeError(f"process {self.process_id}: {stream} has ended")
@@ -428,7 +429,8 @@ class FakeProcess:
         await self.line.changes.wait(lambda: bool(self._unread) or not self._input_open)
         data = bytes(self._unread[:size])
         del self._unread[: len(data)]
-        self.line.changes.notify()  # there is room for more
+        # There is room for more.
+        self.line.changes.notify()
         return data
 
     async def next_signal(self) -> str:
@@ -450,15 +452,18 @@ class FakeProcess:
         await self.line.changes.wait(lambda: self.verdict is not None or self._failure is not None)
         if self.verdict is not None:
             return self.verdict
-        assert self._failure is not None  # what else was waited for
+        # Otherwise `verdict` is set.
+        assert self._failure is not None
         raise self._failure
 
     async def wait(self) -> Verdict:
         await self.line.changes.wait(lambda: self._here.closed or self._failure is not None)
         if not self._here.closed:
-            assert self._failure is not None  # what else was waited for
+            # Otherwise it is closed.
+            assert self._failure is not None
             raise self._failure
-        assert self.verdict is not None  # it exits before it is closed
+        # A process exits before it is closed.
+        assert self.verdict is not None
         return self.verdict
 
     def events(
@@ -701,7 +706,7 @@ class FakeProcess:
             self.close()
 
     async def _call(self, call: Call, arguments: tuple[object, ...], *, supported: bool) -> None:
-        """Do what holds for every call that waits for the line."""
+        """Record a call, check its support, and wait for the connection."""
         self._record_call(call, *arguments)
         if not supported:
             raise Unsupported(codes.METHOD_NOT_FOUND, f"exec-server does not know {call}")

@@ -46,7 +46,7 @@ class ScriptedPeer:
         self.lost_reason: str | None = None
         """Set when the connection has ended."""
         self.sending_paused = False
-        """Whether the client has stopped reading."""
+        """True while the client does not read."""
         self._answers = answers
         self._untaken: list[Request] = []
         self._changed = asyncio.Event()
@@ -54,7 +54,7 @@ class ScriptedPeer:
     # -- what the client said
 
     def requests(self, method: str) -> list[Request]:
-        """The requests of one method so far, answered or not."""
+        """Return the requests of one method so far, answered or not."""
         return [said for said in self.heard if type(said) is Request and said.method == method]
 
     async def take(self, method: str) -> Request:
@@ -70,7 +70,8 @@ class ScriptedPeer:
 
         await self.until(lambda: find() is not None)
         request = find()
-        assert request is not None  # waited for above
+        # Waited for above.
+        assert request is not None
         self._untaken.remove(request)
         return request
 
@@ -90,7 +91,8 @@ class ScriptedPeer:
 
         await self.until(lambda: find() is not None)
         found = find()
-        assert found is not None  # waited for above
+        # Waited for above.
+        assert found is not None
         return found
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -183,13 +185,13 @@ class ScriptedServer(Target):
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {"initialize": _initialize}
-        """What is answered without being asked to, by method."""
+        """Functions that answer requests at once, by method."""
         self.peers: list[ScriptedPeer] = []
         """All connections, the oldest first."""
         self.refusing = 0
-        """How many of the next attempts to connect fail."""
+        """Number of further attempts to connect that will fail."""
         self.refused = 0
-        """How many did."""
+        """Number of attempts that have failed."""
         self._connected = asyncio.Event()
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:

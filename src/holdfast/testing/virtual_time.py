@@ -30,8 +30,8 @@ class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        # Calls in threads that are under way; time does not pass while there is one.
         self.threads = 0
-        """Calls in threads that are under way; time does not pass while there is one."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)

@@ -1,4 +1,4 @@
-"""What every transport is: whole messages out by a call, whole messages in by a callback."""
+"""Interface of all transports: messages are sent by a call and received by a callback."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -30,26 +30,26 @@ LOCAL_PRINCIPAL = "local"
 
 
 class Receiver(Protocol):
-    """Who gets what a transport carries. No method may raise."""
+    """Receiver of a transport's messages. No method may raise."""
 
     def received(self, message: bytes) -> None:
-        """A whole message came."""
+        """Take a whole message."""
 
     def lost(self, reason: str) -> None:
-        """The transport has ended; nothing more comes. Called once."""
+        """Take the end of the transport; called once, and nothing follows."""
 
     def pause_sending(self) -> None:
-        """The other side does not read: what is sent now only piles up."""
+        """Produce less: the peer does not read, and what is sent now only piles up."""
 
     def resume_sending(self) -> None:
-        """It reads again."""
+        """Produce again: the peer reads."""
 
 
 class Transport(Protocol):
     """
     One connection that carries messages, in order, until it ends.
 
-    What is sent while a message is being received goes out together afterwards.
+    Messages that are sent while one is being received go out together afterwards.
     """
 
     @property
@@ -72,10 +72,10 @@ class Transport(Protocol):
         """Send a message; never waits. After the end it does nothing."""
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
-        """As `send`, for a message in pieces that need not be joined first."""
+        """Send a message in pieces that need not be joined; see `send`."""
 
     def pause_receiving(self) -> None:
-        """Take no more messages for now, so that the other side has to wait."""
+        """Stop taking messages, so that the peer has to wait."""
 
     def resume_receiving(self) -> None:
         """Take messages again."""

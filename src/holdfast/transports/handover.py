@@ -41,13 +41,13 @@ STREAMS = (0, 1, 2)
 TOKEN_SIZE = 32
 """Letters of the secret that lets a client come back."""
 
+# Seconds a server on the same machine may take to accept the streams.
 _ANSWER_LIMIT = 10.0
-"""Seconds a server on the same machine may take to accept the streams."""
 
 _ACCEPTED = b"accepted"
 
+# The answer to a peer that knows the token, if the system has no descriptors left.
 _NOT_NOW = b"not now"
-"""The answer to a peer that knows the token, if the system has no descriptors left."""
 
 
 class HandoverFailed(HoldfastError):
@@ -137,7 +137,8 @@ def take_over(control: socket.socket, token: str) -> list[int]:
         As many as there are `STREAMS`, which belong to the caller; none if the peer sent
         something else, or has gone.
     """
-    from hmac import compare_digest  # not needed by the process that only waits
+    # Late, because `hmac` loads OpenSSL, which the process that only waits does without.
+    from hmac import compare_digest
 
     taken: list[int] = []
     try:
@@ -145,13 +146,14 @@ def take_over(control: socket.socket, token: str) -> list[int]:
             control, TOKEN_SIZE + 1, len(STREAMS), socket.MSG_CMSG_CLOEXEC
         )
         if compare_digest(said, token.encode()):
-            # Those that find no number free are left out by the kernel.
+            # The kernel drops descriptors for which this process has no free number.
             taken_all = len(taken) == len(STREAMS)
             control.send(_ACCEPTED if taken_all else _NOT_NOW)
             if taken_all:
                 return taken
     except OSError:
-        pass  # it has gone
+        # The other process has gone.
+        pass
     for descriptor in taken:
         os.close(descriptor)
     return []

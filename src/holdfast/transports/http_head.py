@@ -48,11 +48,11 @@ class RequestHead(msgspec.Struct, frozen=True):
         return cls(parts[0], parts[1].partition("?")[0], headers)
 
     def get(self, name: str) -> str | None:
-        """The first header of that name."""
+        """Return the first header of that name."""
         return next((value for found, value in self.headers if found == name), None)
 
     def lists(self, name: str, token: str) -> bool:
-        """Whether a comma-separated header holds a token, without regard to case."""
+        """Return True if a comma-separated header contains a token, ignoring case."""
         return any(
             part.strip().lower() == token
             for found, value in self.headers
@@ -78,7 +78,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 def upgrade_fault(head: RequestHead) -> Response | None:
-    """What is wrong with a request to become a WebSocket, if anything."""
+    """Return the error response for an invalid WebSocket upgrade, or None."""
     if head.method != "GET":
         return Response(HTTPStatus.METHOD_NOT_ALLOWED, b"Request method must be `GET`")
     if not head.lists("connection", "upgrade"):

@@ -27,20 +27,20 @@ __all__ = ["HangUpWatch", "LifeWatch", "TcpState", "keep_alive"]
 
 logger = logging.getLogger(__name__)
 
+# Looks per interval. A lost peer is noticed after 2 intervals less one look, at the earliest.
 _TICKS = 4
-"""Looks per interval. A lost peer is noticed after 2 intervals less one look, at the earliest."""
 
+# Seconds an acknowledgement may take in any case: it may be delayed, or have to be repeated.
 _LATEST_ACK = 1.0
-"""Seconds an acknowledgement may take in any case: it may be delayed, or have to be repeated."""
 
+# Probes of a closed window that have to be unanswered: Linux answers two a second, no more.
 _PROBES = 2
-"""Probes of a closed window that have to be unanswered: Linux answers two a second, no more."""
 
+# Socket option of Linux 6.15: longest time between two attempts to send (`linux/tcp.h`).
 _TCP_RTO_MAX_MS = 44
-"""Socket option of Linux 6.15: longest time between two attempts to send (`linux/tcp.h`)."""
 
+# `tcpi_probes`, `tcpi_unacked`, `tcpi_last_data_recv` and `tcpi_last_ack_recv`.
 _TCP_INFO = struct.Struct("=3xB20xI24xII")
-"""`tcpi_probes`, `tcpi_unacked`, `tcpi_last_data_recv` and `tcpi_last_ack_recv`."""
 
 
 class TcpState(msgspec.Struct, frozen=True):
@@ -77,7 +77,8 @@ def keep_alive(sock: socket.socket, interval: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(interval)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(interval / 4)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
-    with suppress(OSError):  # an older kernel
+    # An older kernel does not know the option.
+    with suppress(OSError):
         # A peer that does not read is probed at growing distances, up to 120 s. Only probes
         # without an answer show that it is lost, so there have to be some in each interval.
         sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, max(1000, int(interval * 1000 / 3)))
@@ -110,9 +111,9 @@ class LifeWatch:
         self._send_sign = send_sign
         self._end = end
         self._interval = 0.0
-        # Whether silence ends the connection; if not, only the kernel's word does.
+        # True if silence ends the connection; otherwise only TCP keep-alive does.
         self._judging = False
-        # Whether the other side speaks by itself, so that nothing excuses its silence.
+        # True if the peer sends signs of life by itself, so that nothing excuses its silence.
         self._mutual = False
         self._excused: Callable[[], bool] = lambda: False
         self._paused = False
@@ -301,7 +302,8 @@ class HangUpWatch:
             self._epoll.close()
 
     def _look(self) -> None:
-        assert self._epoll is not None  # it is what became readable
+        # It is what became readable.
+        assert self._epoll is not None
         for _, events in self._epoll.poll(0):
             if events & select.EPOLLERR:
                 self.stop()

@@ -20,8 +20,8 @@ from holdfast.transports.life import HangUpWatch, LifeWatch
 
 __all__ = ["LineTransport", "WriteSide"]
 
+# Bytes of a message that may wait for others, to go out together with them.
 _SMALL = 8192
-"""Bytes of a message that may wait for others, to go out together with them."""
 
 
 class _HasDescriptor(Protocol):
@@ -144,7 +144,8 @@ class LineTransport(asyncio.Protocol):
         self.end_opened()
         # uvloop's transports do not derive from asyncio's.
         self._reader = cast(asyncio.ReadTransport, transport)
-        if self._writer is None:  # a socket, which is both
+        # A socket is both reader and writer.
+        if self._writer is None:
             self.write_to(cast(asyncio.WriteTransport, transport))
         self._receiver = self._accept(self)
         if self._lost:
@@ -202,7 +203,8 @@ class LineTransport(asyncio.Protocol):
 
     def _descriptor(self) -> int | None:
         """Return what is read from, if it is a socket or a pipe."""
-        assert self._reader is not None  # whoever asks is connected
+        # Only called on a connected transport.
+        assert self._reader is not None
         for name in ("socket", "pipe"):
             found: _HasDescriptor | None = self._reader.get_extra_info(name)
             if found is not None:
@@ -239,7 +241,8 @@ class LineTransport(asyncio.Protocol):
 
     def _take(self, line: bytes) -> bool:
         """Hand a line on; `False` when that ended the connection."""
-        assert self._receiver is not None  # connected, since data came
+        # Set before the first data can arrive.
+        assert self._receiver is not None
         if not line.isascii():
             try:
                 line.decode("utf-8")

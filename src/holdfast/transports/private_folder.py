@@ -21,13 +21,13 @@ __all__ = ["SOCKET", "PrivateFolder", "UnusableFolder", "remove_abandoned"]
 SOCKET = "socket"
 """The name of the socket in its folder."""
 
+# The parent of the folder for a user without a runtime directory.
 _SHARED = "/tmp"  # noqa: S108 - the folder made in it has a random name and the mode 0700
-"""The parent of the folder for a user without a runtime directory."""
 
 _ATTEMPTS = 10
 
+# Letters of a path that mean the same to every shell: the path travels in command lines.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
-"""Letters of a path that mean the same to every shell: the path travels in command lines."""
 
 
 class UnusableFolder(HoldfastError):
@@ -75,7 +75,8 @@ class PrivateFolder:
         """
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except NotADirectoryError:  # what a symbolic link is, too
+        except NotADirectoryError:
+            # O_NOFOLLOW reports a symbolic link like this, too.
             raise UnusableFolder(f"{path} is no folder, or a symbolic link") from None
         except OSError as error:
             raise UnusableFolder(f"cannot open {path}: {error.strerror}") from error
@@ -139,7 +140,8 @@ def remove_abandoned() -> None:
             try:
                 folder = PrivateFolder.open(entry.path)
             except UnusableFolder:
-                continue  # not ours, whatever its name is
+                # Not ours, whatever its name is.
+                continue
             if folder.try_lock():
                 folder.remove()
             folder.close()

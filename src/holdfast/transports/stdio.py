@@ -13,8 +13,8 @@ from holdfast.transports.lines import LineTransport, WriteSide
 
 __all__ = ["connect_pipes", "serve_descriptors", "serve_stdio"]
 
+# Bytes; the most that Linux allows an ordinary user unless it is told otherwise.
 _PIPE_SIZE = 1 << 20
-"""Bytes; the most that Linux allows an ordinary user unless it is told otherwise."""
 
 
 async def serve_stdio(accept: Callable[[Transport], Receiver]) -> Transport:
@@ -69,7 +69,8 @@ def _copy_in_thread(source: int, target: int) -> None:
 
 def _enlarge(pipe: int) -> None:
     """Let a pipe hold more, so that a stream wakes its reader less often."""
-    with suppress(OSError):  # no pipe, or the user has too many of that size
+    # Not a pipe, or the user's quota of pipe memory is used up.
+    with suppress(OSError):
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
 

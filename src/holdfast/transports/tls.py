@@ -21,17 +21,17 @@ __all__ = ["BadCertificate", "ServerTls", "TlsListener"]
 
 logger = logging.getLogger(__name__)
 
+# Handshakes at a time; then the oldest is given up, since one in earnest takes a moment.
 MAX_HANDSHAKES = 256
-"""Handshakes at a time; then the oldest is given up, since one in earnest takes a moment."""
 
+# Seconds that the other side may take to confirm the end of TLS.
 _END_TIMEOUT = 5.0
-"""Seconds that the other side may take to confirm the end of TLS."""
 
+# Connections that are taken before others have their turn.
 _ACCEPTED_AT_ONCE = 64
-"""Connections that are taken before others have their turn."""
 
+# Seconds until the next attempt when the system has no descriptor left.
 _ACCEPT_PAUSE = 1.0
-"""Seconds until the next attempt when the system has no descriptor left."""
 
 
 class BadCertificate(HoldfastError):
@@ -88,10 +88,12 @@ class ServerTls:
                 )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.num_tickets = 0  # connections live long: nobody comes back with a ticket
+        # Connections live long, so no client comes back with a ticket.
+        context.num_tickets = 0
         try:
             context.load_cert_chain(self._certificate, self._key, self._refuse_password)
-        except (OSError, ValueError) as error:  # SSLError is an OSError
+        except (OSError, ValueError) as error:
+            # `SSLError` is an `OSError`.
             reason = error.reason if isinstance(error, ssl.SSLError) else str(error)
             raise BadCertificate(
                 f"cannot use the certificate {self._certificate} with the key {self._key}:"
@@ -174,7 +176,9 @@ class TlsListener:
     def _forget(self, line: socket.socket, task: asyncio.Task[None]) -> None:
         self._shaking.pop(task, None)
         if task.cancelled():
-            line.close()  # perhaps before its first step, so nobody else has it
+            # The task may be cancelled before its first step, when nobody else would close the
+            # socket.
+            line.close()
 
     async def _shake_hands(self, line: socket.socket) -> None:
         try:
@@ -185,5 +189,6 @@ class TlsListener:
                 ssl_handshake_timeout=self._timeout,
                 ssl_shutdown_timeout=_END_TIMEOUT,
             )
-        except OSError as error:  # SSLError and TimeoutError among them
+        except OSError as error:
+            # `SSLError` and `TimeoutError` are among them.
             logger.info("a handshake failed: %s", error)

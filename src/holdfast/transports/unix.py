@@ -70,18 +70,21 @@ def bind_unix(path: str) -> socket.socket:
 def _remove_stale(path: str) -> None:
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return  # binding says that the address is in use
+            # Not a socket: `bind` reports that the address is in use.
+            return
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # one that is too busy to accept answers with EAGAIN
+        # A server too busy to accept answers EAGAIN instead of blocking us.
+        probe.setblocking(False)
         try:
             probe.connect(path)
         except ConnectionRefusedError:
             with suppress(FileNotFoundError):
                 os.unlink(path)
         except OSError:
-            return  # binding says what is the matter
+            # `bind` reports the error.
+            return
 
 
 async def connect_unix(

@@ -37,7 +37,8 @@ from holdfast.transports.life import HangUpWatch, LifeWatch, keep_alive
 from holdfast.transports.unix import bind_unix
 from holdfast.transports.unix_as_tcp import UnixAsTcp
 
-if TYPE_CHECKING:  # most listeners do without it
+# Most listeners do without TLS.
+if TYPE_CHECKING:
     from ssl import SSLContext
 
     from holdfast.transports.tls import TlsListener
@@ -84,8 +85,8 @@ MAX_FRAME = 16 << 20
 PING_INTERVAL = 30.0
 """Seconds between two pings of a server; a missing pong has no consequence."""
 
+# Seconds a client may take to send its request.
 HEAD_TIMEOUT = 10.0
-"""Seconds a client may take to send its request."""
 
 Gate = Callable[[RequestHead], Response | str]
 """Decides on a request before it becomes a WebSocket: an answer, or the name of who comes in."""
@@ -93,11 +94,11 @@ Gate = Callable[[RequestHead], Response | str]
 _BACKLOG = 1024
 _READ_BUFFER = 64 << 10
 
+# Bytes up to which picows copies a message that it sends for a server.
 _COPIED = 8192
-"""Bytes up to which picows copies a message that it sends for a server."""
 
+# Messages of at most `_COPIED` bytes that are kept back to be sent together: 2 MiB in all.
 _MAX_CORKED = 256
-"""Messages of at most `_COPIED` bytes that are kept back to be sent together: 2 MiB."""
 
 
 class WebSocketTransport(WSListener):
@@ -391,16 +392,20 @@ def websocket_protocol(
     return WSProtocol(
         host,
         resource,
-        host is not None,  # which end this is
+        # True for the client's end.
+        host is not None,
         make_listener,
         _picows_logger,
-        True,  # an exception in a callback ends the connection
+        # An exception in a callback ends the connection.
+        True,
         timeout,
-        False,  # pings are sent by `LifeWatch`, which expects no answer at a server
+        # `LifeWatch` sends pings, and at a server expects no answer.
+        False,
         ping_interval,
         ping_interval,
         WSAutoPingStrategy.PING_PERIODICALLY,
-        False,  # pings of the other side are answered in `_frame`
+        # Pings of the peer are answered in `_frame`.
+        False,
         MAX_FRAME,
         None if headers is None else dict(headers),
         _READ_BUFFER,
@@ -452,7 +457,8 @@ class _FrontDoor(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._timer is None:
-            return  # answered already, the rest is of no interest
+            # The head was answered already; the rest is not needed.
+            return
         self._data += data
         head, end, rest = self._data.partition(b"\r\n\r\n")
         if not end and len(self._data) <= MAX_HEAD:
@@ -552,6 +558,7 @@ async def listen_websocket(
 
         if tls is None:
             return await loop.create_server(make_door, sock=listening, backlog=_BACKLOG)
+        # Late, because most servers listen without TLS, and `ssl` loads OpenSSL.
         from holdfast.transports.tls import TlsListener
 
         listening.listen(_BACKLOG)
@@ -569,10 +576,10 @@ async def listen_websocket_unix(
     listening: socket.socket | None = None,
 ) -> asyncio.Server:
     """
-    As `listen_websocket`, on a socket file of mode 0600.
+    Listen on a unix socket of mode 0600; see `listen_websocket`.
 
     Raises:
-        OSError: The address cannot be had.
+        OSError: The address is not available.
     """
     loop = asyncio.get_running_loop()
     return await loop.create_unix_server(

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
@@ -114,11 +115,12 @@ def _reason(error: Exception, *, has_token: bool) -> tuple[str, int | None]:
         return _refusal(error, has_token=has_token), None
     if not isinstance(error, OSError) or not error.errno:
         return str(error), None
-    from ssl import SSLCertVerificationError, SSLError  # most connections do without it
-
-    if isinstance(error, SSLCertVerificationError):
+    # Not imported: most connections do without TLS, and without it there is no such error.
+    ssl = sys.modules.get("ssl")
+    if ssl is not None and isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS error: certificate verify failed: {error.verify_message}", None
-    if isinstance(error, SSLError):  # its numbers are those of OpenSSL
+    if ssl is not None and isinstance(error, ssl.SSLError):
+        # Its errno is one of OpenSSL.
         return f"TLS error: {error.reason}", None
     # The event loop's words are its own; a name that is unknown has no number to tell.
     known = error.errno > 0 and not isinstance(error, socket.gaierror)

@@ -39,7 +39,7 @@ async def added_permissions(
         folder = cwd.native
     except ForeignPathUri as error:
         raise CallRefused(str(error)) from error
-    places = _Places(environment, folder)
+    places = _PathResolver(environment, folder)
     if denies_paths(sandbox):
         await places.deny(sandbox)
     files = requested.file_system
@@ -52,7 +52,7 @@ async def added_permissions(
     )
 
 
-class _Places:
+class _PathResolver:
     """The paths of one request, at the place where the command runs."""
 
     def __init__(self, environment: Environment, folder: str) -> None:
@@ -94,7 +94,7 @@ class _Places:
             refuse_below(text, self._denied)
             real = await self._resolved(text)
             if real is None:
-                # What is missing may be a link to nowhere, and later lead to a denied path.
+                # A missing path may be a dangling link that later leads to a denied path.
                 raise InvalidParams(f"`{text}` is missing, and the permission profile denies paths")
             refuse_below(real, self._denied)
         except InvalidParams as error:

@@ -51,8 +51,8 @@ from holdfast.unified_exec.waiting.collect import GRACE
 
 __all__ = ["ApprovalHooks"]
 
+# Characters of the output that a question after a denial shows: the last ones.
 _SHOWN_OUTPUT = 16_384
-"""Characters of the output that a question after a denial shows: the last ones."""
 
 
 class ApprovalHooks(Hooks):
@@ -158,7 +158,7 @@ class ApprovalHooks(Hooks):
         except CallCancelled as error:
             raise _interrupted(began) from error
         if clearance is None:
-            # What other hooks want instead is only started if it was cleared.
+            # A replacement that other hooks return is only started if it was cleared.
             return await self._inner.after_denial(denied)
         return replace(request, sandbox=clearance.sandbox, clearance=clearance)
 
@@ -256,7 +256,8 @@ async def _real_access(request: PatchRequest, access: WriteAccess) -> WriteAcces
         try:
             real = await request.files.canonicalize(PathUri.from_path(path))
         except Refused:
-            continue  # it is not there
+            # A missing path cannot be resolved.
+            continue
         if real.native != path:
             same.append((path, real.native))
     return access.also(same)

@@ -21,11 +21,11 @@ FORCED = {
 }
 """Set over everything else, also on a terminal: plain text, and no program that waits for a key."""
 
+# The version of Codex whose contract this is; scripts look at `CODEX_VERSION`.
 _VERSION = "0.166.0"
-"""The version of Codex whose contract this is; scripts look at `CODEX_VERSION`."""
 
+# Tells the `apply_patch` of Codex to leave line endings as they are.
 _LINE_ENDINGS = "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS"
-"""Tells the `apply_patch` of Codex to leave line endings as they are."""
 
 _NOT_INHERITED = [
     "CODEX_PERMISSION_PROFILE",

@@ -15,7 +15,8 @@ from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 
-if TYPE_CHECKING:  # imported only by tools that have approvals, or apply a patch
+# Only tools with approvals or patches load these modules.
+if TYPE_CHECKING:
     from holdfast.approvals.clearance import Clearance
     from holdfast.approvals.permissions import AddedPermissions
     from holdfast.patching.plan import PatchPlan
@@ -51,15 +52,15 @@ class StartRequest:
     env: dict[str, str]
     """Variables besides those it inherits."""
     sandbox: SandboxContext | None
-    """What it may touch; None for everything."""
+    """Its sandbox; None for none."""
     arguments: ExecArguments
-    """All that the model asked for: its reasons and the permissions it wants, too."""
+    """All arguments of the model, with its reasons and requested permissions."""
     shell: str | None = None
     """The path of the environment's own shell."""
     added: "AddedPermissions | None" = None
     """The additional permissions it asks for, with absolute paths."""
     clearance: "Clearance | None" = field(default=None, repr=False)
-    """What approvals decided about it; None without approvals."""
+    """The decision of approvals; None without approvals."""
 
     @property
     def left_sandbox(self) -> bool:
@@ -74,7 +75,7 @@ class DeniedAttempt:
     request: StartRequest
     verdict: Verdict
     message: str
-    """What it wrote, or its exit code if it wrote nothing."""
+    """Its output, or its exit code if it wrote nothing."""
     seconds: float = 0.0
     """The time from its start to its end; 0 if it ended in the grace after the start."""
 
@@ -100,13 +101,13 @@ class PatchRequest:
     text: str
     """The patch."""
     plan: "PatchPlan"
-    """What it changes."""
+    """The changes that it makes."""
     cwd: PathUri
     """The directory that its relative paths start from."""
     files: FileSystem
-    """Where the files are."""
+    """The file system that has the files."""
     tmpdir: str | None = None
-    """The directory for temporary files there, as far as it is known."""
+    """The directory for temporary files there, if known."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

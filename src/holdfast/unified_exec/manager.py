@@ -1,8 +1,8 @@
 """
-Runs the commands of one model: starts, waits, input, and the end of all of them.
+The commands of one model: starts, waits, input, and their ends.
 
-A call holds the lock of its session. A session is in the store before the first wait, so an
-interrupted call leaves it there, and what the call had collected goes to the next one.
+A call holds the lock of its session. A session is stored before the first wait, so an
+interrupted call leaves it there, and the next call gets the output collected so far.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.errors import HoldfastError
+from holdfast.unified_exec.added_permissions import added_permissions
 from holdfast.unified_exec.arguments.tool_arguments import (
     ExecArguments,
     PermissionArguments,
@@ -41,7 +42,8 @@ from holdfast.unified_exec.starter import CLOSED, Starter
 from holdfast.unified_exec.waiting.clock import PausableClock
 from holdfast.unified_exec.waiting.collect import exec_wait, wait_for_end, write_wait
 
-if TYPE_CHECKING:  # imported only by tools that have approvals
+# Only tools with approvals load this module.
+if TYPE_CHECKING:
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
 
 __all__ = ["SessionManager", "new_call_id"]
@@ -88,6 +90,7 @@ class SessionManager:
         self._clock = PausableClock(self.options.longest_call)
         self._hooks = Hooks() if hooks is None else hooks
         self._approvals = _approval_hooks(self.options, self._clock, self._hooks)
+        # The hooks of approvals wrap those of the owner and call them in turn.
         if self._approvals is not None:
             self._hooks = self._approvals
         self._listeners = Listeners()
@@ -140,14 +143,14 @@ class SessionManager:
     # -- sessions
 
     def sessions(self) -> list[SessionInfo]:
-        """Return the commands that run and have a number, by that number in order."""
+        """Return the running commands that have a number, in order of their numbers."""
         return [session.info() for session in self._owner.store if session.running]
 
     def terminate(self, session_id: int) -> bool:
         """
-        Kill a command and forget its session; a call that waits on it reports its end.
+        Kill a command and forget its session; a waiting call reports its end.
 
-        The server is told in the background: a line that is down does not hold this up.
+        The server is notified in the background, so a lost connection does not delay this.
 
         Returns:
             False if there is no such session.
@@ -170,6 +173,7 @@ class SessionManager:
             session: The command.
             grace: Seconds between the interrupt and the kill.
         """
+        # The interrupt lets the command clean up; whatever happens to it, the kill follows.
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(grace):
                 await session.process.signal("interrupt")
@@ -179,7 +183,7 @@ class SessionManager:
             self._owner.kill(held)
 
     def clean(self) -> None:
-        """Kill all commands, as `terminate` does; a call that waits on one fails."""
+        """Kill all commands; calls that wait on one fail with an unknown session."""
         for session in self._owner.store:
             held = self._owner.held[session]
             held.cleaned = True
@@ -188,9 +192,9 @@ class SessionManager:
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """
-        Stop the clocks of all calls in the block, while a person is asked something.
+        Stop the clocks of all calls during the block, while a person is asked.
 
-        Deadlines move by the length of the block, and an end in it is reported after it.
+        Deadlines move by the length of the block; an end during the block is reported after it.
         """
         with self._clock.paused():
             yield
@@ -206,6 +210,7 @@ class SessionManager:
 
     async def aclose(self) -> None:
         """Kill all commands and wait for their end, at most 5 s; harmless a second time."""
+        # First the starts: each would otherwise add a session after `release_all`.
         self._starter.close()
         self._owner.release_all()
         try:
@@ -214,6 +219,7 @@ class SessionManager:
                     await self._starter.wait_closed()
                     await self._owner.tasks.join()
         finally:
+            # Also after the time limit: no task may outlive the tools.
             await self._owner.tasks.aclose()
             self._listeners.close()
 
@@ -234,6 +240,7 @@ class SessionManager:
         """
         environment = self._open_environment(arguments.environment_id)
         call_id = call_id or new_call_id()
+        # Reserved before the start, because the hooks and the process id already use the number.
         session_id = self._owner.store.reserve()
         try:
             async with self._starter.ended_by_close():
@@ -246,20 +253,26 @@ class SessionManager:
                     return patched
                 request = await self._starter.admit(environment, request)
                 held = await self._starter.start(environment, request)
+        # A failed or cancelled start must not keep its number taken.
         except BaseException:
             self._owner.store.free(session_id)
             raise
         pruned: tuple[int, ...] = ()
         while True:
-            session, output, held.output = held.session, held.output, None  # of this call only
+            # The output belongs to this call only, so the session must not keep it.
+            session, output, held.output = held.session, held.output, None
             again: StartRequest | None = None
-            async with session.lock:  # nobody else can have it: it was just made
+            # Uncontended: the session was just made.
+            async with session.lock:
                 try:
+                    # In the store from here on, so that an interrupted call leaves a session to
+                    # poll.
                     pruned += self._owner.admit(held)
                     clock = asyncio.get_running_loop()
                     since = clock.time()
                     await self._first_wait(held, exec_wait(arguments.yield_time_ms), output)
                     wall_time = clock.time() - since
+                    # The report of a denied command shows no wall time.
                     if session.verdict is not None and session.verdict.denial is not None:
                         wall_time = 0.0
                     again = await self._starter.after_late_denial(held)
@@ -267,6 +280,8 @@ class SessionManager:
                         return await self._reporter.report(
                             held, call_id, wall_time, arguments, output=output, pruned=pruned
                         )
+                    # The number stays reserved: the second attempt is the same session for the
+                    # model.
                     self._owner.release(held, keep_id=True)
                 finally:
                     if again is None:
@@ -304,8 +319,6 @@ class SessionManager:
             CallRefused: It was not applied; the text is for the model.
             CallInterrupted: Somebody was asked and cancelled the call.
         """
-        from holdfast.unified_exec.takeover import take_patch
-
         environment = self._open_environment(environment_id)
         arguments = ExecArguments(cmd="apply_patch", workdir=workdir, login=False)
         async with self._starter.ended_by_close():
@@ -313,8 +326,9 @@ class SessionManager:
                 environment, arguments, call_id=call_id or new_call_id(), session_id=0
             )
             request = replace(request, argv=("apply_patch", text))
-            result = await take_patch(environment, request, self._hooks, self.options.model_policy)
-        assert result is not None  # the argv is that of a patch
+            result = await self._apply(environment, request)
+        # The argv is that of a patch, so there is a result.
+        assert result is not None
         return result
 
     async def _take_patch(
@@ -327,9 +341,14 @@ class SessionManager:
             CallRefused: The patch was not applied; the text is for the model.
             CallInterrupted: Somebody was asked and cancelled the call.
         """
+        # A cheap test that spares most commands the loading of the patch modules.
         if not self.options.patches or "patch" not in request.script.lower():
             return None
-        # Most conversations have no patch in a command: the modules are loaded for the first.
+        return await self._apply(environment, request)
+
+    async def _apply(self, environment: Environment, request: StartRequest) -> ExecResult | None:
+        """Apply a patch; return None if the command is none."""
+        # Late, because most conversations have no patch in a command.
         from holdfast.unified_exec.takeover import take_patch
 
         return await take_patch(environment, request, self._hooks, self.options.model_policy)
@@ -366,6 +385,7 @@ class SessionManager:
         held = self._owner.held[session]
         call_id = call_id or new_call_id()
         async with session.lock:
+            # It may have ended, and been released, while this call waited for the lock.
             if not self._owner.store.holds(session):
                 raise UnknownProcessId(arguments.session_id)
             self._owner.store.touch(session)
@@ -413,6 +433,7 @@ class SessionManager:
         request = InputRequest(call_id=call_id, chars=chars, started=held.attempt.request)
         async with self._starter.ended_by_close():
             await self._hooks.before_input(request)
+        # The question may have been open for long, and the command killed meanwhile.
         if held.gone:
             raise UnknownProcessId(held.session.session_id)
 
@@ -439,8 +460,6 @@ class SessionManager:
         """
         if self._approvals is None:
             raise CallRefused("permissions cannot be requested: there are no approvals")
-        from holdfast.unified_exec.added_permissions import added_permissions
-
         environment = self._open_environment(arguments.environment_id)
         call_id = call_id or new_call_id()
         async with self._starter.ended_by_close():
@@ -492,6 +511,7 @@ class SessionManager:
             except StopIteration as end:
                 page: Page = end.value
                 return page
+            # Searching 1 MiB takes long: the event loop runs between two steps.
             await asyncio.sleep(0)
 
     # -- waits
@@ -526,6 +546,7 @@ def _approval_hooks(options: Options, clock: PausableClock, inner: Hooks) -> "Ap
     """Return the hooks that approvals need, or None; they are imported only if there are any."""
     if options.approvals is None:
         return None
+    # Late, because the tools without approvals load none of their modules.
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
 
     paused = clock.paused if options.pause_for_questions else nullcontext

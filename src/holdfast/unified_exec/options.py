@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
+import holdfast.approvals as approvals_package
 from holdfast.environments.commands.arguments import as_names, as_variables
 from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import AnySandbox, as_profile
@@ -13,13 +14,14 @@ from holdfast.errors import InvalidParams
 from holdfast.unified_exec.text.truncate import DEFAULT_MODEL_POLICY, TruncationPolicy
 from holdfast.unified_exec.waiting.collect import LONGEST_POLL
 
-if TYPE_CHECKING:  # imported only by programs that have approvals
+# Only programs with approvals load this module.
+if TYPE_CHECKING:
     from holdfast.approvals.options import Approvals
 
 __all__ = ["Background", "Options"]
 
 Background = Literal["end", "keep"]
-"""What becomes of processes that a command left in its group."""
+"""Treatment of processes that a command left in its process group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +35,15 @@ class Options:
     """
 
     sandbox: AnySandbox | None = None
-    """What commands may touch and reach; unless given, what the environment says."""
+    """The sandbox of commands; by default that of the environment."""
     limits: Limits | None = None
-    """What each command may use; needs a Holdfast server, or this machine."""
+    """Resource limits of each command; needs a Holdfast server, or this machine."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables for all commands, besides those they inherit."""
     unset: Sequence[str] = ()
     """Names of variables that no command gets; needs a Holdfast server, or this machine."""
     model_policy: TruncationPolicy = DEFAULT_MODEL_POLICY
-    """How much output the model takes in one answer, whatever a call asks for."""
+    """Limit on the output in one answer, whatever a call asks for."""
     longest_poll: float = LONGEST_POLL
     """Seconds an empty `write_stdin` may wait at most; never below 5."""
     longest_call: float | None = None
@@ -53,7 +55,7 @@ class Options:
     allow_login_shell: bool = True
     """False: commands run without login shell, and a call that wants one is refused."""
     background: Background = "end"
-    """What happens to processes a command left in its group when its end is reported."""
+    """Treatment of processes that a command left in its group, when its end is reported."""
     shell_snapshot: bool = False
     """
     Run the start files of a login shell once, and reuse what they set up.
@@ -85,9 +87,8 @@ class Options:
             _check_type(name, getattr(self, name), bool)
         _check_type("limits", self.limits, Limits, None)
         if self.approvals is not None:
-            from holdfast.approvals.options import Approvals
-
-            _check_type("approvals", self.approvals, Approvals, None)
+            # Loaded on first use by its package.
+            _check_type("approvals", self.approvals, approvals_package.Approvals, None)
         _check_type("model_policy", self.model_policy, TruncationPolicy)
         policy = self.model_policy
         _check_type("model_policy.number", policy.number, int)

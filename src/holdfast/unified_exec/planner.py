@@ -1,4 +1,4 @@
-"""Turns what a model asked for into a process that can be started."""
+"""Conversion of a model's arguments into the parameters of a process."""
 
 import posixpath
 import uuid
@@ -22,6 +22,7 @@ from holdfast.protocol.process import (
     StartParams,
     ThreadId,
 )
+from holdfast.unified_exec.added_permissions import added_permissions
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 from holdfast.unified_exec.environ import POLICY, command_variables
 from holdfast.unified_exec.errors import LOGIN_DISABLED, CallRefused
@@ -40,7 +41,7 @@ __all__ = [
 
 
 class Planner:
-    """Plans the commands of one conversation."""
+    """Planner of the commands of one conversation."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -61,6 +62,7 @@ class Planner:
             CallRefused: An argument cannot be met; the text is for the model.
         """
         options = self._options
+        # First, since no later step could report a text that cannot be encoded.
         refuse_half_characters(cmd=arguments.cmd, workdir=arguments.workdir, shell=arguments.shell)
         if arguments.login and not options.allow_login_shell:
             raise CallRefused(LOGIN_DISABLED)
@@ -70,12 +72,11 @@ class Planner:
             shell = await environment.shell(arguments.shell)
         except InvalidParams as error:
             raise CallRefused(str(error)) from error
+        # Hooks get the environment's own shell, whichever the call asks for.
         own_shell = shell if arguments.shell is None else await environment.shell()
         sandbox = await environment.sandbox_context(options.sandbox)
         added = None
         if options.approvals is not None and arguments.additional_permissions is not None:
-            from holdfast.unified_exec.added_permissions import added_permissions
-
             added = await added_permissions(
                 arguments.additional_permissions, environment, cwd, sandbox
             )
@@ -107,6 +108,7 @@ class Planner:
         if options.unset and not (await environment.capabilities()).process_unset:
             raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot unset variables")
         snapshot = None
+        # A snapshot replaces the start files of a login shell; other commands run none.
         if options.shell_snapshot and request.argv[1:2] == ("-lc",):
             shell = await environment.shell()
             snapshot = ShellSnapshotParams(
@@ -114,6 +116,7 @@ class Planner:
                 shell=ShellSnapshotShell(name=shell.name, path=shell.path),
             )
         return StartParams(
+            # Unique beyond the number: a second attempt of the same call uses the same number.
             process_id=f"{request.session_id}-{uuid.uuid4()}",
             argv=list(request.argv),
             cwd=request.cwd,
@@ -131,7 +134,7 @@ class Planner:
 
 def refuse_half_characters(**texts: str | None) -> None:
     """
-    Refuse texts that cannot be sent anywhere; JSON cannot bring them, a program can.
+    Refuse texts that cannot be encoded; JSON cannot contain them, a program's arguments can.
 
     Raises:
         CallRefused: One of them has half a surrogate pair; the text names it.
@@ -147,10 +150,10 @@ def refuse_half_characters(**texts: str | None) -> None:
 
 async def folder_of(environment: Environment, workdir: str | None) -> PathUri:
     """
-    Return the folder that a `workdir` means, cleaned up as text: `a/link/..` is `a`.
+    Return the directory that a `workdir` means, normalized as text: `a/link/..` is `a`.
 
     Raises:
-        CallRefused: It is relative to a folder of another kind of machine, or no path.
+        CallRefused: It is relative to a directory of another operating system, or no path.
     """
     if not workdir:
         return await environment.uri()
@@ -164,25 +167,26 @@ async def folder_of(environment: Environment, workdir: str | None) -> PathUri:
 
 
 def impossible_start(environment: Environment, request: StartRequest) -> HoldfastError | None:
-    """Return why a command cannot be started anywhere, before anybody is asked about it."""
+    """Return the reason why a command cannot be started anywhere, before anybody is asked."""
     if "\0" not in request.script:
         return None
     # A NUL would end the argument early and turn the rest into another one.
     reason = "nul byte found in provided data"
+    # A remote start fails with the server's error, a local one with the system's.
     if environment.is_remote:
         return RemoteError(codes.INTERNAL_ERROR, reason)
     return SpawnFailed(reason, program=request.argv[0])
 
 
 def spawn_failure(error: HoldfastError) -> str:
-    """Return why a start failed, in the words of the original."""
+    """Return the reason of a failed start, in Codex's words."""
     cause = error.__cause__
     text = str(cause if isinstance(cause, RemoteError) else error)
     return f"Failed to create unified exec process: {text}"
 
 
 def native_path(path: PathUri) -> str:
-    """Return a path as its own machine writes it, or its URI if it is no path of this kind."""
+    """Return a path in the native spelling of its machine, or its URI if it is foreign."""
     try:
         return path.native
     except ForeignPathUri:

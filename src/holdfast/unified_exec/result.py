@@ -16,7 +16,8 @@ from holdfast.unified_exec.text.truncate import (
     used_policy,
 )
 
-if TYPE_CHECKING:  # imported only by tools that have approvals, or apply a patch
+# Only tools with approvals or patches load these modules.
+if TYPE_CHECKING:
     from holdfast.approvals.permissions import AddedPermissions
     from holdfast.approvals.question import GrantScope
     from holdfast.patching.apply import PatchResult
@@ -43,7 +44,7 @@ class ExecResult:
     command: tuple[str, ...]
     """The argv of the command."""
     verdict: Verdict | None = None
-    """How it ended, in detail; None while it runs, or if that is not known."""
+    """The verdict; None while it runs, or if it is unknown."""
     killed: bool = False
     """True if the tools killed it during this call; the text then has no exit code."""
     left_behind: bool = False
@@ -57,11 +58,11 @@ class ExecResult:
     ended_by: str | None = None
     """The condition of `wait_for` that ended the wait early, with what is known about it."""
     pattern_given_up: bool = False
-    """True if the pattern of `wait_for` takes too long to search for: nobody looks for it."""
+    """True if the pattern of `wait_for` is too slow to search for, and is not searched."""
     waiting_for: WaitingFor | None = None
     """`LINE`, `PASSWORD` or `KEY` if it waits for input on its terminal, as far as is known."""
     patch: "PatchResult | None" = None
-    """What was changed, if the command was a patch: then no process was started."""
+    """The changes, if the command was a patch: then no process was started."""
     notes: tuple[str, ...] = ()
     """Remarks that `text(notes=True)` shows to the model."""
     max_output_tokens: int | None = None
@@ -169,17 +170,17 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionGrant:
-    """What later commands may do, for a call of `request_permissions`."""
+    """Permissions of later commands, granted by a call of `request_permissions`."""
 
     call_id: str
     """The id of this call."""
     permissions: "AddedPermissions"
-    """Possibly nothing; never more than what was asked for."""
+    """The granted permissions, possibly none; never more than what was asked for."""
     scope: "GrantScope"
-    """How long they hold: for this turn or for the session."""
+    """Validity: this turn or the session."""
 
     def text(self, *, notes: bool = False) -> str:
-        """Return what the model reads."""
+        """Return the text for the model."""
         return json.dumps(self.object(), ensure_ascii=False, separators=(",", ":"))
 
     def object(self) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """
-Starts commands: asks the hooks, starts the process, and waits out the grace.
+Start of commands: asks the hooks, starts the process, and waits for the first moments.
 
-Closing the tools ends every start that is under way, whatever it waits for.
+Closing the tools ends every running start, whatever it waits for.
 """
 
 import asyncio
@@ -56,15 +56,15 @@ class Starter:
         self._owner = owner
         self._listeners = listeners
         self._clock = clock
-        # Time limits of starts that are under way. Closing the tools lets them expire.
+        # Timeouts of running starts; closing the tools lets them expire.
         self._under_way: set[asyncio.Timeout] = set()
         self._none_under_way = asyncio.Event()
         self._none_under_way.set()
         self.closed = False
-        """True once nothing is started any more."""
+        """True once nothing may be started any more."""
 
     def close(self) -> None:
-        """Refuse starts from now on, and end those that are under way."""
+        """Refuse starts from now on, and end running ones."""
         self.closed = True
         now = asyncio.get_running_loop().time()
         for limit in self._under_way:
@@ -72,7 +72,7 @@ class Starter:
                 limit.reschedule(now)
 
     async def wait_closed(self) -> None:
-        """Wait until no start is under way."""
+        """Wait until no start is running."""
         await self._none_under_way.wait()
 
     @asynccontextmanager
@@ -81,7 +81,7 @@ class Starter:
         End the block when the tools are closed, whatever it waits for.
 
         Raises:
-            CallRefused: They were closed in the block.
+            CallRefused: They were closed during the block.
         """
         limit = asyncio.timeout(None)
         try:
@@ -102,11 +102,12 @@ class Starter:
         """
         Let the hooks decide about a command, and return what to start.
 
-        Listeners are told of one that somebody declined.
+        Listeners are told of a declined one.
 
         Raises:
             UnifiedExecError: It may not be started, or cannot be.
         """
+        # Before the hooks, so that nobody is asked about a command that can never run.
         impossible = impossible_start(environment, request)
         if impossible is not None:
             failure = spawn_failure(impossible)
@@ -156,7 +157,7 @@ class Starter:
                 if verdict is None or verdict.denial is None:
                     break
                 self._owner.follow(held)
-                # Not for ever: the line may be lost.
+                # Limited: the connection may be lost.
                 await self._clock.wait(session.settled, exec_wait(request.arguments.yield_time_ms))
                 denied = DeniedAttempt(
                     request=request,
@@ -164,6 +165,7 @@ class Starter:
                     message=denial_message(session.peek_output(), verdict.exit_code),
                 )
                 again = await self._hooks.after_denial(denied)
+            # Also after a cancellation: no caller has the session yet.
             except BaseException:
                 self._owner.kill(held)
                 self._owner.release(held)
@@ -173,6 +175,7 @@ class Starter:
                 break
             self._owner.release(held, keep_id=True)
             request = again
+        # `aclose` may have finished its sweep before this session existed.
         if self.closed:
             self._owner.release(held)
             raise CallRefused(CLOSED)
@@ -192,7 +195,8 @@ class Starter:
             return None
         if verdict is None or verdict.denial is None or session.killed:
             return None
-        assert session.ended_at is not None  # there is a verdict
+        # Set, since there is a verdict.
+        assert session.ended_at is not None
         denied = DeniedAttempt(
             request=held.attempt.request,
             verdict=verdict,
@@ -203,9 +207,10 @@ class Starter:
             async with self.ended_by_close():
                 again = await self._hooks.after_denial(denied)
         except CallInterrupted:
-            held.forgotten = True  # the model never learns its number
+            # The model never learns its number.
+            held.forgotten = True
             raise
-        # Somebody may have killed all sessions while the question was open.
+        # `clean` may have killed all sessions while the question was open.
         return None if held.gone else again
 
     async def _start_once(
@@ -221,7 +226,8 @@ class Starter:
         except HoldfastError as error:
             end_attempt(self._hooks, attempt)
             failure = spawn_failure(error)
-            if first is None:  # its begin was told before, its end still is
+            # A second attempt (`first` is set) was announced before, and its end still will be.
+            if first is None:
                 announce_failed_start(self._listeners, request, failure, loop.time() - started)
             raise CreateProcess(rejected_text(failure)) from error
         except BaseException:

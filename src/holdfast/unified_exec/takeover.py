@@ -73,7 +73,8 @@ async def _is_patch(text: str) -> bool:
     try:
         await read_patch(text)
     except InvalidPatch:
-        return False  # it is the shell's to refuse
+        # Left to the shell, which refuses it.
+        return False
     return True
 
 

@@ -4,18 +4,18 @@ import asyncio
 
 import pytest
 
-from holdfast.app_server.order import Line, Place
+from holdfast.app_server.order import QueuePosition, RequestQueues
 
 pytestmark = pytest.mark.requirement("app-server.order")
 
 
 async def test_places_are_entered_in_the_order_they_were_taken() -> None:
-    line = Line()
+    line = RequestQueues()
     seen: list[int] = []
     begun = [asyncio.Event() for _ in range(3)]
     go = [asyncio.Event() for _ in range(3)]
 
-    async def visit(number: int, place: Place) -> None:
+    async def visit(number: int, place: QueuePosition) -> None:
         async with place:
             seen.append(number)
             begun[number].set()
@@ -34,14 +34,14 @@ async def test_places_are_entered_in_the_order_they_were_taken() -> None:
 
 
 async def test_keys_do_not_wait_for_each_other() -> None:
-    line = Line()
+    line = RequestQueues()
     async with line.take("a"), line.take("b"):
         assert len(line) == 2
     assert len(line) == 0
 
 
 async def test_one_that_fails_lets_the_next_one_in() -> None:
-    line = Line()
+    line = RequestQueues()
     first, second = line.take("a"), line.take("a")
     with pytest.raises(LookupError):
         async with first:
@@ -51,7 +51,7 @@ async def test_one_that_fails_lets_the_next_one_in() -> None:
 
 
 async def test_one_that_is_cancelled_while_it_waits_breaks_nothing() -> None:
-    line = Line()
+    line = RequestQueues()
     first, second = line.take("a"), line.take("a")
     async with first:
 

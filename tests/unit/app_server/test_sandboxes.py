@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.app_server.sandboxes import Sandboxes
+from holdfast.app_server.sandboxes import SandboxProfiles
 from holdfast.environments.local import LocalEnvironment
 from holdfast.errors import InvalidRequest
 from holdfast.protocol.command_exec import (
@@ -24,11 +24,11 @@ CWD = PathUri.from_path("/srv/work")
 async def context(
     policy: LegacyPolicy | None = None,
     profile: str | None = None,
-    sandboxes: Sandboxes | None = None,
+    sandboxes: SandboxProfiles | None = None,
 ) -> SandboxContext | None:
     environment = LocalEnvironment()
     environment.cwd = "/srv"
-    return await (sandboxes or Sandboxes()).context(
+    return await (sandboxes or SandboxProfiles()).context(
         environment, policy=policy, profile=profile, cwd=CWD
     )
 
@@ -38,7 +38,7 @@ async def test_the_default_is_to_read_only() -> None:
     assert found is not None
     assert found.permissions == named_profile("read-only")
     assert found.workspace_roots == (PathUri.from_path("/srv"),)
-    assert await context(sandboxes=Sandboxes(default=named_profile("disabled"))) is None
+    assert await context(sandboxes=SandboxProfiles(default=named_profile("disabled"))) is None
 
 
 async def test_policies_are_about_the_folder_of_the_server() -> None:
@@ -58,7 +58,7 @@ async def test_policies_are_about_the_folder_of_the_server() -> None:
 
 async def test_profiles_are_about_the_folder_of_the_command() -> None:
     mine = named_profile("workspace-write", network="enabled")
-    sandboxes = Sandboxes(named={"mine": mine})
+    sandboxes = SandboxProfiles(named={"mine": mine})
     for name in (":workspace", "mine"):
         found = await context(profile=name, sandboxes=sandboxes)
         assert found is not None
@@ -76,7 +76,7 @@ async def test_profiles_are_about_the_folder_of_the_command() -> None:
     ],
 )
 async def test_a_profile_that_is_not_there(name: str, named: tuple[str, ...], reason: str) -> None:
-    sandboxes = Sandboxes(named={one: named_profile("read-only") for one in named})
+    sandboxes = SandboxProfiles(named={one: named_profile("read-only") for one in named})
     with pytest.raises(InvalidRequest) as caught:
         await context(profile=name, sandboxes=sandboxes)
     assert str(caught.value) == f"invalid permission profile: default_permissions {reason}"

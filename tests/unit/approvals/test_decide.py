@@ -7,7 +7,14 @@ import pytest
 
 from holdfast.approvals.amendments import is_banned
 from holdfast.approvals.decide import Cause, Judgement, SandboxPermissions, decide
-from holdfast.approvals.policies import NEVER, ON_REQUEST, UNTRUSTED, Granular, Policy, as_policy
+from holdfast.approvals.policies import (
+    NEVER,
+    ON_REQUEST,
+    UNTRUSTED,
+    ApprovalPolicy,
+    Granular,
+    as_policy,
+)
 from holdfast.approvals.rules import BrokenFile, PrefixRule, RuleSet, Ruling
 from holdfast.approvals.split.command import split_command
 
@@ -43,7 +50,7 @@ RULES = RuleSet(
 
 def judged(
     script: str | Sequence[str],
-    policy: Policy = ON_REQUEST,
+    policy: ApprovalPolicy = ON_REQUEST,
     *,
     rules: RuleSet = RULES,
     restricted: bool = True,
@@ -78,7 +85,7 @@ def judged(
 )
 @pytest.mark.requirement("approvals.decide.fallback")
 def test_a_command_that_no_rule_is_about(
-    policy: Policy, dangerous: Ruling, plain: Ruling, escalated: Ruling
+    policy: ApprovalPolicy, dangerous: Ruling, plain: Ruling, escalated: Ruling
 ) -> None:
     assert judged("rm -rf x", policy).ruling is dangerous
     assert judged("rm -rf x", policy, restricted=False).ruling is dangerous
@@ -139,7 +146,7 @@ def test_a_command_that_no_rule_is_about(
     ],
 )
 @pytest.mark.requirement("approvals.decide.refusals")
-def test_texts_of_refusals(script: str, policy: Policy, text: str) -> None:
+def test_texts_of_refusals(script: str, policy: ApprovalPolicy, text: str) -> None:
     found = judged(script, policy)
     assert (found.ruling, found.reason) == (FORBIDDEN, text)
 

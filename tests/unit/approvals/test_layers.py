@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.approvals import layers
 from holdfast.approvals.layers import find_rules_files, load_rules
-from holdfast.approvals.rules import Layer, PrefixRule, RuleSet, Ruling
+from holdfast.approvals.rules import PrefixRule, RuleSet, RulesLayer, Ruling
 
 
 @pytest.fixture
@@ -41,7 +41,12 @@ def test_layers_are_joined_in_their_order_and_files_by_name(
     assert rules.broken == ()
     files = find_rules_files(home=home, project=project, explicit=[explicit])
     assert [Path(file.path).name for file in files] == ["a.rules", "b.rules", "p.rules", "x.rules"]
-    assert [file.layer for file in files] == [Layer.HOME, Layer.HOME, Layer.PROJECT, Layer.EXPLICIT]
+    assert [file.layer for file in files] == [
+        RulesLayer.HOME,
+        RulesLayer.HOME,
+        RulesLayer.PROJECT,
+        RulesLayer.EXPLICIT,
+    ]
     assert rules.prefix_rules[1].source == str(home / "rules" / "a.rules")
 
 
@@ -56,7 +61,7 @@ def test_a_broken_file_disables_itself_only_and_is_named(home: Path) -> None:
         f"{home}/rules/b.rules: invalid pattern element: pattern cannot be empty",
         f"{home}/rules/d.rules: Is a directory (os error 21)",
     ]
-    assert {broken.layer for broken in rules.broken} == {Layer.HOME}
+    assert {broken.layer for broken in rules.broken} == {RulesLayer.HOME}
 
 
 @pytest.mark.requirement("rules.layers")

@@ -7,8 +7,8 @@ from holdfast.approvals.policies import (
     NEVER,
     ON_REQUEST,
     UNTRUSTED,
+    ApprovalPolicy,
     Granular,
-    Policy,
     PolicyKind,
     PromptKind,
     as_policy,
@@ -57,7 +57,7 @@ def test_what_is_no_policy_at_all() -> None:
     with pytest.raises(TypeError, match="approval policy is 5"):
         parse_policy(5)
     with pytest.raises(InvalidParams):
-        Policy(PolicyKind.GRANULAR)
+        ApprovalPolicy(PolicyKind.GRANULAR)
 
 
 @pytest.mark.requirement("approvals.policies.may-ask")

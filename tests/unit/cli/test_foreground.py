@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.cli.foreground import Foreground
+from holdfast.cli.foreground import ForegroundCommand
 from holdfast.cli.status import Ended
 from holdfast.cli.streams import read_chunks
 from holdfast.errors import (
@@ -58,7 +58,9 @@ class Stage:
         try:
             async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
                 streams = (self._stdin, self._stdout, self._stderr)
-                foreground = Foreground(tasks, self._lifeline, tty=self._tty, streams=streams)
+                foreground = ForegroundCommand(
+                    tasks, self._lifeline, tty=self._tty, streams=streams
+                )
                 if attend:
                     status = await foreground.attend(self.process)
                 else:

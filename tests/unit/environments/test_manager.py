@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.environments.config.providers import GivenProvider, UrlProvider
-from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram, Snapshot
+from holdfast.environments.config.snapshot import (
+    ConfiguredEnvironments,
+    Entry,
+    ServerUrl,
+    ServingProgram,
+)
 from holdfast.environments.environment import Status
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.manager import EnvironmentManager
@@ -36,7 +41,9 @@ async def manager() -> AsyncIterator[EnvironmentManager]:
 
 
 def given(*entries: Entry, default: str | None = "local", local: bool = True) -> GivenProvider:
-    return GivenProvider(Snapshot(entries=entries, include_local=local, default=default))
+    return GivenProvider(
+        ConfiguredEnvironments(entries=entries, include_local=local, default=default)
+    )
 
 
 # -- which there are

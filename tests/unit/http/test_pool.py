@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.http import pool as module
 from holdfast.http.exchange import HttpConnection
-from holdfast.http.pool import Pool
+from holdfast.http.pool import ConnectionPool
 from tests.unit.http.test_exchange import OK, Socket
 
 
@@ -41,7 +41,7 @@ def finish(connection: HttpConnection, answer: bytes = OK) -> None:
 
 
 async def test_a_connection_is_used_again(opener: Opener) -> None:
-    pool = Pool()
+    pool = ConnectionPool()
     for _ in range(3):
         connection = await pool.take("a", opener)
         use(connection)
@@ -51,7 +51,7 @@ async def test_a_connection_is_used_again(opener: Opener) -> None:
 
 
 async def test_but_not_for_another_place_nor_while_it_is_in_use(opener: Opener) -> None:
-    pool = Pool()
+    pool = ConnectionPool()
     first = await pool.take("a", opener)
     use(first)
     second = await pool.take("a", opener)
@@ -63,7 +63,7 @@ async def test_but_not_for_another_place_nor_while_it_is_in_use(opener: Opener) 
 
 
 async def test_a_fresh_one_can_be_asked_for(opener: Opener) -> None:
-    pool = Pool()
+    pool = ConnectionPool()
     first = await pool.take("a", opener)
     use(first)
     finish(first)
@@ -72,7 +72,7 @@ async def test_a_fresh_one_can_be_asked_for(opener: Opener) -> None:
 
 
 async def test_one_that_ended_while_idle_is_forgotten(opener: Opener) -> None:
-    pool = Pool()
+    pool = ConnectionPool()
     first = await pool.take("a", opener)
     use(first)
     finish(first)
@@ -81,7 +81,7 @@ async def test_one_that_ended_while_idle_is_forgotten(opener: Opener) -> None:
 
 
 async def test_one_that_failed_is_not_kept(opener: Opener) -> None:
-    pool = Pool()
+    pool = ConnectionPool()
     first = await pool.take("a", opener)
     use(first)
     first.connection_lost(ConnectionResetError())
@@ -95,7 +95,7 @@ async def test_one_that_ended_at_once_is_a_failure(opener: Opener) -> None:
         return connection
 
     with pytest.raises(ConnectionResetError):
-        await Pool().take("a", short_lived)
+        await ConnectionPool().take("a", short_lived)
 
 
 async def test_a_crowd_shares_a_few_connections(
@@ -104,7 +104,7 @@ async def test_a_crowd_shares_a_few_connections(
     # However busy this machine is.
     monkeypatch.setattr(module, "_PATIENCE", 5.0)
     monkeypatch.setattr(module, "_MAX_PATIENCE", 5.0)
-    pool = Pool()
+    pool = ConnectionPool()
 
     async def one() -> None:
         connection = await pool.take("a", opener)
@@ -123,14 +123,14 @@ async def test_but_waits_for_none_that_stay_busy(
     opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.001)
-    pool = Pool()
+    pool = ConnectionPool()
     async with asyncio.timeout(5):
         busy = [await pool.take("a", opener) for _ in range(40)]
     assert len(set(busy)) == 40
 
 
 async def test_who_gives_up_waiting_takes_nothing_along(opener: Opener) -> None:
-    pool = Pool()
+    pool = ConnectionPool()
     busy = [await pool.take("a", opener) for _ in range(16)]
     use(busy[0])
     async with asyncio.TaskGroup() as tasks:
@@ -142,7 +142,7 @@ async def test_who_gives_up_waiting_takes_nothing_along(opener: Opener) -> None:
 
 
 async def test_so_many_are_kept_and_no_more(opener: Opener) -> None:
-    pool = Pool()
+    pool = ConnectionPool()
     for place in range(10):
         taken = [await pool.take(place, opener) for _ in range(16)]
         for connection in taken:
@@ -157,7 +157,7 @@ async def test_so_many_are_kept_and_no_more(opener: Opener) -> None:
 
 
 async def test_one_that_is_idle_for_long_ends(opener: Opener) -> None:
-    pool = Pool(idle_time=0.001)
+    pool = ConnectionPool(idle_time=0.001)
     connection = await pool.take("a", opener)
     use(connection)
     finish(connection)
@@ -169,7 +169,7 @@ async def test_an_opening_that_fails_leaves_nothing_behind() -> None:
     async def refused() -> HttpConnection:
         raise ConnectionRefusedError
 
-    pool = Pool()
+    pool = ConnectionPool()
     for _ in range(50):  # more than a crowd, so a place that was left taken would show
         with pytest.raises(ConnectionRefusedError):
             await pool.take("a", refused)

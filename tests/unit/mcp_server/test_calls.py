@@ -7,7 +7,7 @@ from mcp_types import CallToolResult, TextContent
 
 from holdfast.approvals.question import Decision, DecisionKind, Question, QuestionKind
 from holdfast.mcp_server.attendance import Attendance
-from holdfast.mcp_server.calls import Call
+from holdfast.mcp_server.calls import ToolCall
 
 DONE = CallToolResult(content=[TextContent(text="done")])
 YES = Decision(DecisionKind.ACCEPT)
@@ -26,10 +26,10 @@ def question(digest: str = "d") -> Question:
 
 
 async def test_a_call_that_asks_nothing_has_a_result() -> None:
-    async def work(call: Call) -> CallToolResult:
+    async def work(call: ToolCall) -> CallToolResult:
         return DONE
 
-    call = Call("exec_command", work, max_wait=5)
+    call = ToolCall("exec_command", work, max_wait=5)
     assert await call.next_question() is None
     assert await call.result() == DONE
 
@@ -37,12 +37,12 @@ async def test_a_call_that_asks_nothing_has_a_result() -> None:
 async def test_questions_are_asked_one_after_the_other() -> None:
     heard: list[Decision] = []
 
-    async def work(call: Call) -> CallToolResult:
+    async def work(call: ToolCall) -> CallToolResult:
         heard.append(await call.ask(question("first")))
         heard.append(await call.ask(question("second")))
         return DONE
 
-    call = Call("exec_command", work, max_wait=5)
+    call = ToolCall("exec_command", work, max_wait=5)
     for digest in ("first", "second"):
         asked = await call.next_question()
         assert asked is not None
@@ -56,12 +56,12 @@ async def test_questions_are_asked_one_after_the_other() -> None:
 
 @pytest.mark.virtual_time
 async def test_the_time_of_a_question_does_not_count() -> None:
-    async def work(call: Call) -> CallToolResult:
+    async def work(call: ToolCall) -> CallToolResult:
         await call.ask(question())
         await asyncio.sleep(100)
         return DONE
 
-    call = Call("exec_command", work, max_wait=5)
+    call = ToolCall("exec_command", work, max_wait=5)
     assert await call.next_question() is not None
     await asyncio.sleep(1_000)
     call.answer(YES)
@@ -77,21 +77,21 @@ async def test_the_time_of_a_question_does_not_count() -> None:
 async def test_a_stopped_call_declines_its_question() -> None:
     heard: list[DecisionKind] = []
 
-    async def work(call: Call) -> CallToolResult:
+    async def work(call: ToolCall) -> CallToolResult:
         heard.append((await call.ask(question())).kind)
         return DONE
 
-    call = Call("exec_command", work, max_wait=5)
+    call = ToolCall("exec_command", work, max_wait=5)
     await call.next_question()
     await call.stop()
     assert heard == [DecisionKind.CANCEL]
 
 
 async def test_a_failure_is_the_callers_to_see() -> None:
-    async def work(call: Call) -> CallToolResult:
+    async def work(call: ToolCall) -> CallToolResult:
         raise ValueError("broken")
 
-    call = Call("exec_command", work, max_wait=5)
+    call = ToolCall("exec_command", work, max_wait=5)
     assert await call.next_question() is None
     with pytest.raises(ValueError, match="broken"):
         await call.result()

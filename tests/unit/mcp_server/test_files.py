@@ -2,11 +2,11 @@
 
 import pytest
 
-from holdfast.mcp_server.files import PAGE, ReadFile, _page
+from holdfast.mcp_server.files import PAGE, ReadFileArguments, _page
 
 
 def page(text: str, offset: int = 1, limit: int | None = None) -> dict[str, object]:
-    return _page(text, ReadFile(path="a", offset=offset, limit=limit))
+    return _page(text, ReadFileArguments(path="a", offset=offset, limit=limit))
 
 
 @pytest.mark.parametrize("text", ["", "a", "a\n", "a\nb", "\n", "\n\n", "a\x0c\u2028b\r\nc\n"])

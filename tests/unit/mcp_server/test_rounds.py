@@ -10,7 +10,7 @@ import mcp_types as types
 import pytest
 
 from holdfast.approvals.question import Question, QuestionKind
-from holdfast.mcp_server.calls import Call
+from holdfast.mcp_server.calls import ToolCall
 from holdfast.mcp_server.rounds import BadState, Rounds, answer_of
 
 ARGUMENTS = {"cmd": "touch a", "login": False}
@@ -45,7 +45,7 @@ def params(
 
 
 def sealed(given: Rounds, asked: Question) -> str:
-    call = cast("Call", SimpleNamespace(id="call_1"))
+    call = cast("ToolCall", SimpleNamespace(id="call_1"))
     state = given.required("me", params(), call, asked).request_state
     assert state is not None
     return state

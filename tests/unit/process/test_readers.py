@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -45,7 +46,7 @@ async def test_each_is_called_while_it_can_be_read(pipes: list[tuple[int, int]])
             everything.set()
 
     for reader, writer in pipes:
-        readers.add(reader, lambda fd=reader: hear(fd))
+        readers.add(reader, partial(hear, reader))
         os.write(writer, b"x")
     # More than are served in one turn.
     await asyncio.wait_for(everything.wait(), 10)
@@ -96,6 +97,6 @@ async def test_one_that_was_removed_by_another_is_not_called(
 
     for reader, writer in pipes[:2]:
         os.write(writer, b"x")
-        readers.add(reader, lambda fd=reader: first_come(fd))
+        readers.add(reader, partial(first_come, reader))
     await turns()
     assert len(called) == 1

@@ -53,8 +53,8 @@ async def test_it_is_refused_as_any_other(
 
 async def test_an_unknown_method_is_told(client: Client) -> None:
     client.connection.received(heavy("nope", words=WORDS))
-    code, _ = await client.transport.answer(1000)  # type: ignore[misc]
-    assert code == -32601
+    text = "exec-server stub does not implement `nope` yet"
+    assert await client.transport.answer(1000) == (-32601, text)
 
 
 async def test_one_that_cannot_be_read_is_told_in_its_turn(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""How much work one command is worth: a script may be written to waste the reader's time."""
+"""Limit on the work spent on one command: a script may be written to waste the reader's time."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ class Split:
     """The commands of one argument list, in a narrow view and in a wide one."""
 
     segments: tuple[tuple[str, ...], ...]
-    """What a rule may allow: the commands of a plain script, or the argument list alone."""
+    """The commands that a rule may allow: those of a plain script, or the argument list alone."""
 
     plain: bool
-    """The argument list is a shell with a plain script, and `segments` are its commands."""
+    """True if the argument list is a shell with a plain script, whose commands are `segments`."""
 
     literals: tuple[tuple[str, ...], ...]
     """Every command that can be seen anywhere. For prompt, forbidden and dangerous only."""

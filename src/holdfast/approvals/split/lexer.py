@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
-from holdfast.approvals.split.words import Piece, Word, decode_ansi_c
+from holdfast.approvals.split.words import Word, WordPart, decode_ansi_c
 
 __all__ = ["Document", "Lexer", "ReadCommand"]
 
@@ -58,7 +58,7 @@ _PARAMETER = r"!?(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(?:\[[^]]*\])?"
 _DEFAULT = re.compile(_PARAMETER + r":?[-=+]")
 # ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
 _PATTERN_OPERATOR = re.compile(_PARAMETER + r"[#%/^,]")
-# What makes more than one word of $[…] for a shell that has no such arithmetic.
+# Characters that end the word in $[…] for a shell without that arithmetic.
 _IN_NO_ARITHMETIC = re.compile(r"[;&|<>()#\n]")
 # Variables whose value can be known. IFS is a blank, as it is at the start.
 _KNOWN_VARIABLES = {"IFS": " ", "SHELL": "sh", "BASH": "bash", "0": "sh"}
@@ -84,8 +84,8 @@ class Document:
     command: ReadCommand
 
 
+# Reads commands from a lexer up to a closing sign, so many levels deep.
 ReadCommands = Callable[["Lexer", str | None, int], None]
-"""Reads commands from a lexer up to a closing sign, so many levels deep."""
 
 
 class Lexer:
@@ -106,7 +106,7 @@ class Lexer:
         self._found = found
         self._read_commands = read_commands
         self._posix = posix
-        # Where two parentheses turned out to be no arithmetic.
+        # Positions where two parentheses turned out to be no arithmetic.
         self._subshells: set[int] = set()
         self.waiting = 0
         """Here-documents whose text has not come yet, of all lists that are being read."""
@@ -188,17 +188,17 @@ class Lexer:
         while run := self.char:
             plain = self.take(_PLAIN_RUN)
             if plain is not None:
-                pieces.append(Piece(plain))
+                pieces.append(WordPart(plain))
             elif run == "\\":
                 self._read_backslash(word)
             elif run == "'":
                 word.quoted = True
-                pieces.append(Piece(self._until_quote(), quoted=True))
+                pieces.append(WordPart(self._until_quote(), quoted=True))
             elif run == '"':
                 start = self._at
                 self._at += 1
                 # Also without a text, it makes what follows no assignment and no reserved word.
-                pieces.append(Piece("", quoted=True))
+                pieces.append(WordPart("", quoted=True))
                 self._read_double_quoted(pieces, depth)
                 # "$@" is the one quoted text that can be no word at all.
                 if not _ALL_ARGUMENTS.fullmatch(self._text, start, self._at):
@@ -208,10 +208,10 @@ class Lexer:
             elif run == "`":
                 self._read_backticks(pieces, depth, quoted=False)
             elif self._read_process(depth):
-                pieces.append(Piece("", unknown=True))
+                pieces.append(WordPart("", unknown=True))
             elif run == "(" and word.begins_array:
                 self._read_array(depth)
-                pieces.append(Piece("", unknown=True))
+                pieces.append(WordPart("", unknown=True))
                 if self.char and self.char not in " \t\n;&|<>()":
                     # zsh starts the next word here, without a blank.
                     raise UnreadableError("shells disagree about what follows an array")
@@ -225,7 +225,7 @@ class Lexer:
         if following == "\n":
             return
         # A backslash at the very end stands for itself.
-        word.pieces.append(Piece(following or "\\", quoted=True))
+        word.pieces.append(WordPart(following or "\\", quoted=True))
 
     def _until_quote(self) -> str:
         end = self._text.find("'", self._at + 1)
@@ -235,7 +235,7 @@ class Lexer:
         self._at = end + 1
         return text
 
-    def _read_double_quoted(self, pieces: list[Piece], depth: int) -> None:
+    def _read_double_quoted(self, pieces: list[WordPart], depth: int) -> None:
         """Read up to the closing double quote, the opening one being read already."""
         while char := self.char:
             if char == '"':
@@ -244,12 +244,12 @@ class Lexer:
             self._read_part_of_quotes(pieces, depth)
         raise UnreadableError("a quote has no end")
 
-    def _read_part_of_quotes(self, pieces: list[Piece], depth: int) -> None:
+    def _read_part_of_quotes(self, pieces: list[WordPart], depth: int) -> None:
         """Read one part of a text in double quotes: plain text, an escape or an expansion."""
         char = self.char
         plain = self.take(_IN_QUOTES)
         if plain is not None:
-            pieces.append(Piece(plain, quoted=True))
+            pieces.append(WordPart(plain, quoted=True))
         elif char == "\\":
             self._read_escape(pieces, '$`"\\')
         elif char == "$":
@@ -257,14 +257,14 @@ class Lexer:
         else:
             self._read_backticks(pieces, depth, quoted=True)
 
-    def _read_escape(self, pieces: list[Piece], special: str) -> None:
+    def _read_escape(self, pieces: list[WordPart], special: str) -> None:
         """Read a backslash where it has a meaning only before the characters of `special`."""
         following = self._text[self._at + 1 : self._at + 2]
         self._at += 2
         if following == "\n":
             return
         kept = following if following and following in special else "\\" + following
-        pieces.append(Piece(kept, quoted=True))
+        pieces.append(WordPart(kept, quoted=True))
 
     def _read_dollar(self, word: Word, depth: int, *, quoted: bool) -> None:
         """Read what begins with a dollar sign."""
@@ -278,31 +278,31 @@ class Lexer:
             self.refuse_joined_sign("(")
             if not self._read_arithmetic(depth):
                 self._read_nested(")", depth)
-            pieces.append(Piece("", unknown=True))
+            pieces.append(WordPart("", unknown=True))
         elif char == "{":
             self._at += 1
-            pieces.append(Piece(self._read_parameter(depth, quoted=quoted), unknown=True))
+            pieces.append(WordPart(self._read_parameter(depth, quoted=quoted), unknown=True))
         elif char == "[":
             self._at += 1
             start = self._at
             self._skip_balanced("]", depth)
             if self._posix and _IN_NO_ARITHMETIC.search(self._text, start, self._at):
                 raise UnreadableError("shells disagree about $[")
-            pieces.append(Piece("", unknown=True))
+            pieces.append(WordPart("", unknown=True))
         elif char == "'" and not quoted:
             word.quoted = True
-            pieces.append(Piece(self._read_ansi_c(), quoted=True))
+            pieces.append(WordPart(self._read_ansi_c(), quoted=True))
         elif char == '"' and not quoted:
             word.quoted = True
             self._at += 1
-            pieces.append(Piece("", quoted=True))
+            pieces.append(WordPart("", quoted=True))
             self._read_double_quoted(pieces, depth)
         elif (name := self.take(_NAME)) is not None:
             if name[0].isalpha() or name[0] == "_":
                 self._refuse_joined(_JOINED_NAME)
-            pieces.append(Piece(_known_value(name, quoted=quoted), unknown=True))
+            pieces.append(WordPart(_known_value(name, quoted=quoted), unknown=True))
         else:
-            pieces.append(Piece("$", quoted=True))
+            pieces.append(WordPart("$", quoted=True))
 
     def _refuse_joined(self, pattern: re.Pattern[str]) -> None:
         """Raise if a joined line comes next, and what is after it would belong to this."""
@@ -329,7 +329,7 @@ class Lexer:
         self._budget.check_depth(depth + 1)
         self._read_commands(self, closer, depth + 1)
 
-    def _read_backticks(self, pieces: list[Piece], depth: int, *, quoted: bool) -> None:
+    def _read_backticks(self, pieces: list[WordPart], depth: int, *, quoted: bool) -> None:
         """Read a substitution in backticks, in which backslashes are taken off once first."""
         self._at += 1
         inner: list[str] = []
@@ -350,7 +350,7 @@ class Lexer:
         text = "".join(inner)
         self._budget.spend_text(len(text))
         self._read_commands(self._nested(text), None, depth + 1)
-        pieces.append(Piece("", unknown=True))
+        pieces.append(WordPart("", unknown=True))
 
     def _read_parameter(self, depth: int, *, quoted: bool) -> str:
         """Read `${…}` after its brace, and return the word for a variable that is not set."""
@@ -373,11 +373,11 @@ class Lexer:
     def _read_default(self, depth: int, *, quoted: bool) -> str:
         """Read the word of `${name:-word}` and its brace, and return the word."""
         self._budget.check_depth(depth + 1)
-        pieces: list[Piece] = []
+        pieces: list[WordPart] = []
         while char := self.char:
             plain = self.take(_IN_DEFAULT)
             if plain is not None:
-                pieces.append(Piece(plain))
+                pieces.append(WordPart(plain))
             elif char == "}":
                 self._at += 1
                 return "".join([piece.text for piece in pieces])
@@ -387,7 +387,7 @@ class Lexer:
             elif char == "'":
                 text = self._until_quote()
                 self._refuse_doubtful_quote(text, single_quotes=not quoted)
-                pieces.append(Piece(f"'{text}'" if quoted else text))
+                pieces.append(WordPart(f"'{text}'" if quoted else text))
             elif char == "\\":
                 following = self._text[self._at + 1 : self._at + 2]
                 self._read_escape(pieces, '$`"\\}' if quoted else following)
@@ -396,7 +396,7 @@ class Lexer:
             elif char == "`":
                 self._read_backticks(pieces, depth + 1, quoted=quoted)
             elif not self._read_process(depth):
-                pieces.append(Piece(char))
+                pieces.append(WordPart(char))
                 self._at += 1
         raise UnreadableError("a bracket has no end")
 
@@ -417,7 +417,7 @@ class Lexer:
         """Skip to `closer`, and read the commands of substitutions on the way."""
         self._budget.check_depth(depth + 1)
         closers = [closer]
-        scratch: list[Piece] = []
+        scratch: list[WordPart] = []
         pairs = {"(": ")", "[": "]"} if closer != "}" else {}
         while closers:
             char = self.char
@@ -469,7 +469,7 @@ class Lexer:
             if self.char == ")":
                 self._at += 1
                 return True
-        # What was found on the way will be found again.
+        # Commands found on the way will be found again by the second attempt.
         del self._found[found:]
         self._subshells.add(start)
         self._at = start
@@ -570,11 +570,11 @@ class Lexer:
 
     def read_expanded(self, depth: int) -> str:
         """Return a whole text as a here-document expands it, and read its substitutions."""
-        pieces: list[Piece] = []
+        pieces: list[WordPart] = []
         while char := self.char:
             plain = self.take(_IN_DOCUMENT)
             if plain is not None:
-                pieces.append(Piece(plain))
+                pieces.append(WordPart(plain))
             elif char == "\\":
                 self._read_escape(pieces, "$`\\")
             elif char == "$":

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
 from holdfast.approvals.split.reader import ReadCommand, read_expanded, read_script
-from holdfast.approvals.split.words import UNKNOWN, Piece, Word, expand_braces
+from holdfast.approvals.split.words import UNKNOWN, Word, WordPart, expand_braces
 from holdfast.approvals.split.wrappers import (
     Inner,
     base_name,
@@ -21,8 +21,8 @@ from holdfast.approvals.split.wrappers import (
 
 __all__ = ["Literals"]
 
+# Readings of one wrapper's arguments that are followed to the command that gets the input.
 _MAX_READINGS = 16
-"""Readings of one wrapper's arguments that are followed to the command that gets the input."""
 
 
 class Literals:
@@ -38,7 +38,7 @@ class Literals:
         self._found: dict[tuple[str, ...], None] = {}
         # Scripts that were read already. With and without unset variables they are often equal.
         self._scripts: set[tuple[str, bool]] = set()
-        # What has not been looked into yet, and how many levels down it is.
+        # Commands and scripts that are not analysed yet, with their nesting level.
         self._pending: deque[tuple[Inner, int]] = deque()
         self._aliases: dict[str, str] = {}
         self.unseen: str | None = None
@@ -108,7 +108,8 @@ class Literals:
         except TooCostlyError:
             raise
         except UnreadableError:
-            pass  # most such texts are no names of arrays' members
+            # Most of these texts are no array subscripts at all.
+            pass
         for command in found:
             self._take(command, depth)
 
@@ -151,7 +152,7 @@ class Literals:
             if parts is None:
                 if not words:
                     self._unseen(UnreadableError("the braces of a name make too many words"))
-                parts = [Word([Piece("", unknown=True)], quoted=True)]
+                parts = [Word([WordPart("", unknown=True)], quoted=True)]
             words += parts
         use = _TextUse.NONE
         for spelling in _spellings(words):
@@ -243,7 +244,9 @@ def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 class _TextUse(enum.IntEnum):
-    """Whether a command runs texts of the script around it: here-documents, printed text."""
+    """
+    Likelihood that a command runs texts of the script around it: here-documents, printed text.
+    """
 
     NONE = 0
     POSSIBLE = 1
@@ -251,7 +254,7 @@ class _TextUse(enum.IntEnum):
 
 
 def _text_use(words: tuple[str, ...]) -> _TextUse:
-    """Return whether a command, or one behind its wrappers, runs texts."""
+    """Return the likelihood that a command, or one behind its wrappers, runs texts."""
     level = [words]
     found = _TextUse.NONE
     for _ in range(8):

@@ -80,8 +80,8 @@ _SIGNS = frozenset(["&&", "||", ";", "|", '"', "'"])
 _MEANINGFUL = frozenset("{}*?[]\\~^#$`")
 _ESCAPES = re.compile(r"\\[$`\"\\\n]")
 
+# Bytes that the parser gets at once. It asks for more often enough to be stopped in time.
 _CHUNK = 256
-"""Bytes that the parser gets at once. It asks for more often enough to be stopped in time."""
 
 _local = threading.local()
 
@@ -158,7 +158,8 @@ def _parse(source: bytes, budget: Budget) -> Node:
         return b"" if late else source[offset : offset + _CHUNK]
 
     began = time.thread_time()
-    parser = _parser()  # loads the extra for the first script
+    # Loads the extra for the first script, which must not count against its budget.
+    parser = _parser()
     budget.forgive(time.thread_time() - began)
     tree = parser.parse(read)
     if late:

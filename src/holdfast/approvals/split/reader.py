@@ -19,7 +19,7 @@ from holdfast.approvals.split.wrappers import MEMBER
 
 __all__ = ["ReadCommand", "read_expanded", "read_script"]
 
-# What may follow without a separator: the next word is again the first of a command.
+# Words after which the next word is again the first of a command, without a separator.
 _OPENERS = frozenset(
     ["if", "then", "elif", "else", "while", "until", "do", "{", "!", "fi", "done", "}"]
 )
@@ -41,8 +41,8 @@ _DESCRIPTOR = re.compile(r"\d+|\{[A-Za-z_][A-Za-z0-9_]*\}")
 # Aliases of bash and zsh, and the sign that begins a comment of zsh.
 _READING_VARIABLE = re.compile(r"(BASH_ALIASES|[gs]?aliases|histchars|HISTCHARS)(\[|\+?=)")
 
+# Places in one command where it may have ended already.
 _MAX_FORKS = 8
-"""Places in one command where it may have ended already."""
 
 
 def read_script(text: str, budget: Budget, found: list[ReadCommand], *, posix: bool) -> None:
@@ -71,10 +71,10 @@ def read_expanded(text: str, budget: Budget, found: list[ReadCommand]) -> None:
 
 def _read_commands(lexer: Lexer, closer: str | None, depth: int) -> None:
     """Read commands up to `closer`, which is read too, or up to the end of the text."""
-    _Commands(lexer, closer, depth).read()
+    _CommandListReader(lexer, closer, depth).read()
 
 
-class _Commands:
+class _CommandListReader:
     """A list of commands that is being read: of a script, or of one substitution."""
 
     def __init__(self, lexer: Lexer, closer: str | None, depth: int) -> None:
@@ -82,10 +82,10 @@ class _Commands:
         self._closer = closer
         self._depth = depth
         self._command = ReadCommand()
-        # What is open here: "(" for a subshell, "pattern" or "body" for a case.
+        # Open constructs: "(" for a subshell, "pattern" or "body" for a case.
         self._open: list[str] = []
         self._documents: list[Document] = []
-        # How many words the current command had where it may already have ended.
+        # Word counts of the current command at points where it may already have ended.
         self._forks: list[int] = []
         # An assignment or a redirection of the current command was read.
         self._started = False

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["UNKNOWN", "Piece", "Word", "decode_ansi_c", "expand_braces"]
+__all__ = ["UNKNOWN", "Word", "WordPart", "decode_ansi_c", "expand_braces"]
 
 UNKNOWN = "\0"
 """Stands in a word of `Split.literals` for a part that only the shell will know.
@@ -14,11 +14,11 @@ UNKNOWN = "\0"
 No rule and no argument can contain it, so a word with such a part equals nothing.
 """
 
+# Words that one word may expand to by braces. More are not looked at one by one.
 MAX_BRACE_WORDS = 64
-"""Words that one word may expand to by braces. More are not looked at one by one."""
 
+# Braces, commas and what is between them in one word. More are not looked at.
 MAX_BRACE_PIECES = 2000
-"""Braces, commas and what is between them in one word. More are not looked at."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[.*\])?\+?=", re.DOTALL)
 _INDEX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
@@ -33,7 +33,7 @@ _ANSI_C = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class WordPart:
     """A part of a word that was written in one way."""
 
     text: str
@@ -50,7 +50,7 @@ class Piece:
 class Word:
     """A word as it was read, piece by piece."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[WordPart] = field(default_factory=list)
     quoted: bool = False
     """Quotes occur in it, so it is a word even if it is empty."""
 
@@ -148,7 +148,7 @@ def expand_braces(word: Word) -> list[Word] | None:
     if len(pieces) > MAX_BRACE_PIECES:
         return None
     pending = [pieces]
-    done: list[list[Piece]] = []
+    done: list[list[WordPart]] = []
     while pending:
         if len(done) + len(pending) > MAX_BRACE_WORDS:
             return None
@@ -165,20 +165,20 @@ def expand_braces(word: Word) -> list[Word] | None:
     ]
 
 
-def _single(word: Word) -> list[Piece]:
+def _single(word: Word) -> list[WordPart]:
     """Return the pieces with every character that can belong to a brace on its own."""
-    pieces: list[Piece] = []
+    pieces: list[WordPart] = []
     for piece in word.pieces:
         if piece.quoted or piece.unknown:
             pieces.append(piece)
         else:
-            pieces.extend(Piece(part) for part in re.split(r"([{},])", piece.text) if part)
+            pieces.extend(WordPart(part) for part in re.split(r"([{},])", piece.text) if part)
     return pieces
 
 
-def _first_brace(pieces: list[Piece]) -> list[list[Piece]] | None:
+def _first_brace(pieces: list[WordPart]) -> list[list[WordPart]] | None:
     """Return the alternatives of the first brace that has some, each as a whole word."""
-    openings = [number for number, piece in enumerate(pieces) if piece == Piece("{")]
+    openings = [number for number, piece in enumerate(pieces) if piece == WordPart("{")]
     # Many openings would be looked through many times; no real word has more than a few.
     for start in openings[:MAX_BRACE_WORDS]:
         options = _alternatives(pieces, start)
@@ -188,37 +188,37 @@ def _first_brace(pieces: list[Piece]) -> list[list[Piece]] | None:
     return None
 
 
-def _alternatives(pieces: list[Piece], start: int) -> tuple[int, list[list[Piece]]] | None:
+def _alternatives(pieces: list[WordPart], start: int) -> tuple[int, list[list[WordPart]]] | None:
     """Return the end of the brace that opens at `start`, and what stands between its commas."""
     depth = 0
-    parts: list[list[Piece]] = [[]]
+    parts: list[list[WordPart]] = [[]]
     for number in range(start, len(pieces)):
         piece = pieces[number]
-        if piece == Piece("{"):
+        if piece == WordPart("{"):
             depth += 1
             if depth == 1:
                 continue
-        elif piece == Piece("}"):
+        elif piece == WordPart("}"):
             depth -= 1
             if depth == 0:
                 if len(parts) > 1:
                     return number, parts
                 sequence = _sequence(parts[0])
                 return None if sequence is None else (number, sequence)
-        elif piece == Piece(",") and depth == 1:
+        elif piece == WordPart(",") and depth == 1:
             parts.append([])
             continue
         parts[-1].append(piece)
     return None
 
 
-def _sequence(pieces: list[Piece]) -> list[list[Piece]] | None:
+def _sequence(pieces: list[WordPart]) -> list[list[WordPart]] | None:
     """Return the items of `{1..3}` or `{a..c}`, a few more than are allowed at most."""
     text = "".join([UNKNOWN if p.quoted or p.unknown else p.text for p in pieces])
     match = _SEQUENCE.fullmatch(text)
     if match is None:
         return None
-    return [[Piece(item)] for item in _items(match[1], match[2])]
+    return [[WordPart(item)] for item in _items(match[1], match[2])]
 
 
 def _items(first: str, last: str) -> Iterator[str]:

@@ -49,7 +49,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """What a command runs: another command, or a script for a shell."""
+    """The command or shell script that another command runs."""
 
     words: tuple[str, ...] = ()
     script: str | None = None
@@ -65,31 +65,31 @@ class Inner:
 
 @dataclass(frozen=True, slots=True)
 class _Wrapper:
-    """How to find the command in the arguments of one wrapper."""
+    """Rules for finding the inner command in the arguments of one wrapper."""
 
+    # Short options that take a value.
     values: str = ""
-    """Short options that take a value."""
 
+    # Long options that take the next word as a value.
     long_values: frozenset[str] = frozenset()
-    """Long options that take the next word as a value."""
 
+    # Long options that take none, or only one after `=`. Others are read both ways.
     flags: frozenset[str] = frozenset()
-    """Long options that take none, or only one after `=`. Others are read both ways."""
 
+    # Words before the command.
     operands: int = 0
-    """Words before the command."""
 
+    # Words with `=` before the command set variables.
     assignments: bool = False
-    """Words with `=` before the command set variables."""
 
+    # Short options with which nothing is run.
     prints: str = ""
-    """Short options with which nothing is run."""
 
+    # Words before the command that may be left out.
     optional: int = 0
-    """Words before the command that may be left out."""
 
+    # A reserved word of the shell: what looks like an option may be the command.
     keyword: bool = False
-    """A reserved word of the shell: what looks like an option may be the command."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -254,11 +254,11 @@ def may_run_text(words: Sequence[str]) -> bool:
 
 
 _TEXT_RUNNERS = frozenset([".", "eval", "source", "trap"])
+# Programs that run a shell, or what they read, unless they are given a command.
 _INPUT_RUNNERS = _words(
     "at batch chroot doas fakeroot newgrp nsenter parallel runuser script setarch sg ssh su sudo"
     " unshare xargs"
 )
-"""Programs that run a shell, or what they read, unless they are given a command."""
 
 
 def reads_input(words: Sequence[str]) -> bool:
@@ -357,8 +357,8 @@ def _shell(words: Sequence[str]) -> Iterator[Inner]:
             yield Inner(tuple(rest[start:]))
 
 
+# Long options of shells that take the next word.
 _SHELL_VALUES = frozenset(["--rcfile", "--init-file", "--init-command", "--emulate"])
-"""Long options of shells that take the next word."""
 
 
 def _shell_arguments(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:

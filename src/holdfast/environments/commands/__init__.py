@@ -1,1 +1,1 @@
-"""What people do with a place: run a command, or start one that goes on."""
+"""Commands of an environment: run one to its end, or start one that keeps running."""

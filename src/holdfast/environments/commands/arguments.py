@@ -1,8 +1,8 @@
 """
-Arguments of `run` and `start`, looked at before anything is started.
+Checks of the arguments of `run` and `start`, made before anything is started.
 
-One of a wrong type would otherwise fail in the background, while somebody waits for the
-process that never gets it.
+A wrong type would otherwise fail in a background task, while the process waits for input that
+never comes.
 """
 
 import math
@@ -41,6 +41,7 @@ def as_argv(command: Command) -> list[str]:
     if isinstance(command, str):
         if not command.strip():
             raise InvalidParams("the command is empty")
+        # A fixed shell, so that a command means the same for every user and on every server.
         return ["/bin/sh", "-c", command]
     argv = [_as_argument(part) for part in _as_parts(command)]
     if not argv or not argv[0]:
@@ -77,12 +78,13 @@ def as_bytes(data: object, name: str) -> bytes:
 
 def seconds(value: object, name: str) -> float:
     """
-    Return a time that a timer takes.
+    Return a number of seconds that a timer accepts.
 
     Raises:
         TypeError: It is no number.
-        InvalidParams: It is no time: not a number, without end, or negative.
+        InvalidParams: It is NaN, infinite or negative.
     """
+    # A bool is an int in Python, and never meant as a time.
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name} is a number of seconds, not {type(value).__name__}")
     if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What `Environment.run`, `start` and `attach` do, on any place."""
+"""Implementation of `Environment.run`, `start` and `attach` for every kind of environment."""
 
 import asyncio
 import os
@@ -49,33 +49,30 @@ from holdfast.tasks import OwnedTasks
 if TYPE_CHECKING:
     from holdfast.environments.environment import Environment
 
-__all__ = ["Commands", "Confined"]
+__all__ = ["Commands", "Confinement"]
 
+# A child gets all variables of its machine, as if it were started by hand there.
 _EVERYTHING = EnvPolicy(
     inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
 )
-"""A child sees all variables of its place, as it would if it were started by hand there."""
 
+# Detached processes that stay known after their end; the bound keeps memory finite.
 _NAMES_KEPT = 64
-"""Detached processes that are remembered after their end."""
 
+# Twice what one local process needs, so that half of the descriptor limit is left for others.
 _DESCRIPTORS_PER_RUN = 8
-"""Twice what one process of this machine needs, so that half of the limit is left for others."""
 
+# Ends the input of a command after `n` bytes. Codex's server has no method to close stdin, and
+# the command would wait for the end of its input for ever.
 _WITH_INPUT = 'n=$1; shift; head -c "$n" | "$@"'
-"""
-Gives a command an input of `n` bytes, where an input has no other end.
-
-The real server cannot be told to close one.
-"""
 
 
 @dataclass(frozen=True, slots=True)
-class Confined:
-    """What a command may touch and use, as it was asked for."""
+class Confinement:
+    """The sandbox and the limits of one command, as the caller gave them."""
 
     sandbox: AnySandbox | None = None
-    """Unless given, that of the environment."""
+    """The environment's sandbox applies if this is None."""
     limits: Limits | None = None
 
 
@@ -89,27 +86,28 @@ class Commands:
     ) -> None:
         """
         Args:
-            environment: Whose commands they are.
-            end_marked: Kills what commands with a mark left there: that of one command, or that
-                of all of them.
+            environment: The environment.
+            end_marked: Kills the processes whose mark begins with the given one: those of one
+                command, or of all.
         """
         self._environment = environment
         self._end_marked = end_marked
         self._tasks = OwnedTasks()
-        # Its own, so that two users of one session do not meet.
+        # Random, so that two users of one session do not choose the same process id.
         self._prefix = secrets.token_hex(4)
-        # By which everything that commands start here is found; see `process.marked`.
+        # Marks everything that commands start here, by a variable; see `process.marked`.
         self._mark = secrets.token_hex(8)
         self._marked = False
         self._first: FirstCommand | None = None
         self._count = 0
         self._detached: dict[str, Running] = {}
-        # Names whose processes are being started.
+        # Names whose processes are being started now.
         self._claims: set[str] = set()
-        # Those that `start` made and that run, by their ids; ended ones are removed later.
+        # Running processes that `start` made, by id; ended ones are removed by `_forget_ended`.
         self._processes: dict[str, ExecProcess] = {}
-        # What callers have of them. Who drops it does not hold the process up any more.
+        # The objects that callers have. Weak: a dropped one no longer holds up its process.
         self._started: WeakValueDictionary[str, Running] = WeakValueDictionary()
+        # A local run takes descriptors of this process; a server limits its own.
         self._turn: AbstractAsyncContextManager[object] = (
             nullcontext() if environment.is_remote else asyncio.Semaphore(_runs_at_once())
         )
@@ -126,9 +124,9 @@ class Commands:
         cap: int,
         drain: float | None,
         on_output: OnOutput | None,
-        confined: Confined,
+        confined: Confinement,
     ) -> Completed:
-        """As `Environment.run`."""
+        """Run a command to its end; see `Environment.run`."""
         argv = as_argv(command)
         data = b"" if given is None else as_bytes(given, "input")
         if on_output is not None and not callable(on_output):
@@ -158,6 +156,7 @@ class Commands:
                     on_output=on_output,
                     tasks=self._tasks,
                 )
+            # A second cancellation must not interrupt the killing, so it runs in a task.
             except BaseException:
                 await run_on(end_left(), self._tasks)
                 raise
@@ -176,16 +175,17 @@ class Commands:
         size: tuple[int, int] | None,
         stdin: bool,
         detach: str | None,
-        confined: Confined,
+        confined: Confinement,
     ) -> Running:
-        """As `Environment.start`."""
+        """Start a command that keeps running; see `Environment.start`."""
         argv = as_argv(command)
         variables, names = as_variables(env), as_names(unset)
         terminal = None if size is None else as_terminal_size(size)
         folder = await self._environment.uri(cwd)
         if tty and cwd is not None and (fault := await self._folder_fault(folder)):
-            # On a terminal the protocol would start it in the user's home instead.
+            # On a terminal the protocol starts the command in the user's home instead of failing.
             raise _cannot_run_in(folder, fault, argv[0])
+        # The claim spans the awaits below: a second `start` with the same name is refused at once.
         with nullcontext() if detach is None else self._claimed(detach):
             if detach is not None:
                 await self._see_free(detach)
@@ -209,7 +209,7 @@ class Commands:
             return running
 
     def processes(self) -> list[Running]:
-        """As `Environment.processes`."""
+        """Return the running processes; see `Environment.processes`."""
         self._forget_ended()
         return [
             self._started.get(process_id) or self._running(process, None, _nothing_left)
@@ -226,39 +226,40 @@ class Commands:
         for name in ended:
             del self._processes[name]
 
-    async def warm_up(self, confined: Confined) -> None:
-        """Run `true` to its end, so that the next start finds everything ready."""
+    async def warm_up(self, confined: Confinement) -> None:
+        """Run `true` once, so that the next start finds sandbox and caches ready."""
         folder = await self._environment.uri(None)
         params = await self._params(["true"], folder, {}, [], confined, pipe_stdin=False)
         process = await self._launch(params, ["true"])
         await run_to_end(process, "true", cap=0, tasks=self._tasks)
 
     def attach(self, name: str) -> Running:
-        """As `Environment.attach`."""
+        """Return a detached process; see `Environment.attach`."""
         running = self._detached.get(name)
         if running is None:
             raise UnknownProcess(name, f"no process was detached as `{name}` here")
         return running
 
     async def aclose(self) -> None:
-        """End what still runs; a server would do so too, but half a minute later."""
+        """End all processes now; a server would do so only 30 seconds later."""
         running = self.processes()
         await asyncio.gather(*(one.aclose() for one in running), return_exceptions=True)
         await self._tasks.aclose()
         await self.end_left()
 
     async def end_left(self) -> None:
-        """End what all commands left behind, daemons too; as long as nothing more is started."""
+        """Kill what commands left behind, daemons too; call it when nothing more is started."""
         if self._marked:
             self._marked = False
             await self._end_marked(self._mark, self._first)
 
     def _end_left_by(self, process: ExecProcess, params: StartParams) -> EndLeft:
-        """Return what ends all that one command has left behind."""
+        """Return a function that kills what one command has left behind."""
         if MARK_VARIABLE not in params.env:
             return _nothing_left
         mark = params.env[MARK_VARIABLE].rpartition("/")[2]
         first: FirstCommand | None = None
+        # The first command bounds the search in /proc: a marked process cannot be older.
         if not self._environment.is_remote and process.pid is not None:
             first = FirstCommand.now(process.pid)
             self._first = self._first or first
@@ -284,7 +285,7 @@ class Commands:
             self._claims.discard(name)
 
     async def _see_free(self, name: str) -> None:
-        """See that no process has a name, and that not too many names are remembered."""
+        """Check that no running process has the name, and forget old names."""
         known = self._detached.get(name)
         if known is not None and not await _is_over(known.process):
             raise DuplicateProcess(
@@ -301,7 +302,7 @@ class Commands:
         folder: PathUri,
         env: dict[str, str],
         unset: list[str],
-        confined: Confined,
+        confined: Confinement,
         *,
         pipe_stdin: bool,
         tty: bool = False,
@@ -314,8 +315,10 @@ class Commands:
             raise TypeError(f"limits is a `Limits`, not {type(confined.limits).__name__}")
         self._count += 1
         sandbox = await self._environment.sandbox_context(confined.sandbox)
-        # Nothing outlives a command in a sandbox, so nothing has to be found.
+        # A sandbox has a PID namespace: nothing outlives its command, so no mark is needed.
         if sandbox is None and (await self._environment.capabilities()).process_end_marked:
+            # A mark of an enclosing Holdfast is kept, so that its own cleanup still finds the
+            # process.
             outer = None if self._environment.is_remote else os.environ.get(MARK_VARIABLE)
             env = {**env, MARK_VARIABLE: with_mark(outer, f"{self._mark}-{self._count}")}
             self._marked = True
@@ -342,7 +345,7 @@ class Commands:
     async def _explained(
         self, error: SpawnFailed, params: StartParams, argv: list[str]
     ) -> SpawnFailed:
-        """Return the failure with what the system's text leaves open."""
+        """Return the failure with the cause that the system's text leaves open."""
         errno = error.errno
         program = error.program or argv[0]
         if errno in (ENOENT, ENOTDIR, EACCES) and (fault := await self._folder_fault(params.cwd)):
@@ -357,18 +360,19 @@ class Commands:
         )
 
     async def _folder_fault(self, folder: PathUri) -> int | None:
-        """Return the errno of what is wrong with a folder to run in, if anything is."""
+        """Return the errno that explains why a directory cannot be the cwd, or None."""
         try:
             metadata = await self._environment.filesystem.get_metadata(folder)
         except NotFound:
             return ENOENT
         except HoldfastError:
-            return None  # nobody knows
+            # Unknown: the original error stays as it is.
+            return None
         return None if metadata.is_directory else ENOTDIR
 
 
 async def _nothing_left() -> None:
-    """End nothing: the server cannot find what a command left, or there cannot be anything."""
+    """Do nothing: the server cannot find left processes, or there cannot be any."""
 
 
 def _cannot_run_in(folder: PathUri, errno: int, program: str) -> SpawnFailed:
@@ -380,7 +384,7 @@ def _cannot_run_in(folder: PathUri, errno: int, program: str) -> SpawnFailed:
 
 
 async def _is_over(process: ExecProcess) -> bool:
-    """Return True if it has exited, or is lost for good with its server; does not wait."""
+    """Return True if it has exited or is lost with its server; does not wait."""
     if process.verdict is not None:
         return True
     try:
@@ -401,5 +405,6 @@ def _shown(path: PathUri) -> str:
 
 
 def _runs_at_once() -> int:
+    # A negative limit is RLIM_INFINITY.
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(8, soft // _DESCRIPTORS_PER_RUN) if soft > 0 else 1 << 20

@@ -1,4 +1,4 @@
-"""What came of a command that was run to its end."""
+"""The result of a command that was run to its end."""
 
 from dataclasses import dataclass, field
 from shlex import join
@@ -11,31 +11,31 @@ from holdfast.protocol.process import Enforcement, NetworkAttempt
 
 __all__ = ["Completed"]
 
+# Letters of a command in a text for people.
 _SHOWN_COMMAND = 80
-"""Letters of a command in a text for people."""
 
+# Letters of a stream in a text for people, from its end: that is where errors are.
 _SHOWN_OUTPUT = 2000
-"""Letters of a stream in a text for people, from its end: that is where errors are."""
 
 _NOTHING = Captured()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Completed:
-    """How a command ended and what it wrote."""
+    """The result of a command: verdict and output."""
 
     command: str | tuple[str, ...]
     """As it was given: a text for the shell, or the arguments."""
     verdict: Verdict
-    """How it ended, in full."""
+    """The verdict: reason, exit code, signal."""
     captured_stdout: Captured = _NOTHING
     """Beginning, end, and what is missing between them; `stdout` is its text."""
     captured_stderr: Captured = _NOTHING
     background: bool = False
     """
-    Whether something it started still holds its output.
+    True if a process it started still holds its output open.
 
-    That goes on until the environment is closed. What it writes can be read with
+    That process keeps running until the environment is closed. Read its output with
     `process.read(after_seq=last_seq)`.
     """
     duration: float = 0.0
@@ -47,57 +47,57 @@ class Completed:
 
     @property
     def exit_code(self) -> int | None:
-        """Its status, or 128 and the signal that killed it; `None` if it is not known."""
+        """Its exit status, or 128 plus the signal that killed it; None if unknown."""
         return self.verdict.exit_code
 
     @property
     def reason(self) -> Reason:
-        """Why it ended; `TIMED_OUT` if it took too long, `LIMIT` if one of its limits did it."""
+        """The cause of the end, such as `TIMED_OUT` or `LIMIT`."""
         return self.verdict.reason
 
     @property
     def ok(self) -> bool:
-        """It ended by itself with status 0."""
+        """True if it ended by itself with status 0."""
         return self.verdict.ok
 
     @property
     def denied(self) -> bool:
-        """It failed, and its sandbox seems to be the cause."""
+        """True if it failed, probably because of its sandbox."""
         return self.verdict.denial is not None
 
     @property
     def denial(self) -> Denial | None:
-        """What was denied, as far as what the command wrote tells."""
+        """The probable cause of a denial, guessed from the output."""
         return self.verdict.denial
 
     @property
     def network_attempts(self) -> tuple[NetworkAttempt, ...]:
-        """Calls for the network that its sandbox refused; it may have failed for another reason."""
+        """Network calls that its sandbox refused; they need not be the cause of a failure."""
         return self.verdict.network_attempts
 
     @property
     def enforcement(self) -> Enforcement | None:
-        """What its sandbox enforced, and what that does not stop; `None` without one."""
+        """The enforced sandbox layers and their known gaps; None without a sandbox."""
         return self.process.enforcement
 
     @property
     def stdout(self) -> str:
-        """What it wrote to stdout, as text; what is no UTF-8 becomes `\\ufffd`."""
+        """Its stdout as text; bytes that are not UTF-8 become `\\ufffd`."""
         return self.captured_stdout.text
 
     @property
     def stderr(self) -> str:
-        """What it wrote to stderr, as text."""
+        """Its stderr as text."""
         return self.captured_stderr.text
 
     @property
     def stdout_bytes(self) -> bytes:
-        """What it wrote to stdout, as it is."""
+        """Its stdout as bytes."""
         return bytes(self.captured_stdout)
 
     @property
     def stderr_bytes(self) -> bytes:
-        """What it wrote to stderr, as it is."""
+        """Its stderr as bytes."""
         return bytes(self.captured_stderr)
 
     @property
@@ -107,12 +107,12 @@ class Completed:
 
     @property
     def truncated(self) -> bool:
-        """Whether there are such bytes; a line in the text says where."""
+        """True if bytes were omitted; a line in the text marks the place."""
         return self.omitted > 0
 
     def check(self) -> "Completed":
         """
-        Return it, if it is `ok`.
+        Return the object itself if it is `ok`.
 
         Raises:
             CommandFailed: It is not.
@@ -129,7 +129,7 @@ class Completed:
         )
 
     def __str__(self) -> str:
-        """For people: the command, how it ended, and the end of what it wrote."""
+        """Return a text for people: the command, its verdict, and the end of its output."""
         parts = [self._headline()]
         for name, text in (("stdout", self.stdout), ("stderr", self.stderr)):
             if text.strip():

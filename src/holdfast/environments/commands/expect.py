@@ -1,4 +1,4 @@
-"""Looks for a pattern in output that is still coming. Pure: no event loop and no clock."""
+"""Search for a pattern in output that is still arriving; no event loop and no clock."""
 
 import codecs
 import re
@@ -9,26 +9,27 @@ __all__ = ["AnyPattern", "ExpectMatch", "PatternSearch"]
 AnyPattern = str | bytes | re.Pattern[str] | re.Pattern[bytes]
 """A literal text, or a compiled regular expression."""
 
+# Bytes before new output in which a regular expression's match may begin. A bound, because
+# every `find` would otherwise search all output again.
 _REACH = 64 << 10
-"""Bytes before new output in which a match of a regular expression may begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectMatch:
-    """A pattern that was found in what a process wrote."""
+    """A pattern that was found in the output of a process."""
 
     before: str
-    """The text before it that nobody had read, about 1 MiB at most."""
+    """The unread text before the match, at most about 1 MiB."""
     text: str
     """The text that matched."""
     match: re.Match[str] | re.Match[bytes] | None = None
-    """The match of a regular expression, for its groups; its positions mean nothing."""
+    """The match of a regular expression, for its groups; its positions have no meaning."""
     skipped: int = 0
-    """Bytes before `before` that were passed over."""
+    """Bytes before `before` that were dropped."""
 
 
 class PatternSearch:
-    """A search in bytes that are added piece by piece."""
+    """An incremental search in bytes."""
 
     def __init__(self, pattern: AnyPattern) -> None:
         """
@@ -48,30 +49,30 @@ class PatternSearch:
         self._searched = 0
         self._skipped = 0
         self.end = 0
-        """Bytes up to the end of the match, once there is one."""
+        """Offset of the end of the match, once there is one."""
 
     @property
     def seen(self) -> str:
-        """Everything that was added and not skipped, as text."""
+        """All added bytes that were not dropped, as text."""
         return self._data.decode(errors="replace")
 
     @property
     def size(self) -> int:
-        """Bytes of that."""
+        """Number of those bytes."""
         return len(self._data)
 
     def add(self, data: bytes) -> None:
-        """Take what comes next."""
+        """Append bytes."""
         self._data += data
 
     def skip(self, size: int) -> None:
-        """Forget the first bytes."""
+        """Drop the first `size` bytes."""
         del self._data[:size]
         self._searched = max(0, self._searched - size)
         self._skipped += size
 
     def find(self) -> ExpectMatch | None:
-        """Return the first match, unless it was looked for in vain before."""
+        """Return the first match that involves new bytes, or None."""
         pattern, searched = self._pattern, self._searched
         self._searched = len(self._data)
         if isinstance(pattern, re.Pattern):
@@ -84,15 +85,15 @@ class PatternSearch:
         self, pattern: re.Pattern[str] | re.Pattern[bytes], start: int
     ) -> ExpectMatch | None:
         if isinstance(pattern.pattern, bytes):
-            # A copy: the match refers to what it was found in.
+            # A copy, since the match object refers to the searched bytes.
             found_bytes = pattern.search(bytes(self._data[start:]))
             if found_bytes is None:
                 return None
             return self._found(start + found_bytes.start(), start + found_bytes.end(), found_bytes)
         if start:
             start += _letter_rest(self._data[start : start + 4])
-        # Reversible, so that positions in the text are positions in the bytes; and not
-        # final, so that half of a letter at the end does not match.
+        # `surrogateescape` is reversible, so positions in the text map to positions in the bytes.
+        # Not final, so that half a character at the end cannot match.
         decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         text = decoder.decode(bytes(self._data[start:]))
         found = pattern.search(text)
@@ -114,7 +115,7 @@ class PatternSearch:
 
 
 def _letter_rest(data: bytes | bytearray) -> int:
-    """Return how many bytes at the start belong to a letter that began before."""
+    """Return the number of leading bytes that continue a character begun earlier."""
     for at, byte in enumerate(data):
         if byte & 0xC0 != 0x80:
             return at

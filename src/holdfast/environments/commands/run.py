@@ -1,8 +1,8 @@
 """
-Runs one process to its end: output collected, input fed, time limited.
+Running one process to its end: output collected, input fed, time limited.
 
-Its exit is what counts. Something that it started may hold its output for ever; that is
-waited for only as `holdfast.collect.drain` says, and told.
+The exit ends the run. A process it started may hold the output open for ever;
+`holdfast.collect.drain` decides how long to wait for that.
 """
 
 import asyncio
@@ -37,17 +37,17 @@ OnOutput = Callable[[Chunk], Awaitable[object] | object]
 """Called with each chunk of output; if it returns an awaitable, that is awaited."""
 
 DRAIN = QUIET
-"""Seconds without output, after an exit, that end the wait for the end of the output."""
+"""Seconds of silence after the exit that end the wait for more output."""
 
 END_LIMIT = 5.0
-"""Seconds to wait for the end of a process that was killed; only a broken line takes longer."""
+"""Seconds to wait for the end of a killed process; only a broken connection takes longer."""
 
 PIECE = 64 << 10
-"""Bytes of input written at once."""
+"""Bytes of input written at a time."""
 
 
 def drain_limit(drain: float | None) -> float | None:
-    """Return the hard limit that goes with a quiet window, in seconds after the exit."""
+    """Return the hard limit, in seconds after the exit, that belongs to a quiet window."""
     return None if drain is None else max(DRAIN_LIMIT, drain)
 
 
@@ -63,19 +63,19 @@ async def run_to_end(
     tasks: OwnedTasks,
 ) -> Completed:
     """
-    Follow a process that was just started, and return what came of it.
+    Follow a process that was just started, and return its result.
 
-    When this is cancelled, or fails, the process is killed and its end waited for.
+    If the caller is cancelled, or this fails, the process is killed and its end awaited.
 
     Args:
-        process: Nobody else has asked for its events.
+        process: Its events must not have been requested by anybody else.
         command: For the result.
         given: Its input, if it has one.
         timeout: Seconds until it is killed.
         cap: Bytes to keep of each stream.
-        drain: Seconds without output that end the wait for the end of the output.
-        on_output: Called with each chunk. Its failure is a failure of this.
-        tasks: Where to end it, if the caller is cancelled more than once.
+        drain: Seconds of silence that end the wait for more output.
+        on_output: Called with each chunk; an exception ends the run.
+        tasks: Owner of the task that ends the process if the caller is cancelled twice.
 
     Raises:
         ConnectionLost: It cannot be reached any more.
@@ -84,7 +84,7 @@ async def run_to_end(
     feeding: OwnedTasks | None = None
     try:
         if given:
-            # Beside the reading: neither may wait for the other.
+            # Concurrently with reading: a process may block in a write before it reads.
             feeding = OwnedTasks()
             feeding.start(_feed(process, given))
         if not await follower.follow(timeout):
@@ -104,10 +104,10 @@ async def end_process(
     process: ExecProcess, see_the_exit: Callable[[], Awaitable[object]], tasks: OwnedTasks
 ) -> None:
     """
-    Kill a process with all below it and wait for its end; goes on if this is cancelled.
+    Kill a process tree and wait for the exit, at most `END_LIMIT` seconds.
 
-    It takes no longer than `END_LIMIT`. Its close is not waited for: a daemon that it left
-    may hold its output for ever.
+    Continues if the caller is cancelled. The close is not awaited: a daemon may hold the output
+    open for ever.
     """
 
     async def end() -> None:
@@ -120,7 +120,7 @@ async def end_process(
 
 
 async def run_on(work: Coroutine[object, object, None], tasks: OwnedTasks) -> None:
-    """Wait for some work, which goes on if this is cancelled."""
+    """Wait for a coroutine that keeps running if the caller is cancelled."""
     ended = asyncio.Event()
 
     async def run() -> None:
@@ -134,7 +134,7 @@ async def run_on(work: Coroutine[object, object, None], tasks: OwnedTasks) -> No
 
 
 class _Follower:
-    """Reads the events of one process."""
+    """Reader of the events of one process."""
 
     def __init__(
         self, process: ExecProcess, cap: int, drain: float | None, on_output: OnOutput | None
@@ -147,11 +147,11 @@ class _Follower:
         self._decoder = ChunkDecoder()
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
-        # What replaces the verdict of the process when its time was over.
+        # Replaces the verdict of the process after a timeout.
         self._timed_out: Verdict | None = None
 
     async def follow(self, limit: float | None) -> bool:
-        """Collect until the end, or for so many seconds; return True if it has exited."""
+        """Collect until the end or for `limit` seconds; return True if it has exited."""
         deadline = asyncio.timeout(limit)
         try:
             async with deadline:
@@ -162,28 +162,30 @@ class _Follower:
                         if self._on_output is not None:
                             await self._tell(self._decoder.decode(event))
                     elif type(event) is Exited:
-                        # Its own time counts, not that of others that hold its output.
+                        # Only its own time counts, not that of processes that hold its output.
                         deadline.reschedule(None)
                 for chunk in self._decoder.finish(self._drain.last_seq):
                     await self._tell(chunk)
         except TimeoutError:
             if not deadline.expired():
-                raise  # it came from the callback
+                # Raised by the callback, not by this deadline.
+                raise
         return self._drain.verdict is not None
 
     async def _tell(self, chunk: Chunk) -> None:
-        assert self._on_output is not None  # nothing is decoded without one
+        # Chunks are decoded only if there is a callback.
+        assert self._on_output is not None
         result = self._on_output(chunk)
         if inspect.isawaitable(result):
             await result
 
     async def see_the_exit(self) -> None:
-        """Wait for the exit of a process that is being killed; nobody reads it any more."""
+        """Stop reading and wait for the exit of a process that is being killed."""
         self._drain.close()
         await self._process.exited()
 
     async def time_out(self) -> None:
-        """Kill it, since its time is over; what it wrote until then is kept."""
+        """Kill the process after its timeout; output until then is kept."""
         running = True
         with suppress(ConnectionLost):
             try:
@@ -197,31 +199,32 @@ class _Follower:
         if verdict is None:
             verdict = self._process.verdict or Verdict(reason=Reason.TIMED_OUT)
             if self._process.verdict is None:
-                # The line is broken, or the system did not let us.
+                # The connection is broken, or the kill failed.
                 text = "took too long, and its end could not be seen"
             else:
                 text = "took too long, and its last output was not taken in time"
             self._timed_out = msgspec.structs.replace(verdict, reason=Reason.TIMED_OUT, detail=text)
         elif running:
             self._timed_out = msgspec.structs.replace(verdict, reason=Reason.TIMED_OUT)
-        # Otherwise it ended by itself in the last moment.
+        # Otherwise it ended by itself at the last moment.
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._drain.close()
 
     def completed(self, command: str | tuple[str, ...]) -> Completed:
-        """Return what came of it."""
+        """Return the result."""
         drain = self._drain
         verdict = self._timed_out or drain.verdict
-        assert verdict is not None  # it is followed until it has one
+        # `follow` or `time_out` has set one.
+        assert verdict is not None
         seen = drain.verdict is not None
         return Completed(
             command=command,
             verdict=verdict,
             captured_stdout=self._stdout.captured(),
             captured_stderr=self._stderr.captured(),
-            # Of an end that was not seen nobody can tell.
+            # Unknown if the end was not seen.
             background=seen and not drain.closed,
             duration=(drain.exit_time if seen else self._loop.time()) - self._started,
             last_seq=drain.last_seq,
@@ -230,7 +233,7 @@ class _Follower:
 
 
 async def _feed(process: ExecProcess, data: bytes) -> None:
-    """Write all of it and end it; a process need not read it, and may end before."""
+    """Write all of the input and close it; the process need not read it, and may end before."""
     with suppress(Refused, ConnectionLost, RemoteError):
         for at in range(0, len(data), PIECE):
             if await process.write(data[at : at + PIECE]) is not WriteStatus.ACCEPTED:

@@ -1,4 +1,4 @@
-"""A process that was started and goes on: written to, read, waited for, ended."""
+"""A started process: write to it, read from it, wait for it, end it."""
 
 import asyncio
 import codecs
@@ -27,21 +27,21 @@ from holdfast.tasks import OwnedTasks
 __all__ = ["EXPECT_TIMEOUT", "EndLeft", "ExpectMatch", "Output", "Running", "Starting"]
 
 EndLeft = Callable[[], Coroutine[object, object, None]]
-"""Ends what a process has left behind."""
+"""Function that kills what a process has left behind."""
 
 EXPECT_TIMEOUT = 30.0
 """Seconds that `expect` waits unless told otherwise."""
 
+# Bytes kept for `output` while somebody waits for the exit or a pattern and nobody reads.
 _KEPT = 1 << 20
-"""Bytes kept for `output` while somebody waits for the end, or for a pattern, and nobody reads."""
 
 
 class Running:
     """
-    A process that was started.
+    A started process.
 
-    As a context manager it ends the process at the end of the block: it is killed with
-    all that is below it, unless it was detached by a name.
+    As a context manager it ends the process at the end of the block: the process tree is
+    killed, unless it was detached by a name.
     """
 
     def __init__(
@@ -53,30 +53,29 @@ class Running:
         end_left: EndLeft,
     ) -> None:
         self.process = process
-        """The process behind the seam."""
+        """The backend's process."""
         self.detached = detached
         """The name to find it by, if it has one."""
         self.missed = 0
         """
-        Events of its output that nobody here will get, and that are kept nowhere any more.
+        Number of output events that are lost: no longer retained, and read by nobody here.
 
-        That can only be output that was written while nobody read: before the first reading,
-        during a `wait`, or between two blocks of a detached process. `Chunk.missed` says where
-        they are missing.
+        Only output written while nobody read can be lost: before the first read, during a
+        `wait`, or between two blocks of a detached process. `Chunk.missed` marks the places.
         """
         self._tasks = tasks
         self._end_left = end_left
         self._drain: Drain | None = None
-        # Held while waiting for the next event.
+        # Held by the one task that waits for the next event.
         self._turn = asyncio.Lock()
         self._decoder = ChunkDecoder()
         self._closed = False
-        # What was seen and nobody has read yet.
+        # Chunks that were received and not read yet.
         self._pending: deque[Chunk] = deque()
         self._pending_size = 0
         self._room = asyncio.Event()
         self._readers = 0
-        # True while it is being ended: then nobody reads who could be waited for.
+        # True while the process is being ended: from then on no reader is waited for.
         self._ending = False
 
     async def __aenter__(self) -> Self:
@@ -86,13 +85,14 @@ class Running:
         if self.detached is None:
             await self.aclose()
         else:
-            self._pause()  # it must not wait for a reader that has gone
+            # Paused, so that the process does not wait for a reader that has gone.
+            self._pause()
 
     async def aclose(self) -> None:
         """
-        Kill it and all that is below it, if it runs, and wait for its end; at most 5 s.
+        Kill the process tree, if it runs, and wait for its end; at most 5 s.
 
-        What it left behind, daemons too, is killed as well: see `Environment.run`.
+        Processes it left behind, daemons too, are killed as well: see `Environment.run`.
         """
         if self.verdict is None:
             self._ending = True
@@ -107,23 +107,23 @@ class Running:
 
     @property
     def pid(self) -> int | None:
-        """The kernel's number for it where it runs; `None` if a server does not tell."""
+        """Its pid on the machine where it runs; None if the server does not send it."""
         return self.process.pid
 
     @property
     def verdict(self) -> Verdict | None:
-        """The end, as soon as it is known here; `None` while it runs."""
+        """The verdict once it is known here; None while it runs."""
         return self.process.verdict
 
     @property
     def exit_code(self) -> int | None:
-        """Its status, or 128 and the signal that killed it; `None` while it runs."""
+        """Its exit status, or 128 plus the signal that killed it; None while it runs."""
         verdict = self.process.verdict
         return None if verdict is None else verdict.exit_code
 
     @property
     def enforcement(self) -> Enforcement | None:
-        """What its sandbox enforces, and what that does not stop; `None` without one."""
+        """The enforced sandbox layers and their known gaps; None without a sandbox."""
         return self.process.enforcement
 
     # -- input
@@ -144,11 +144,11 @@ class Running:
 
     async def close_stdin(self) -> None:
         """
-        Let it read the end of its input.
+        Close its stdin.
 
         Raises:
             InvalidRequest: It has a terminal: write `"\\x04"` instead.
-            Unsupported: The server does not know how.
+            Unsupported: The server lacks the method.
         """
         await self.process.close_stdin()
 
@@ -156,15 +156,15 @@ class Running:
 
     def output(self, *, drain: float | None = DRAIN) -> "Output":
         """
-        Return what it writes, as it comes; goes on where the last call stopped.
+        Return an iterator over its output; continues where the last one stopped.
 
-        It ends when the output has ended. After the exit it also ends once nothing was
-        written for `drain` seconds, and at the latest 2 s (or `drain`) after the exit: then
-        something else still holds the output. Who reads slowly makes the process wait.
+        It ends when the output has ended. After the exit it also ends after `drain` seconds of
+        silence, and at the latest 2 s (or `drain`) after the exit: then another process still
+        holds the output open. A slow reader makes the process wait.
 
         Args:
-            drain: Seconds without output after the exit; `None` waits for the end of the
-                output as long as it takes.
+            drain: Seconds without output after the exit; None waits for the end of the output
+                as long as it takes.
         """
         return Output(self, None if drain is None else seconds(drain, "drain"))
 
@@ -202,6 +202,7 @@ class Running:
                     taken.append(chunk)
                     search.add(chunk.data)
                     found = search.find()
+                    # Memory is bounded: chunks beyond the reach of a match are given up.
                     while search.size - len(taken[0].data) > _KEPT and found is None:
                         search.skip(len(taken.popleft().data))
         except TimeoutError:
@@ -218,22 +219,24 @@ class Running:
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
-        """Return what is kept of its output after a number, up to 1 MiB; `output` gets it too."""
+        """Return the retained output after a number, up to 1 MiB; `output` returns it as well."""
         return await self.process.read(after_seq, max_bytes, wait)
 
     # -- the end
 
     async def wait(self) -> Verdict:
         """
-        Wait for its exit and return how it ended.
+        Wait for its exit and return the verdict.
 
-        Meanwhile its output is kept for `output`: if nobody reads that, the last 1 MiB.
+        Meanwhile its output is kept for `output`: the last 1 MiB, if nobody reads.
 
         Raises:
             ConnectionLost: It cannot be reached any more.
         """
         while self.process.verdict is None and not self._closed:
             if self._pending_size > _KEPT:
+                # A reader takes the chunks; without one the oldest are dropped so that the exit is
+                # seen.
                 if self._readers and not self._ending:
                     await self._room_or_exit()
                     continue
@@ -262,22 +265,21 @@ class Running:
 
     async def waiting_for(self) -> WaitingFor:
         """
-        Return what its terminal is read for at this moment: a line, a password, a key, nothing.
+        Return the input that its terminal is read for: a line, a password, a key, or nothing.
 
-        `UNKNOWN` on pipes, on a Codex server, and of a process of another user. Ask when it
-        has been quiet for a while, rather than in a loop.
+        `UNKNOWN` on pipes, on a Codex server, and for a process of another user. Call it when
+        the process has been quiet for a while, not in a loop.
         """
         return await self.process.waiting_for()
 
     async def terminate(self, *, left: bool = False, streams: StreamsAtEnd = "close") -> bool:
         """
-        Kill it and all that is below it, at once; return True if there was something to kill.
+        Kill the process tree at once; return True if there was something to kill.
 
         Args:
-            left: Also what it left in its process group, if it has exited. A Codex server
-                does not do that.
-            streams: `close` ends its output then; `keep` reads on until the output ends,
-                whoever holds it. A Codex server always closes.
+            left: Also kill what an exited process left in its group; not on a Codex server.
+            streams: `close` ends its output; `keep` reads until the output ends. A Codex server
+                always closes.
         """
         return await self.process.terminate(tree=True, left=left, streams=streams)
 
@@ -289,24 +291,26 @@ class Running:
     # -- what readers and waiters share
 
     async def _pull(self, drain: float | None) -> bool:
-        """Wait for one more event, whoever gets it; return False at the end."""
+        """Wait for one more event, for whichever reader gets it; return False at the end."""
         seen = self._last_seq
         exited = self._drain is not None and self._drain.verdict is not None
         try:
-            # Another reader may wait longer than this one wants to.
+            # Another reader may hold the turn longer than this one wants to wait.
             async with asyncio.timeout(drain if exited else None):
                 await self._turn.acquire()
         except TimeoutError:
             return False
         try:
             if self._last_seq != seen or self._closed:
-                return True  # somebody else got one meanwhile
+                # Another reader received an event while we waited.
+                return True
             if self._drain is None:
                 self._drain = Drain(self.process)
             try:
                 event = await self._drain.next(quiet=drain, limit=drain_limit(drain))
             except OutputLost:
-                return True  # it goes on behind what was lost, and says how much that is
+                # The stream continues after the gap and reports its size.
+                return True
             if event is not None:
                 self._see(event)
             elif self._drain.closed:
@@ -316,17 +320,15 @@ class Running:
             self._turn.release()
 
     async def _room_or_exit(self) -> None:
-        """
-        Wait until a reader has taken something, or until the process has exited.
-
-        A reader may stand for ever, while the process is ended by others.
-        """
+        """Wait until a reader has taken a chunk, or the process has exited."""
+        # Both, because a reader may stop for ever while others end the process.
         self._room.clear()
 
         def done(task: asyncio.Task[Verdict]) -> None:
             self._room.set()
             if not task.cancelled():
-                task.exception()  # raised below, if somebody still waits
+                # Retrieved, so that asyncio does not log it; raised below if somebody still waits.
+                task.exception()
 
         exited = asyncio.create_task(self.process.exited())
         exited.add_done_callback(done)
@@ -342,7 +344,7 @@ class Running:
         return 0 if self._drain is None else self._drain.last_seq
 
     def _pause(self) -> None:
-        """Let the process go on without a reader, unless there is one at this moment."""
+        """Let the process continue without a reader, unless one waits right now."""
         if self._drain is not None and not self._turn.locked():
             self._drain.pause()
 
@@ -375,7 +377,7 @@ class Running:
         return chunk
 
     def _drop_oldest(self) -> None:
-        """Forget the oldest chunk that nobody reads, and note that in the next one."""
+        """Drop the oldest unread chunk, and count it in the next one."""
         dropped = self._take()
         if dropped is None:
             return
@@ -388,7 +390,7 @@ class Running:
             self._decoder.skip(missed)
 
     def _give_back(self, taken: deque[Chunk], consumed: int) -> None:
-        """Put chunks back to be read next, without their first bytes."""
+        """Put chunks back to be read next, without the `consumed` bytes."""
         while taken and consumed > 0:
             chunk = taken.popleft()
             if len(chunk.data) > consumed:
@@ -398,7 +400,7 @@ class Running:
         self._pending_size += sum(len(chunk.data) for chunk in taken)
 
     async def next_chunk(self, drain: float | None) -> Chunk | None:
-        """For `Output`: return the next one; `None` at the end."""
+        """Return the next chunk, or None at the end; for `Output`."""
         while True:
             chunk = self._take()
             if chunk is not None:
@@ -407,13 +409,13 @@ class Running:
                 return self._take()
 
     def reading(self, change: int) -> None:
-        """For `Output`: count one reader more or less."""
+        """Add `change` to the number of readers; for `Output`."""
         self._readers += change
         self._room.set()
 
 
 class Output:
-    """An iterator over what a process writes."""
+    """An iterator over the output of a process."""
 
     def __init__(self, running: Running, drain: float | None) -> None:
         self._running = running
@@ -432,19 +434,20 @@ class Output:
         return chunk
 
     def close(self) -> None:
-        """Read no more; what comes is kept for the next one."""
+        """Stop reading; later output is kept for the next reader."""
         if self._reading:
             self._reading = False
             self._running.reading(-1)
 
+    # An iterator that is dropped in the middle must not count as a reader any more.
     def __del__(self) -> None:
         self.close()
 
 
 def _rest(chunk: Chunk, start: int) -> Chunk:
-    """Return the chunk without its first bytes; it begins with a letter if they end with one."""
+    """Return the chunk without its first bytes."""
     data = chunk.data[start:]
-    # Not final: a letter that is cut at the end comes with the next chunk.
+    # Not final: a character that is split at the end belongs to the next chunk.
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(data)
     return Chunk(chunk.stream, data, text, chunk.seq)
 
@@ -468,5 +471,6 @@ class Starting:
         return self._running
 
     async def __aexit__(self, *exc: object) -> None:
-        assert self._running is not None  # made at the beginning of the block
+        # Set by `__aenter__`.
+        assert self._running is not None
         await self._running.__aexit__(*exc)

@@ -1,1 +1,1 @@
-"""Which places have a name: `environments.toml`, variables, or the program itself."""
+"""Configuration of named environments: `environments.toml`, variables, or the program itself."""

@@ -1,8 +1,8 @@
 """
-Changes `environments.toml` and leaves the rest of it as its author wrote it.
+Edits of `environments.toml` that keep the rest of the file as it is.
 
-Only whole tables are added and taken out. What results is read again before it
-replaces the file, all at once and for its owner's eyes only: it may hold tokens.
+Only whole tables are added and removed. The result is parsed before it replaces the file,
+atomically and readable by its owner only, since it may hold tokens.
 """
 
 import os
@@ -26,21 +26,21 @@ from holdfast.system_text import system_text
 __all__ = ["add", "remove"]
 
 _HEADER: Final = re.compile(r"[ \t]*\[.*\][ \t]*(#.*)?")
+# A table inside an entry, such as `[environments.env]`.
 _PART: Final = re.compile(
     r"""[ \t]*\[[ \t]*(environments|"environments"|'environments')[ \t]*\..*"""
 )
-"""A table inside an entry, such as `[environments.env]`."""
 _DEFAULT: Final = re.compile(r"""[ \t]*(default|"default"|'default')[ \t]*=.*""")
 
 
 def add(path: str | os.PathLike[str], entry: Entry, *, default: bool = False) -> None:
     """
-    Write down one more environment, in a new file if there is none.
+    Add an environment, in a new file if there is none.
 
     Args:
         path: The file.
         entry: The environment.
-        default: Make it the default, whichever was before.
+        default: Make it the default environment.
 
     Raises:
         InvalidConfig: The id is taken, or the entry or the file cannot be used.
@@ -56,7 +56,8 @@ def add(path: str | os.PathLike[str], entry: Entry, *, default: bool = False) ->
     gap = "" if not old or old.endswith("\n\n") else "\n" if old.endswith("\n") else "\n\n"
     lines = [f"{key} = {spell_value(value)}" for key, value in _keys(entry).items()]
     new = "\n".join([f"{old}{gap}[[environments]]", *lines, ""])
-    config.parse(new, path)  # whatever is wrong with the entry, alone or beside the others
+    # Finds any fault of the entry, alone or beside the others.
+    config.parse(new, path)
     if default:
         new = _with_default(new, entry.id, path)
     _replace(path, new)
@@ -64,9 +65,9 @@ def add(path: str | os.PathLike[str], entry: Entry, *, default: bool = False) ->
 
 def remove(path: str | os.PathLike[str], environment_id: str) -> None:
     """
-    Take out an environment, and what makes it the default if it is.
+    Remove an environment, and the `default` key if it names this one.
 
-    Comments right above its table go with it, unless the file begins with them.
+    Comments right above its table go with it, unless they begin the file.
 
     Raises:
         InvalidConfig: It is not in the file, or the file cannot be used.
@@ -95,13 +96,14 @@ def remove(path: str | os.PathLike[str], environment_id: str) -> None:
     new = "".join(line for at, line in enumerate(lines) if at not in gone)
     if end == len(lines):
         new = new.rstrip() + "\n" if new.strip() else ""
+    # The line-based edit is checked by parsing: the file must mean exactly what was asked for.
     if not _reads_as(new, wanted):
         raise _by_hand(path)
     _replace(path, new)
 
 
 def _keys(entry: Entry) -> Table:
-    """The keys of an entry, without those that say what holds anyway."""
+    """Return the keys of an entry, without those that have their default."""
     keys: Table = {"id": entry.id}
     transport = entry.transport
     if isinstance(transport, ServerUrl):
@@ -132,16 +134,16 @@ def _lines(text: str) -> list[str]:
 
 def _tables(text: str, path: Path) -> list[tuple[int, int]]:
     """
-    The first line of each environment, and the one after its last.
+    Return the first line of each environment, and the line after its last.
 
     Raises:
-        InvalidConfig: The file cannot be used, or has them written in another way.
+        InvalidConfig: The file cannot be used, or has inline tables.
     """
     entries = config.parse(text, path).entries
     lines = _lines(text)
     headers = [at for at in range(len(lines)) if _is_header(lines, at)]
     tops = [at for at in headers if not _PART.fullmatch(lines[at].rstrip())]
-    # There are no other tables in a file that can be used.
+    # A valid file has no other top-level tables.
     tables = [_span(lines, header, after) for header, after in pairwise([*tops, len(lines)])]
     if len(tables) != len(entries):
         raise _by_hand(path)
@@ -162,7 +164,7 @@ def _is_default(lines: Sequence[str], at: int) -> bool:
 
 def _with_default(text: str, environment_id: str, path: Path) -> str:
     """
-    The text with another default: in its place, or else above the first table.
+    Return the text with another default: in its place, or else above the first table.
 
     Raises:
         InvalidConfig: It is written in a way that cannot be changed.
@@ -184,12 +186,15 @@ def _with_default(text: str, environment_id: str, path: Path) -> str:
 
 
 def _keys_above(lines: Sequence[str], at: int) -> bool:
-    """Whether a line above, after blanks at most, is one of the same block."""
+    """Return True if the line above is a key, so that no blank line is needed."""
     return at > 0 and not _is_blank(lines[at - 1]) and not _is_comment(lines[at - 1])
 
 
 def _is_outermost(lines: Sequence[str], at: int) -> bool:
-    """Whether a line begins something new; within a text or a list what is above is no TOML."""
+    """
+    Return True if a line is at the top level; inside of a string or list the text above is no
+    valid TOML.
+    """
     try:
         tomllib.loads("".join(lines[:at]).removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError:
@@ -202,7 +207,8 @@ def _span(lines: Sequence[str], header: int, after: int) -> tuple[int, int]:
     while first > 0 and _is_comment(lines[first - 1]):
         first -= 1
     if first == 0:
-        first = header  # what a file begins with is about the file
+        # A comment at the top is about the file, not about the table.
+        first = header
     end = after
     while _is_blank(lines[end - 1]) or _is_comment(lines[end - 1]):
         end -= 1
@@ -210,7 +216,8 @@ def _span(lines: Sequence[str], header: int, after: int) -> tuple[int, int]:
     while own < after and _is_comment(lines[own]):
         own += 1
     if own < after or after == len(lines):
-        end = own  # else those comments are about the next table
+        # Otherwise these comments belong to the next table.
+        end = own
     while end < after and _is_blank(lines[end]):
         end += 1
     return first, end
@@ -245,10 +252,11 @@ def _by_hand(path: Path) -> InvalidConfig:
 
 
 def _replace(path: Path, text: str) -> None:
-    target = Path(os.path.realpath(path))  # of a link, the file
+    # A link stays a link: the file it leads to is replaced.
+    target = Path(os.path.realpath(path))
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # For its owner only, as `tempfile` makes them.
+        # `mkstemp` creates it with mode 0600; it may hold tokens.
         descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:

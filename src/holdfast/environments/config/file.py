@@ -1,8 +1,8 @@
 """
-Reads `environments.toml`, the file of a Codex home and of ours, as strictly as Codex does.
+Reader of `environments.toml`, for a Codex home and ours, as strict as Codex's.
 
-There is no key that Codex does not know, so that both can read the same file
-(environments spec 3). What is wrong is told in Codex's words.
+There is no key that Codex does not know, so that both can read the same file (environments spec
+3). Faults are reported in Codex's words.
 """
 
 import os
@@ -15,10 +15,10 @@ from holdfast.environments.config.keys import EntryKeys, Unfit, read_keys
 from holdfast.environments.config.snapshot import (
     DEFAULT_TIMEOUT,
     LOCAL,
+    ConfiguredEnvironments,
     Entry,
     ServerUrl,
     ServingProgram,
-    Snapshot,
 )
 from holdfast.environments.config.urls import check_token, check_url
 from holdfast.errors import InvalidConfig
@@ -26,13 +26,13 @@ from holdfast.system_text import system_text
 
 __all__ = ["FILE_NAME", "check_id", "load", "parse", "read"]
 
+# Bytes.
 _ID_LIMIT: Final = 64
-"""Bytes."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def load(path: str | os.PathLike[str]) -> Snapshot:
+def load(path: str | os.PathLike[str]) -> ConfiguredEnvironments:
     """
     Read a file.
 
@@ -45,7 +45,7 @@ def load(path: str | os.PathLike[str]) -> Snapshot:
 
 def read(path: Path) -> str:
     """
-    The text of a file, with the ends of its lines as they are.
+    Return the text of a file, with its line ends unchanged.
 
     Raises:
         InvalidConfig: It cannot be read.
@@ -66,16 +66,16 @@ def read(path: Path) -> str:
     ) from cause
 
 
-def parse(text: str, path: Path) -> Snapshot:
+def parse(text: str, path: Path) -> ConfiguredEnvironments:
     """
-    Read the text of a file.
+    Parse the text of a file.
 
     Args:
         text: All of it.
-        path: Where it stands: named in errors, and relative folders begin beside it.
+        path: Its path, named in errors; relative directories start beside it.
 
     Raises:
-        InvalidConfig: As `load`.
+        InvalidConfig: See `load`.
     """
     try:
         keys = read_keys(text)
@@ -94,7 +94,7 @@ def parse(text: str, path: Path) -> Snapshot:
         entries[entry.id] = entry
     include_local = keys.get("include_local", True)
     ids = [LOCAL] * include_local + list(entries)
-    return Snapshot(
+    return ConfiguredEnvironments(
         entries=tuple(entries.values()),
         include_local=include_local,
         default=_default(keys.get("default"), ids),

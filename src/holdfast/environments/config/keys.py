@@ -1,7 +1,7 @@
 """
 The keys of `environments.toml` and the types of their values (environments spec 3).
 
-What does not fit is told in the words of the library that the real client reads the file with.
+Errors use the words of the library with which the real client reads the file.
 """
 
 import math
@@ -13,16 +13,16 @@ from holdfast.suggestions import did_you_mean
 
 __all__ = ["EntryKeys", "FileKeys", "Unfit", "read_keys"]
 
+# A timeout must be below 2**64 seconds, the limit of Rust's `Duration`.
 _LONGEST: Final = 2.0**64
-"""Seconds that a time-out may not reach."""
 
 
 class EntryKeys(TypedDict, total=False):
-    """What one environment may set; `id` is there."""
+    """The keys of one environment; only `id` is required."""
 
     id: str
     skills: object
-    """Read, so that all readers of a file agree, and not used here."""
+    """Accepted, since Codex reads the same file; not used here."""
     url: str
     auth_bearer_token: str
     program: str
@@ -34,7 +34,7 @@ class EntryKeys(TypedDict, total=False):
 
 
 class FileKeys(TypedDict, total=False):
-    """What a file may set."""
+    """The keys of a file."""
 
     default: str
     include_local: bool
@@ -42,7 +42,7 @@ class FileKeys(TypedDict, total=False):
 
 
 class Unfit(Exception):
-    """The text is no TOML, or a key of it is unknown, missing, or has a value of another type."""
+    """Error for a text that is no TOML, or an unknown, missing or mistyped key."""
 
     def __init__(self, text: str, place: str = "") -> None:
         super().__init__(f"{text} in `{place}`" if place else text)
@@ -61,12 +61,12 @@ def read_keys(text: str) -> FileKeys:
         raise Unfit(str(error)) from error
     except RecursionError as error:
         raise Unfit("nested too deeply") from error
-    # What the readers below return is what the types above say.
+    # The readers below return what the types above declare.
     return cast(FileKeys, _table(table, _FILE, ""))
 
 
+# Takes a value and its path in the file; returns the value in our type.
 _Reader = Callable[[object, str], object]
-"""Takes a value and its place; returns it in the type that we use."""
 
 
 def _table(value: object, readers: Mapping[str, _Reader], place: str) -> dict[str, object]:

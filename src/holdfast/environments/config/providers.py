@@ -1,5 +1,5 @@
 """
-Where environments come from: a variable, a file, or the program itself (environments spec 2).
+Sources of environments: a variable, a file, or the program itself (environments spec 2).
 
 The first source that applies is the only one; nothing is merged.
 """
@@ -19,10 +19,10 @@ from holdfast.environments.config.home import (
 )
 from holdfast.environments.config.snapshot import (
     REMOTE,
+    ConfiguredEnvironments,
     Entry,
     EnvironmentProvider,
     ServerUrl,
-    Snapshot,
 )
 from holdfast.environments.config.urls import check_token
 from holdfast.errors import InvalidConfig
@@ -40,17 +40,17 @@ __all__ = [
 
 
 class GivenProvider:
-    """Environments that the program itself names."""
+    """Source whose environments are given by the program."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: ConfiguredEnvironments) -> None:
         self._snapshot = snapshot
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ConfiguredEnvironments:
         return self._snapshot
 
 
 class UrlProvider:
-    """One server by the value of a variable, which is not looked at more closely than needed."""
+    """Source with one server, by the value of a variable."""
 
     def __init__(self, value: str | None, token: str | None = None) -> None:
         """
@@ -61,37 +61,39 @@ class UrlProvider:
         self._url = (value or "").strip()
         self._token = token if self._url.startswith(("ws://", "wss://")) else None
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ConfiguredEnvironments:
         if not self._url:
-            return Snapshot()
+            return ConfiguredEnvironments()
         if self._url.lower() == "none":
-            return Snapshot(include_local=False, default=None)
+            return ConfiguredEnvironments(include_local=False, default=None)
         if self._token is not None:
             check_token(self._url, self._token)
         entry = Entry(id=REMOTE, transport=ServerUrl(url=self._url, bearer_token=self._token))
-        return Snapshot(entries=(entry,), include_local=False, default=REMOTE)
+        return ConfiguredEnvironments(entries=(entry,), include_local=False, default=REMOTE)
 
 
 class FileProvider:
-    """The environments of a file."""
+    """Source that reads a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ConfiguredEnvironments:
         return config.load(self.path)
 
 
 def provider_from_env(environ: Mapping[str, str], home: Path) -> EnvironmentProvider:
     """
-    The source that applies: Noise variables, then the file of a home, then a URL variable.
+    Return the source that applies: Noise variables, then the file in `home`, then a URL
+    variable.
 
     Raises:
-        InvalidConfig: The Noise variables are set, all or some of them.
+        InvalidConfig: Noise variables are set, which Holdfast does not support.
     """
     _refuse_noise(environ)
     path = home / FILE_NAME
-    if os.path.lexists(path):  # a link to nowhere is a mistake to be told, not a missing file
+    # `lexists`: a dangling link is a mistake to report, not a missing file.
+    if os.path.lexists(path):
         return FileProvider(path)
     values = (environ.get(name, "") for name in URL_VARIABLES)
     url = next((value for value in values if value.strip()), None)

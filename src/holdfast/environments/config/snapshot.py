@@ -1,4 +1,4 @@
-"""What is configured before anything is connected: names, how each is reached, and a default."""
+"""The configured environments before any connection: ids, addresses, and a default."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ __all__ = [
     "DEFAULT_TIMEOUT",
     "LOCAL",
     "REMOTE",
+    "ConfiguredEnvironments",
     "Entry",
     "EnvironmentProvider",
     "ServerUrl",
     "ServingProgram",
-    "Snapshot",
 ]
 
 LOCAL: Final = "local"
@@ -22,7 +22,7 @@ REMOTE: Final = "remote"
 """The id of the only environment that a variable can name."""
 
 DEFAULT_TIMEOUT: Final = 10.0
-"""Seconds, for the connection and for the handshake, each."""
+"""Seconds for the connection, and again for the handshake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,14 @@ class ServingProgram:
     program: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to this process's own."""
+    """Variables added to those of this process."""
     cwd: str | None = None
-    """Where it is started; in a file a relative one is below the folder of that file."""
+    """Its working directory; a relative one in a file starts at the directory of that file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One environment by its id."""
+    """One configured environment."""
 
     id: str
     transport: ServerUrl | ServingProgram
@@ -58,13 +58,13 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """All environments there are at the start, in order."""
+class ConfiguredEnvironments:
+    """All configured environments, in order."""
 
     entries: tuple[Entry, ...] = ()
     include_local: bool = True
     default: str | None = LOCAL
-    """The id of one of them, or `None`."""
+    """The id of the default environment, or None."""
 
     @property
     def ids(self) -> list[str]:
@@ -72,17 +72,17 @@ class Snapshot:
         return [LOCAL] * self.include_local + [entry.id for entry in self.entries]
 
     def entry(self, environment_id: str) -> Entry | None:
-        """The entry of an id, if there is one."""
+        """Return the entry of an id, or None."""
         return next((entry for entry in self.entries if entry.id == environment_id), None)
 
 
 class EnvironmentProvider(Protocol):
-    """Says once, at the start, which environments there are; connects to nothing."""
+    """A source of environments, read once at the start; connects to nothing."""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ConfiguredEnvironments:
         """
-        Look which there are.
+        Return the environments.
 
         Raises:
-            InvalidConfig: What is written down cannot be used.
+            InvalidConfig: The configuration cannot be used.
         """

@@ -1,4 +1,4 @@
-"""What can be said about the URL of a server without connecting to it (environments spec 3)."""
+"""Checks of a server's URL that need no connection (environments spec 3)."""
 
 import re
 from typing import Final
@@ -15,7 +15,7 @@ _NOT_IN_PATH: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`]')
 
 def check_url(url: str) -> None:
     """
-    Refuse what is no URL of a listening server; ports and names are left to the connection.
+    Refuse a URL that is not one of a listening server; host and port are not resolved.
 
     Raises:
         InvalidConfig: With the reason.
@@ -56,7 +56,7 @@ def _other_scheme(url: str) -> str:
 
 
 def _fault(rest: str) -> str | None:
-    """What is wrong behind the scheme, in the words of the real client's library."""
+    """Return the fault after the scheme, in the words of the real client's library, or None."""
     if not rest:
         return "empty string"
     authority = authority_of(rest)

@@ -1,1 +1,1 @@
-"""Hosts behind ssh: their addresses, what is there, and how Holdfast gets there."""
+"""Hosts behind ssh: addresses, detection of Holdfast, and its installation."""

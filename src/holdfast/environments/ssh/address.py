@@ -1,4 +1,4 @@
-"""A host as `ssh` knows it: from a URL, or from a command that somebody wrote down."""
+"""The address of an ssh host, from a URL or from a configured command."""
 
 import re
 import shlex
@@ -11,26 +11,26 @@ from holdfast.errors import ConnectFailed
 __all__ = ["PRIVATE_FOLDER", "SERVE", "SshAddress", "SshCommand"]
 
 PRIVATE_FOLDER = ".local/share/holdfast/deployed"
-"""Below the home of a user on a host: what `holdfast connect` installs is there, and only there."""
+"""Directory below a user's home on a host; everything `holdfast connect` installs is in it."""
 
 SERVE = ("serve", "--listen", "stdio")
-"""What a `holdfast` on a host is asked to do."""
+"""Arguments of `holdfast` on a host."""
 
+# ssh notices an unreachable host within 30 seconds (10 s, and two unanswered probes).
 _ALIVE = ("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=2")
-"""A host that cannot be reached any more is noticed within 30 seconds."""
 
+# Options of ssh that take a value, in the same word or in the next.
 _WITH_VALUE = "BbcDEeFIiJLlmOoPpQRSWw"
-"""Options of ssh that take a value, in the same word or in the next."""
 
+# A command line that every shell splits in the same way.
 _PLAIN = re.compile(r"[\w./:=, -]+")
-"""A command line that means the same to every shell."""
 
 _HOLDFAST = re.compile(r"holdfast|.*/\.local/share/holdfast/deployed/[^/]+/bin/holdfast")
 
 
 @dataclass(frozen=True, slots=True)
 class SshAddress:
-    """How to reach a host."""
+    """The address of a host, and the ssh command to reach it."""
 
     destination: str
     """`host` or `user@host`; a name of `~/.ssh/config` is fine."""
@@ -59,17 +59,18 @@ class SshAddress:
         if parts.password is not None:
             raise _no_url(url, "a password has no place in a URL; use a key")
         user = unquote(parts.username or "")
-        # Names are not case-sensitive, but the aliases of ~/.ssh/config are.
+        # From `netloc`, since `hostname` is lowercased and aliases in ~/.ssh/config are not.
         host = parts.netloc.rpartition("@")[2]
         host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if host.startswith("-") or user.startswith("-"):
-            raise _no_url(url, "a name may not begin with a dash")  # ssh would take an option
+            # ssh would take it for an option.
+            raise _no_url(url, "a name may not begin with a dash")
         options = () if port is None else ("-p", str(port))
         return cls(f"{user}@{host}" if user else host, (*ssh, *options))
 
     @property
     def connect_command(self) -> str:
-        """What a person types to have Holdfast installed there."""
+        """The command line with which a person installs Holdfast there."""
         program, *options = self.ssh
         port = ""
         if options[-2:-1] == ["-p"]:
@@ -81,9 +82,9 @@ class SshAddress:
         return shlex.join(["holdfast", "connect", *ssh, f"ssh://{user}{at}{host}{port}"])
 
     def argv(self, command: str) -> list[str]:
-        """The command that runs one there; `command` is a line for the shell of that user."""
-        # A master of ours would end with us, and with it whatever else had come to use it.
-        # Of an option that is there twice the first counts: what the user gave wins.
+        """Return the ssh command that runs `command`, a line for the user's shell there."""
+        # No control master of ours: it would end with us, and with it other sessions that had
+        # come to use it. ssh takes the first of two equal options, so the user's win.
         mine = ["-o", "ControlMaster=no", "-T", *_ALIVE]
         return [*self.ssh, *mine, "--", self.destination, command]
 
@@ -109,9 +110,7 @@ class SshCommand:
     @classmethod
     def of_argv(cls, argv: Sequence[str]) -> "SshCommand | None":
         """
-        Read `ssh [options] destination holdfast serve --listen stdio`.
-
-        Anything else, such as another program on the host, is none of our business.
+        Parse `ssh [options] destination holdfast serve --listen stdio`; None for anything else.
         """
         if not argv or argv[0].rpartition("/")[2] != "ssh":
             return None
@@ -127,7 +126,7 @@ class SshCommand:
 
 
 def _split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The options of ssh, and what follows them: the destination and the command."""
+    """Split into the options of ssh, and the destination with its command."""
     options: list[str] = []
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] != "-":

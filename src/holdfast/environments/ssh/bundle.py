@@ -1,4 +1,4 @@
-"""What a client carries to a host that has no Holdfast: its own files, or a wheel of itself."""
+"""Packages of Holdfast for a host that lacks it: the installed files, or a wheel."""
 
 import base64
 import gzip
@@ -18,24 +18,24 @@ from holdfast._version import __version__
 
 __all__ = ["Bundle", "pack_files", "pack_wheel"]
 
+# The name at the start of a requirement.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-"""The beginning of a requirement."""
 
+# gzip level: higher levels take more time than they save in transfer.
 _QUICK = 3
-"""How hard gzip tries: what is saved beyond that costs more time than it spares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Bytes to send, and what a host has to know about them."""
+    """A package to send, with its description for the host."""
 
     how: Literal["files", "wheel"]
     data: bytes
     name: str = ""
-    """Of the wheel."""
+    """File name of the wheel."""
 
     def header(self) -> dict[str, object]:
-        """What goes before them."""
+        """Return the description that is sent before the data."""
         return {
             "how": self.how,
             "version": __version__,
@@ -47,15 +47,16 @@ class Bundle:
 
 def pack_files() -> Bundle | None:
     """
-    Every file that runs here, for a host with the same kind of Python and processor.
+    Pack every installed file, for a host with the same Python ABI and processor.
 
     Returns:
-        Nothing if it is not known which files belong to a package we need.
+        None if the files of a dependency are not recorded.
     """
     files = dict(_own_files())
     for dependency in _dependencies():
         if dependency.files is None:
-            return None  # installed by something that keeps no record
+            # Its installer kept no RECORD.
+            return None
         for path in dependency.files:
             if ".." not in path.parts and "__pycache__" not in path.parts:
                 files[path.as_posix()] = Path(str(dependency.locate_file(path)))
@@ -72,13 +73,14 @@ def _tar(files: Mapping[str, Path]) -> bytes:
             data = path.read_bytes()
             entry = tarfile.TarInfo(name)
             entry.size = len(data)
+            # Readable by the owner only; the host's umask is 077 as well.
             entry.mode = 0o600
             archive.addfile(entry, io.BytesIO(data))
     return packed.getvalue()
 
 
 def pack_wheel() -> Bundle:
-    """Holdfast alone, for a host whose own pip fetches the rest."""
+    """Pack Holdfast alone, as a wheel; the host's pip fetches the dependencies."""
     folder = f"holdfast-{__version__}.dist-info"
     contents = {name: path.read_bytes() for name, path in _own_files()}
     contents[f"{folder}/METADATA"] = _metadata().encode()
@@ -96,8 +98,9 @@ def pack_wheel() -> Bundle:
 
 
 def _own_files() -> Iterator[tuple[str, Path]]:
-    """From where they are, which may be a checkout that is only linked to."""
-    assert holdfast.__file__ is not None  # a package of files
+    """Yield Holdfast's own files from where they are, which may be a linked checkout."""
+    # Set for every package that consists of files.
+    assert holdfast.__file__ is not None
     package = Path(holdfast.__file__).parent
     for path in package.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -105,14 +108,14 @@ def _own_files() -> Iterator[tuple[str, Path]]:
 
 
 def _dependencies() -> list[Distribution]:
-    """What Holdfast needs to run, and what that needs; what is installed here is what is needed."""
+    """Return the installed distributions that Holdfast needs, directly or not."""
     found: dict[str, Distribution] = {}
     waiting = ["holdfast"]
     while waiting:
         for requirement in distribution(waiting.pop()).requires or ():
             name = _NAME.match(requirement)
-            # What is wanted for an extra is not wanted to run. Any other condition was
-            # looked at by whoever installed us: what it is not true for is not here.
+            # Extras are not needed to run. Other conditions (markers) were evaluated by the
+            # installer: a package whose condition is false is not installed here.
             if name is None or "extra ==" in requirement or name[0].lower() in found:
                 continue
             try:
@@ -125,7 +128,8 @@ def _dependencies() -> list[Distribution]:
 
 def _metadata() -> str:
     text = distribution("holdfast").read_text("METADATA")
-    assert text is not None  # a distribution has one
+    # Every installed distribution has METADATA.
+    assert text is not None
     return text
 
 

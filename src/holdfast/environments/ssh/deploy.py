@@ -1,8 +1,8 @@
 """
-Installs Holdfast on a host over `ssh`, for one user and in one folder, and removes it.
+Installation of Holdfast on an ssh host, for one user and in one directory, and its removal.
 
-Nothing happens without consent. What goes there is what runs here, byte for byte, if
-the host's Python can load it; otherwise a wheel of it, and the host's own pip.
+Nothing happens without consent. If the host's Python can load them, the files that run here are
+copied byte for byte; otherwise a wheel is sent and the host's pip installs it.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from holdfast._version import __version__
 from holdfast.client.kept import command_environment
+from holdfast.environments.ssh import far_side
 from holdfast.environments.ssh.address import PRIVATE_FOLDER, SshAddress
 from holdfast.environments.ssh.bundle import Bundle, pack_files, pack_wheel
 from holdfast.environments.ssh.probe import MARK, Missing, removal_line
@@ -27,27 +28,28 @@ __all__ = ["Consent", "Offer", "offer", "remove"]
 
 logger = logging.getLogger(__name__)
 
+# Seconds for an installation: a slow line and the host's pip take their time.
 _INSTALL_LIMIT = 900.0
-"""Seconds; a slow line and a host's pip take their time."""
 
 _REMOVE_LIMIT = 60.0
 
-_FAR_SIDE = Path(__file__).with_name("far_side.py")
+# Its source is sent to the host and run there, not here.
+_FAR_SIDE = Path(far_side.__file__).read_text()
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What would be done to a host, for a person to decide on."""
+    """A proposed installation, for a person to decide on."""
 
     address: SshAddress
     found: Missing
     folder: str
-    """Where it would be; nothing outside of it changes."""
+    """Directory of the installation; nothing outside of it changes."""
     bundle: Bundle
 
     @property
     def text(self) -> str:
-        """All of it, in words."""
+        """A description for people."""
         how = "copied from this machine"
         if self.bundle.how == "wheel":
             how = "sent there; the host's own pip fetches what it needs from its package index"
@@ -61,7 +63,7 @@ class Offer:
 
     async def accept(self) -> str:
         """
-        Do it.
+        Install it.
 
         Returns:
             The program on the host.
@@ -69,10 +71,10 @@ class Offer:
         Raises:
             ConnectFailed: Nothing was installed, with the reason.
         """
-        source = _FAR_SIDE.read_text()
+        source = _FAR_SIDE
         source += f"\n_main({PRIVATE_FOLDER!r}, {MARK!r})\n"
         sent = source.encode() + json.dumps(self.bundle.header()).encode() + b"\n"
-        # The script comes first on its input, so that no shell has to be told of it.
+        # The script comes first on stdin, so that no shell has to quote it.
         line = f"import sys;exec(sys.stdin.buffer.read({len(source.encode())}))"
         command = f"'{self.found.python}' -I -c '{line}'"
         logger.info("installing holdfast on %s: %s", self.address.destination, self.folder)
@@ -88,18 +90,18 @@ class Offer:
 
 
 Consent: TypeAlias = "bool | Callable[[Offer], bool | Awaitable[bool]]"
-"""Whether to accept an offer, or whom to ask."""
+"""True to install without asking, False to refuse, or a function that decides."""
 
 
 async def offer(address: SshAddress, found: Missing, consent: Consent) -> str | None:
     """
-    Install if that is wanted and possible.
+    Install Holdfast if that is wanted and possible.
 
     Returns:
-        The program on the host, or nothing without consent.
+        The program on the host, or None without consent.
 
     Raises:
-        ConnectFailed: The host cannot have it.
+        ConnectFailed: The host cannot run it.
     """
     if found.python is None:
         there = f" ({found.about})" if found.about else ""
@@ -124,13 +126,13 @@ async def offer(address: SshAddress, found: Missing, consent: Consent) -> str | 
 
 async def remove(address: SshAddress) -> tuple[bool, str]:
     """
-    Take away what was installed for this user, in every version.
+    Remove what was installed for this user, in every version.
 
     Returns:
-        Whether there was anything, and the folder.
+        True if there was anything, and the directory.
 
     Raises:
-        ConnectFailed: It could not be done.
+        ConnectFailed: It could not be removed.
     """
     kind, text = await _run(address, removal_line(), b"", limit=_REMOVE_LIMIT)
     if kind not in ("removed", "nothing"):
@@ -140,10 +142,10 @@ async def remove(address: SshAddress) -> tuple[bool, str]:
 
 async def _run(address: SshAddress, command: str, data: bytes, *, limit: float) -> tuple[str, str]:
     """
-    Run a command there with this as its input.
+    Run a command on the host with this input.
 
     Returns:
-        The two words after the mark in what it says; else `failed` and why.
+        The two words after the mark in its output; else `failed` and the reason.
     """
     try:
         process = await asyncio.create_subprocess_exec(

@@ -1,11 +1,10 @@
 """
-Runs on a host that has no Holdfast yet, by the Python of that host, and installs one.
+Installer that runs on a host without Holdfast, by the Python of that host.
 
-Nothing but the standard library of Python 3.11 is used. The client sends this text
-itself, then a line of JSON about what follows, then that many bytes: either the files of
-the client's own installation, or a wheel that the host's own pip is to install. All of
-it is put together in a folder beside the final one and tried out there. One step makes
-it the final one, so it is there as a whole or not at all.
+It uses nothing but the standard library of Python 3.11. The client sends this source, then a
+line of JSON that describes the data, then the data. The data is either the files of the
+client's installation, or a wheel for the host's pip. Everything is built and tried in a
+temporary directory; one rename makes it final, so it is there as a whole or not at all.
 """
 
 import hashlib
@@ -25,11 +24,11 @@ from typing import BinaryIO
 
 __all__ = ["Failed", "install"]
 
+# Seconds after which a temporary directory cannot belong to a running installation.
 _STALE = 3600.0
-"""Seconds after which an unfinished folder cannot be anybody's work in progress."""
 
+# Seconds the new program may take to start and to end.
 _TRIAL_LIMIT = 60.0
-"""Seconds the new program may take to start and to end."""
 
 _PIP_LIMIT = 600.0
 
@@ -42,16 +41,16 @@ sys.exit(main())
 
 
 class Failed(Exception):
-    """It cannot be installed, for a reason that a person can read."""
+    """Error with a reason for people: nothing was installed."""
 
 
 def install(stream: BinaryIO, base: Path) -> Path:
     """
-    Install what comes on the stream.
+    Install what arrives on the stream.
 
     Args:
-        stream: The line of JSON, and the bytes it tells of.
-        base: The folder of all versions; made if it is not there.
+        stream: The line of JSON, and the data.
+        base: The directory of all versions; created if missing.
 
     Returns:
         The program.
@@ -81,7 +80,7 @@ def install(stream: BinaryIO, base: Path) -> Path:
         try:
             staging.rename(final)
         except OSError as error:
-            # Another client may have been quicker, with the same files.
+            # Another client may have been faster, with the same files.
             if not (final / "bin" / "holdfast").exists():
                 raise Failed(f"cannot make the folder {final}: {error}") from error
     finally:
@@ -90,7 +89,7 @@ def install(stream: BinaryIO, base: Path) -> Path:
 
 
 def _sweep(base: Path) -> None:
-    """Take away what an interrupted attempt has left that could not do so itself."""
+    """Remove what a killed installation has left."""
     for left in base.glob(".new-*"):
         if time.time() - left.stat().st_mtime > _STALE:
             shutil.rmtree(left, ignore_errors=True)
@@ -101,7 +100,8 @@ def _unpack(data: bytes, lib: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         if hasattr(tarfile, "data_filter"):
             archive.extractall(lib, filter="data")
-        else:  # before 3.11.4
+        else:
+            # Python before 3.11.4 has no filters.
             archive.extractall(lib)  # noqa: S202 - it came from our own client, unchanged
     _run([sys.executable, "-I", "-m", "compileall", "-q", str(lib)], _TRIAL_LIMIT, lib)
 
@@ -131,7 +131,7 @@ def _add_programs(staging: Path, final: Path) -> None:
 
 
 def _try_out(staging: Path, version: str) -> None:
-    """Start it and let it serve nobody, before anyone else can find it."""
+    """Start it and let it serve an empty stdin, before a client can find it."""
     run = [sys.executable, "-I", str(staging / "run.py")]
     status, said = _run([*run, "--version"], _TRIAL_LIMIT, staging)
     if status == 0 and said != f"holdfast {version}":
@@ -143,7 +143,7 @@ def _try_out(staging: Path, version: str) -> None:
 
 
 def _run(command: list[str], limit: float, cwd: Path) -> tuple[int, str]:
-    """The status of a command, and the last line it has written."""
+    """Return the status of a command, and the last line of its output."""
     try:
         done = subprocess.run(
             command,
@@ -161,8 +161,9 @@ def _run(command: list[str], limit: float, cwd: Path) -> tuple[int, str]:
 
 
 def _main(folder: str, mark: str) -> None:
-    """Install below the home of this user, and tell how that went."""
+    """Install below the home of this user, and report the result."""
     os.umask(0o077)
+    # An exit through `SystemExit` runs the cleanup of `install`.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
     try:

@@ -1,9 +1,9 @@
 """
-What is asked of a host first: start the right `holdfast`, or tell what there is instead.
+First command on a host: start the right `holdfast`, or report what is there instead.
 
-It is a script for `sh`, so that it runs where there is no Python, and it travels as
-one argument: the shell of a user may be any, and all of them agree on text in single
-quotes. So there are no single quotes in it, no newlines and no exclamation marks.
+It is a script for `sh`, so that it runs without Python, and travels as one argument. The user's
+shell may be any, and all agree on text in single quotes. The script therefore contains no
+single quotes, no newlines and no exclamation marks.
 """
 
 import re
@@ -18,18 +18,18 @@ from holdfast.transports.handover import MARK
 __all__ = [
     "MARK",
     "Gone",
-    "Kept",
     "Missing",
     "Once",
-    "Ready",
+    "ProgramReady",
     "Report",
+    "ServerKept",
     "launch_line",
     "read_report",
     "removal_line",
 ]
 
+# A path that every shell takes literally.
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._-]+")
-"""A path that means the same to every shell."""
 
 _TOKEN = re.compile(r"[0-9a-f]+")
 
@@ -59,12 +59,12 @@ printf "\\n{mark}missing\\t%s\\t%s\\t\\t%s\\n" "$(uname -sm)" "$HOME" "$old"; ex
 
 _RUN = 'exec "$p" "$@";'
 
+# An older `holdfast` does not know `--keep`, and exits with status 2 before it reads anything.
 _RUN_KEPT = """
 "$p" "$@" --keep; s=$?;
 if [ $s -ne 2 ]; then exit $s; fi;
 printf "\\n{mark}once\\n"; exec "$p" "$@";
 """
-"""An older `holdfast` does not know the option, and ends with status 2 before it reads anything."""
 
 _REMOVE = """
 d="$HOME/{folder}";
@@ -75,52 +75,52 @@ else printf "\\n{mark}nothing\\t%s\\n" "$d"; fi
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """It has started."""
+class ProgramReady:
+    """Report: the program has started."""
 
     program: str
-    """Which one."""
+    """Path of the program."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Its server outlives the connection."""
+class ServerKept:
+    """Report: the server outlives the connection."""
 
     folder: str
-    """The folder in which the next connection finds the server."""
+    """Directory in which the next connection finds the server."""
     token: str
-    """The token that the next connection has to send first."""
+    """Token that the next connection has to send first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Its server ends with the connection, since it is too old for more."""
+    """Report: the server ends with the connection; its version cannot do more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The server that was started before cannot be reached."""
+    """Report: the server of the previous connection cannot be reached."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """There is none of the version that is wanted."""
+    """Report: no `holdfast` of the wanted version."""
 
     system: str
-    """Kind of system and of processor."""
+    """Operating system and processor."""
     home: str
-    """Of the user there."""
+    """Home of the user there."""
     python: str | None
-    """One that is new enough, if there is any."""
+    """A Python that is new enough, or None."""
     about: str
-    """The version of that one; else what is there instead, if anything."""
+    """Version of that Python; without one, a description of what is there."""
     soabi: str | None = None
-    """What modules it can load that are not written in Python."""
+    """Its ABI tag for extension modules."""
 
 
-Report: TypeAlias = Ready | Missing | Kept | Once | Gone
+Report: TypeAlias = ProgramReady | Missing | ServerKept | Once | Gone
 """One line of a host about the server there."""
 
 
@@ -144,19 +144,19 @@ def launch_line(version: str, arguments: Sequence[str], *, keep: bool = False) -
 
 
 def removal_line() -> str:
-    """The command line that takes away everything that was installed for this user."""
+    """Return the command line that removes everything that was installed for this user."""
     parent = PRIVATE_FOLDER.rpartition("/")[0]
     script = _REMOVE.format(folder=PRIVATE_FOLDER, parent=parent, mark=MARK)
     return shlex.join(["sh", "-c", _one_line(script)])
 
 
 def read_report(line: str) -> Report | None:
-    """Return what the line after the mark says; None if it is not as it should be."""
+    """Parse a line after the mark; None if it is malformed."""
     match line.removeprefix(MARK).split("\t"):
         case ["ready", program]:
-            return Ready(program)
+            return ProgramReady(program)
         case ["kept", folder, token] if _PLAIN_PATH.fullmatch(folder) and _TOKEN.fullmatch(token):
-            return Kept(folder, token)
+            return ServerKept(folder, token)
         case ["once"]:
             return Once()
         case ["gone", why]:

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING
 from holdfast._version import __version__
 from holdfast.client.command import ServingCommand
 from holdfast.client.target import CommandTarget, Target
-from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
+from holdfast.environments.ssh.address import SERVE, SshCommand
 from holdfast.environments.ssh.probe import (
     MARK,
     Gone,
-    Kept,
     Missing,
     Once,
-    Ready,
+    ProgramReady,
     Report,
+    ServerKept,
     launch_line,
     read_report,
 )
@@ -41,55 +41,21 @@ from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.handover import END
 
 if TYPE_CHECKING:
-    from holdfast.environments.environment import Environment
     from holdfast.environments.ssh.deploy import Consent
 
-__all__ = ["SshTarget", "program_target", "ssh_environment"]
+__all__ = ["CONNECT_TIMEOUT", "SshTarget", "program_target"]
 
+# Seconds from the start of ssh until the shell of the host has answered.
 CONNECT_TIMEOUT = 30.0
-"""Seconds from the start of ssh until the shell of the host has answered."""
 
+# Seconds between two attempts to reach a host: each one is a process and a login.
 RETRY_INTERVAL = 1.0
-"""Seconds between two attempts to reach a host again: each one is a process and a login."""
 
+# Seconds in which a host has to end its server, and with it ssh, after a farewell.
 _END_LIMIT = 5.0
-"""Seconds in which a host has to end its server, and with it the connection, when it is told to."""
 
+# Bytes that start-up files of a shell may print before our first line.
 _NOISE_LIMIT = 64 << 10
-"""Bytes that start-up files of a shell may print before our line."""
-
-
-def ssh_environment(
-    url: str,
-    *,
-    ssh: Sequence[str] = ("ssh",),
-    install: "Consent" = False,
-    environment_id: str | None = None,
-    connect_timeout: float = CONNECT_TIMEOUT,
-    initialize_timeout: float = 10.0,
-) -> "Environment":
-    """
-    A host as a place to run.
-
-    Args:
-        url: `ssh://[user@]host[:port]`.
-        ssh: The program, and options for it.
-        install: Whether Holdfast may be installed on the host if it is not there, or
-            whom to ask: a function that gets the `Offer`.
-        environment_id: Its name; else the host's.
-        connect_timeout: Seconds ssh may take.
-        initialize_timeout: Seconds the server may take to answer.
-
-    Raises:
-        ConnectFailed: The URL is none of a host.
-    """
-    from holdfast.environments.remote import RemoteEnvironment
-
-    address = SshAddress.of_url(url, ssh=ssh)
-    target = SshTarget(SshCommand(address), install=install, timeout=connect_timeout)
-    return RemoteEnvironment(
-        environment_id or address.destination, target, initialize_timeout=initialize_timeout
-    )
 
 
 def program_target(
@@ -100,10 +66,10 @@ def program_target(
     install: "Consent" = False,
 ) -> Target:
     """
-    The target of a command that somebody has configured.
+    Return the target of a configured command.
 
-    If that is an `ssh` which starts a `holdfast` on a host, the one that was installed
-    there by us is found too, and can be offered; any other command is taken as it is.
+    For an `ssh` that starts a `holdfast`, our own installation there is found too, and can be
+    offered. Any other command is taken unchanged.
     """
     command = SshCommand.of_argv(argv)
     if command is None:
@@ -113,10 +79,10 @@ def program_target(
 
 class SshTarget(Target):
     """
-    A `holdfast` on a host, whose server is this target's alone.
+    A `holdfast` on a host, with a server of its own.
 
     The server outlives a lost connection, and `open` reaches the same one again, until
-    `aclose`. A far side that is too old for that serves one connection.
+    `aclose`. A version that is too old for that serves one connection.
     """
 
     retry_interval = RETRY_INTERVAL
@@ -133,9 +99,9 @@ class SshTarget(Target):
         self.address = command.address
         self.label = f"ssh://{command.address.destination}"
         self.program: str | None = None
-        """The one that serves on the host, once there is a connection."""
+        """The program that serves on the host, once there is a connection."""
         self.installed = False
-        """Whether it had to be installed for that."""
+        """True if this target has installed it."""
         self.can_reconnect = False
         """True if the host has a server that can be reached again; known after `open`."""
         self._arguments = command.arguments or SERVE
@@ -146,39 +112,42 @@ class SshTarget(Target):
         self._cwd = cwd
         self._command: ServingCommand | None = None
         self._reports = _Reports()
-        # The server to come back to, from the first connection until `aclose`.
-        self._kept: Kept | None = None
+        # The server to reconnect to, from the first connection until `aclose`.
+        self._kept: ServerKept | None = None
         self._farewell: _Farewell | None = None
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
         await self._drop_command()
         try:
             await self._connect()
-            assert self._command is not None  # it has just been launched
+            # `_connect` has launched it.
+            assert self._command is not None
             if self._kept is None:
                 return await self._command.speak(accept)
             return await self._command.speak(lambda it: accept(self._ending(it)))
         except BaseException:
-            await self._drop_command()  # nobody else would before the next attempt
+            # Nobody else would end ssh before the next attempt.
+            await self._drop_command()
             raise
 
     async def last_words(self) -> str | None:
         return None if self._command is None else await self._command.last_words()
 
     async def aclose(self) -> None:
-        """End the connection and, if there is one, the server on the host."""
+        """Close the connection and end the server on the host."""
         self._kept = None
         if self._command is not None and self._farewell is not None and self._farewell.said:
-            # ssh ends when the server has, with all that it ran.
+            # ssh ends after the server has, with all processes it ran.
             await self._command.wait(_END_LIMIT)
         await self._drop_command()
 
     async def _connect(self) -> None:
-        """Start ssh, and have it reach a server there: that of before, or a new one."""
+        """Start ssh and reach a server: the one of the previous connection, or a new one."""
         before = self._kept
         found = await self._launch()
         if isinstance(found, Missing) and before is None:
-            from holdfast.environments.ssh.deploy import offer  # seldom needed
+            # Late, because it loads archive modules that only an installation needs.
+            from holdfast.environments.ssh.deploy import offer
 
             await self._drop_command()
             if await offer(self.address, found, self._install) is None:
@@ -199,13 +168,14 @@ class SshTarget(Target):
         if self._keep:
             await self._find_server(before)
 
-    async def _find_server(self, before: Kept | None) -> None:
-        """Hear which server has been started or, after a lost connection, reached."""
-        assert self._command is not None  # just launched
+    async def _find_server(self, before: ServerKept | None) -> None:
+        """Read which server was started or, after a lost connection, reached."""
+        # `_launch` has just set it.
+        assert self._command is not None
         if before is not None:
             self._command.say(before.token)
         match await self._report():
-            case Kept() as kept:
+            case ServerKept() as kept:
                 self._kept = kept
                 self.can_reconnect = True
             case Once() if before is None:
@@ -215,8 +185,8 @@ class SshTarget(Target):
             case _:
                 raise await self._failed("it says nothing about its server")
 
-    async def _launch(self) -> Ready | Missing:
-        """Start ssh and wait for what the host says first."""
+    async def _launch(self) -> ProgramReady | Missing:
+        """Start ssh and wait for the first report of the host."""
         if self._kept is None:
             line = launch_line(__version__, self._arguments, keep=self._keep)
         else:
@@ -225,13 +195,14 @@ class SshTarget(Target):
         self._command = await ServingCommand.start(argv, env=self._env, cwd=self._cwd)
         self._reports = _Reports()
         report = await self._report()
-        if not isinstance(report, Ready | Missing):
+        if not isinstance(report, ProgramReady | Missing):
             raise await self._failed("something else answered")
         return report
 
     async def _report(self) -> Report:
-        """Wait for the next line that is for us."""
-        assert self._command is not None  # it is what we listen to
+        """Wait for the next report."""
+        # `_launch` has set it.
+        assert self._command is not None
         try:
             async with asyncio.timeout(self._timeout):
                 report = await self._reports.next(self._command.stdout)
@@ -258,7 +229,7 @@ class SshTarget(Target):
 
 
 class _Farewell:
-    """A transport that tells the server when it is closed for good; not when it is aborted."""
+    """A transport that tells the server when it is closed on purpose, not when it is aborted."""
 
     def __init__(self, inner: Transport) -> None:
         self.kind = inner.kind
@@ -289,14 +260,14 @@ class _Farewell:
 
 
 class _Reports:
-    """Reads the lines that are for us, before the protocol begins."""
+    """Reader of the reports that come before the protocol begins."""
 
     def __init__(self) -> None:
         self._heard = b""
         self._noise = 0
 
     async def next(self, stdout: int) -> Report | None:
-        """Return the next one; None if there is an end, or too much else, before it."""
+        """Return the next report; None at the end, or after too much other output."""
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
         loop.add_reader(stdout, readable.set)
@@ -311,7 +282,7 @@ class _Reports:
                 await readable.wait()
                 readable.clear()
                 try:
-                    # Nothing follows our lines until we have spoken, so nothing is taken away.
+                    # The server is silent until we have spoken, so no message is consumed.
                     data = os.read(stdout, 4096)
                 except BlockingIOError:
                     continue

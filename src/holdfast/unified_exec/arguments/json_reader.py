@@ -28,8 +28,8 @@ __all__ = ["JsonReader", "Number", "Read", "Unplaced"]
 
 T = TypeVar("T")
 
+# Levels of nesting from which a value that is kept as it is gets refused.
 _MAX_DEPTH = 128
-"""Levels of nesting from which a value that is kept as it is gets refused."""
 
 _TOKEN = re.compile(rb'"|[\[\]{}]')
 

@@ -170,13 +170,15 @@ class JsonScanner:
         self._at += 1
         while True:
             plain = _PLAIN.match(self._data, self._at)
-            assert plain is not None  # it matches nothing, too
+            # The pattern matches the empty string, too.
+            assert plain is not None
             self._at = plain.end()
             byte = self._peek()
             if byte == END:
                 self._fail("EOF while parsing a string")
             if byte != _BACKSLASH:
-                assert byte != QUOTE  # the string is known to have a fault before its end
+                # The string is known to have a fault before its end.
+                assert byte != QUOTE
                 # A decoder that keeps the string has taken the byte already.
                 self._at += kept
                 self._fail("control character (\\u0000-\\u001F) found while parsing a string")
@@ -227,7 +229,8 @@ class JsonScanner:
         """
         number = _NUMBER.match(self._data, self._at)
         if number is None:
-            self._fail_number(self._at + 1, at_end)  # behind the minus
+            # The fault is after the minus sign.
+            self._fail_number(self._at + 1, at_end)
         self._at = end = number.end()
         whole, fraction, exponent = number.groups()
         rest = self._peek()
@@ -311,9 +314,11 @@ class JsonScanner:
         """Pass over blanks and return the next byte, which stays."""
         byte = self._peek()
         if byte > _LAST_BLANK:
-            return byte  # as almost everywhere: a search would take three times as long
+            # The common case: a regular expression would take three times as long.
+            return byte
         blanks = _SPACE.match(self._data, self._at)
-        assert blanks is not None  # it matches nothing, too
+        # The pattern matches the empty string, too.
+        assert blanks is not None
         self._at = blanks.end()
         return self._peek()
 

@@ -41,7 +41,8 @@ def read_plain(
                 return None
             found[key] = value
         elif not key.isascii():
-            return None  # its letters would have to be looked at
+            # Its characters would have to be examined: the full scanner does that.
+            return None
     return found
 
 

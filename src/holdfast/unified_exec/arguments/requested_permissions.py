@@ -16,8 +16,8 @@ __all__ = ["RequestedFiles", "RequestedPermissions", "read_requested_permissions
 
 T = TypeVar("T")
 
+# Levels of nesting around `file_system`: the arguments and the permissions.
 _DEPTH = 2
-"""Levels of nesting around `file_system`: the arguments and the permissions."""
 
 _ACCESS = frozenset(get_args(Access))
 _SPECIAL = frozenset(get_args(SpecialKind))
@@ -43,7 +43,7 @@ class RequestedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedPermissions:
-    """What a command asks for beyond its sandbox; None means that it does not say."""
+    """Permissions that a command asks for beyond its sandbox; None for a member that is absent."""
 
     network: bool | None = None
     file_system: RequestedFiles | None = None

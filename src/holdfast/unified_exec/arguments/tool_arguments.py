@@ -55,10 +55,10 @@ _QUIET_MS = (1, 86_400_000)
 _QUIET = "milliseconds from 1 to 86400000"
 
 EXEC_YIELD_MS = 10_000
-"""How long `exec_command` waits unless the model says."""
+"""Milliseconds that `exec_command` waits by default."""
 
 WRITE_YIELD_MS = 250
-"""How long `write_stdin` waits unless the model says; with `wait_for` as long as `exec_command`."""
+"""Milliseconds that `write_stdin` waits by default; with `wait_for` as long as `exec_command`."""
 
 _JUSTIFICATION_ALONE = (
     "`justification` requires an explicit `sandbox_permissions`; use"
@@ -73,10 +73,10 @@ class ArgumentError(HoldfastError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitForArguments:
-    """What ends the wait of a call early, whichever comes first. At least one is set."""
+    """Conditions that end the wait of a call early. At least one is set; the first one counts."""
 
     pattern: str | None = None
-    """A regular expression that is looked for in the output."""
+    """A regular expression to search the output for."""
     quiet_ms: int | None = None
     """Milliseconds without output."""
     port: int | None = None
@@ -97,7 +97,7 @@ class ExecArguments:
 
     cmd: str
     workdir: str | None = None
-    """As the model wrote it; an empty text counts as absent."""
+    """The directory as the model wrote it; an empty text counts as absent."""
     tty: bool = False
     yield_time_ms: int = EXEC_YIELD_MS
     """Not clamped."""
@@ -195,7 +195,8 @@ class ReadArguments:
     def id(self) -> str | int:
         """Which of the two it is."""
         found = self.call_id if self.session_id is None else self.session_id
-        assert found is not None  # one of them was given
+        # The constructor requires one of the two.
+        assert found is not None
         return found
 
 
@@ -254,10 +255,11 @@ class Arguments:
         """
         self._given = _text_or_members(given)
         self._extras = extras
-        # What the first two steps found: the last one gives it again.
+        # Results of the first two steps, which the last one returns again.
         self._location: dict[str, str | None] = {}
         if not isinstance(given, str):
-            _ = self._data  # to refuse what JSON does not have before anything else
+            # Refuses what JSON does not have, before anything else.
+            _ = self._data
 
     @cached_property
     def _data(self) -> bytes:
@@ -432,7 +434,7 @@ def _document(
 
 
 def _text_or_members(given: object) -> str | Mapping[str, object]:
-    # What is no object, such as None for no arguments, gets the error of its JSON text.
+    # Anything but an object, such as None for no arguments, gets the error of its JSON text.
     return given if isinstance(given, str | Mapping) else _encoded(given)
 
 

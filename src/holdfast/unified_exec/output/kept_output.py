@@ -23,20 +23,20 @@ ARCHIVE_LOGS = 32
 ARCHIVE_BYTES = 32 << 20
 """Bytes that they may have together."""
 
+# Bytes below which a chunk is copied to its neighbours rather than kept as an object.
 _SMALL = 4 << 10
-"""Bytes below which a chunk is copied to its neighbours rather than kept as an object."""
 
+# Bytes that such neighbours grow to, at most.
 _BLOCK = 64 << 10
-"""Bytes that such neighbours grow to, at most."""
 
+# Chunks of which such a block is made, at most.
 _BLOCK_CHUNKS = 16 << 10
-"""Chunks of which such a block is made, at most."""
 
+# Blocks that a log keeps at most, however small: each costs some 200 bytes.
 _BLOCKS = 4096
-"""Blocks that a log keeps at most, however small: each costs some 200 bytes."""
 
+# Gaps that a log remembers at most: the last ones.
 _GAPS = 256
-"""Gaps that a log remembers at most: the last ones."""
 
 
 class _Block:
@@ -45,14 +45,14 @@ class _Block:
     __slots__ = ("data", "first_seq", "lengths", "newlines", "start")
 
     def __init__(self, start: int, seq: int, data: bytes | bytearray, newlines: int) -> None:
+        # Bytes of the log before it.
         self.start = start
-        """Bytes of the log before it."""
         self.first_seq = seq
+        # A chunk as it came, or a `bytearray` that is being filled with small ones.
         self.data = data
-        """A chunk as it came, or a `bytearray` that is being filled with small ones."""
         self.newlines = newlines
+        # The lengths of the chunks, if there are several.
         self.lengths: array[int] | None = None
-        """The lengths of the chunks, if there are several."""
 
     @property
     def last_seq(self) -> int:
@@ -247,7 +247,8 @@ class KeptOutput:
         pieces = []
         for block in self._blocks:
             lengths = None if block.lengths is None else block.lengths[:]
-            data = bytes(block.data)  # the same object unless it is still being filled
+            # No copy, unless the block is still being filled.
+            data = bytes(block.data)
             pieces.append(Piece(block.start, block.first_seq, data, block.newlines, lengths))
         return Window(
             pieces=pieces,

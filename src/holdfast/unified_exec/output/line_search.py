@@ -14,24 +14,21 @@ from holdfast.unified_exec.output.patterns import compile_pattern
 
 __all__ = ["LineRun", "LineSearch", "valid_utf8"]
 
+# Constructs that mean something else in a block than in a line: borders of the text, any byte,
+# no `m`. A false match, such as after an escaped backslash, only costs time.
 _NEEDS_SINGLE_LINES = re.compile(r"\\[AzC]|\(\?\w*-\w*m")
-"""
-What has another meaning in a block than in a line: borders of the text, any byte, no `m`.
 
-Found where it is not meant, as behind an escaped backslash, it only costs time.
-"""
-
+# Runs from which on a block is checked for short and equal lines.
 _MANY = 128
-"""Runs from which on a block is looked at whether its lines are short and equal."""
 
+# Mean length up to which lines are short: bytes, with the newline.
 _SHORT = 12
-"""Mean length up to which lines are short: bytes, with the newline."""
 
+# Bytes of a block, at most.
 _MOST = 64 << 10
-"""Bytes of a block, at most."""
 
+# Bytes of a very long line that are searched again together with what follows them.
 _OVERLAP = 8 << 10
-"""Bytes of a very long line that are searched again together with what follows them."""
 
 
 class LineRun(NamedTuple):
@@ -41,9 +38,9 @@ class LineRun(NamedTuple):
     """The index of the first one, from 0."""
     lines: int
     start: int
-    """Where the first one begins, in bytes."""
+    """Offset of the first line in bytes."""
     end: int
-    """Where the last one ends, behind its newline."""
+    """Offset after the newline of the last line."""
 
 
 def valid_utf8(data: bytes) -> bytes:
@@ -222,8 +219,8 @@ class PartSearch:
         self._search = search
         self._rest = b""
         self._begins = True
+        # True as soon as a match was found.
         self.matched = False
-        """True as soon as a match was found."""
 
     def feed(self, part: bytes) -> None:
         """Search what comes next."""

@@ -24,7 +24,8 @@ def letter_border(data: bytes, at: int) -> int:
     for place in range(at, max(at - 4, -1), -1):
         if place >= len(data) or data[place] & 0xC0 != 0x80:
             return place
-    return at  # no UTF-8 anyway
+    # Not UTF-8: there is no character to keep whole.
+    return at
 
 
 def cut_line(line: bytes, limit: int, *, length: int | None = None) -> bytes:

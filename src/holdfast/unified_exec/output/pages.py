@@ -17,14 +17,14 @@ from holdfast.unified_exec.output.line_text import (
 
 __all__ = ["Lost", "Page", "PageRequest", "Piece", "Window", "read_window"]
 
+# Bytes that are searched before the event loop may have its turn.
 _STEP = 8 << 10
-"""Bytes that are searched before the event loop may have its turn."""
 
+# Bytes that every line may have, however many are on a page.
 _SHARE = 4 << 10
-"""Bytes that every line may have, however many are on a page."""
 
+# Gaps that a note names; the others are counted.
 _NAMED_GAPS = 3
-"""Gaps that a note names; the others are counted."""
 
 
 class Lost(NamedTuple):
@@ -129,13 +129,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The output that is kept, as it is at one moment. Places are bytes from the very first."""
+    """The retained output at one moment. Offsets are bytes from the very first one."""
 
     pieces: list[Piece]
     start: int
-    """Where it begins; the first piece may begin before."""
+    """Offset of its beginning; the first piece may begin before."""
     line_start: int
-    """Where the line begins in which the first piece begins."""
+    """Offset of the line in which the first piece begins."""
     newlines_before: int
     """Newlines before the first piece."""
     total_bytes: int
@@ -236,10 +236,10 @@ def read_window(window: Window, request: PageRequest) -> Generator[None, None, P
         InvalidParams: The pattern cannot be used.
     """
     search = None if request.pattern is None else LineSearch(request.pattern)
-    return _Reader(window, request).read(search)
+    return _PageReader(window, request).read(search)
 
 
-class _Reader:
+class _PageReader:
     """The making of one page."""
 
     def __init__(self, window: Window, request: PageRequest) -> None:

@@ -49,20 +49,20 @@ Common patterns take a nanosecond. Many short lines of which every second one ma
 a byte, because each match is a call.
 """
 
+# Steps of the engine that one search should take at most: instructions times bytes.
 _STEPS = 2_000_000
-"""Steps of the engine that one search should take at most: instructions times bytes."""
 
+# Borders of the bytes that are searched at once.
 _LEAST, _MOST = 4 << 10, 64 << 10
-"""Borders of the bytes that are searched at once."""
 
+# Bytes that a call of the engine counts for, besides those it searches: lines may be empty.
 _CALL_BYTES = 16
-"""Bytes that a call of the engine counts for, besides those it searches: lines may be empty."""
 
+# Matches between two looks at the clock.
 _COUNTED = 64
-"""Matches between two looks at the clock."""
 
+# Bytes of memory that the engine may use for one pattern. It caches up to 128 of them.
 _MEMORY = 1 << 20
-"""Bytes of memory that the engine may use for one pattern. It caches up to 128 of them."""
 
 
 class Match(Protocol):
@@ -177,7 +177,8 @@ def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") 
         return engine
 
     try:
-        compiled(text)  # by itself: a lone bracket must not be closed by the wrapping
+        # Compiled alone first: the wrapping must not close a lone bracket of the pattern.
+        compiled(text)
         engine = compiled(f"(?m){text}")
         if wrap != "{}":
             before, after = wrap.split("{}")

@@ -27,20 +27,20 @@ FEED_BYTES = 16 << 10
 REST_HINT = "read_output shows the rest"
 """Ends the note of an answer that does not show everything."""
 
+# Bytes that are gathered before they are looked at; a line that is longer is never whole.
 _BLOCK = 32 << 10
-"""Bytes that are gathered before they are looked at; a line that is longer is never whole."""
 
+# Bytes that are gathered at most.
 _TURN = 64 << 10
-"""Bytes that are gathered at most."""
 
+# Bytes that every line may have, however many are asked for.
 _SHARE = 4 << 10
-"""Bytes that every line may have, however many are asked for."""
 
+# Bytes below which kept lines are joined with those that follow.
 _JOIN = 4 << 10
-"""Bytes below which kept lines are joined with those that follow."""
 
+# Mean length from which lines are looked at whether they are too long.
 _LONG = 256
-"""Mean length from which lines are looked at whether they are too long."""
 
 _UNLIMITED = 1 << 62
 
@@ -148,7 +148,8 @@ class Selector:
     def leave_out(self, size: int) -> None:
         """Note that so many bytes between two calls are not kept for the second one."""
         if self._pending or self._long is not None:
-            self.feed(b"\n")  # what follows is another line
+            # End the line: what follows is another one.
+            self.feed(b"\n")
             self._bytes -= 1
         self._left_out += size
 
@@ -282,8 +283,8 @@ class _Part:
     text: bytes
     head_lines: int
     tail_lines: int
+    # True if lines are missing that were asked for: they are too long together.
     wanted_more: bool
-    """True if lines are missing that were asked for: they are too long together."""
 
 
 class _Kept:
@@ -302,10 +303,10 @@ class _Kept:
         wanted = self._head_wanted + self._tail_wanted
         both = bool(self._head_wanted and self._tail_wanted)
         most = max_bytes // 2 if both else max_bytes
+        # Bytes of one line that are shown.
         self.line_limit = min(most, max(_SHARE, max_bytes // max(1, wanted)))
-        """Bytes of one line that are shown."""
+        # Lines that were added.
         self.lines = 0
-        """Lines that were added."""
         self._head = bytearray()
         self._head_lines = 0
         self._head_full = not self._head_wanted
@@ -318,7 +319,8 @@ class _Kept:
         """Add whole lines; only the last one of all may be without a newline."""
         self.lines += count
         if len(lines) > count * _LONG:
-            lines = _cut_lines(lines, self.line_limit)  # here, so that they fill no memory
+            # Cut here and not at the end, so that long lines do not fill memory.
+            lines = _cut_lines(lines, self.line_limit)
         if not self._head_full:
             end = self._take_head(lines, count)
             lines = lines[end:]

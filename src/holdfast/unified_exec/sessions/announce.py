@@ -47,7 +47,8 @@ class Announcer:
         self._began = True
         self._deltas = DeltaCutter()
         if self._continues or not self._listeners.any:
-            return  # the early output need not be put together for nobody
+            # Without a listener the early output need not be put together.
+            return
         self._listeners.tell(
             CommandBegan(
                 call_id=session.call_id,
@@ -87,8 +88,10 @@ class Announcer:
             self._tell_deltas(self._deltas.finish())
         self._deltas = None
         if not self._listeners.any:
-            return  # the transcript need not be put together for nobody
-        assert session.ended_at is not None  # it is settled
+            # Without a listener the transcript need not be put together.
+            return
+        # Set, since the session is settled.
+        assert session.ended_at is not None
         exit_code = session.exit_code
         self._listeners.tell(
             CommandEnded(

@@ -58,7 +58,8 @@ def _unfinished(last: bytes) -> int:
     for length in range(1, len(last) + 1):
         byte = last[-length]
         if byte & 0xC0 == 0x80:
-            continue  # the middle of a character: its first byte is further to the left
+            # A continuation byte: the first byte of the character is further left.
+            continue
         needed = 2 if byte & 0xE0 == 0xC0 else 3 if byte & 0xF0 == 0xE0 else 4
         return length if byte >= 0xC2 and byte <= 0xF4 and needed > length else 0
     return 0

@@ -27,11 +27,11 @@ __all__ = [
     "ToolEvent",
 ]
 
+# Pieces of live output that wait for a listener; of more, the oldest are dropped.
 QUEUED_DELTAS = 64
-"""Pieces of live output that wait for a listener; of more, the oldest are dropped."""
 
+# Other events that wait. A listener that is so far behind is closed: it reads no more.
 QUEUED_EVENTS = 4_096
-"""Other events that wait. A listener that is so far behind is closed: it reads no more."""
 
 QUEUED_BYTES = 32 << 20
 """
@@ -57,10 +57,11 @@ class CommandBegan(msgspec.Struct, frozen=True, kw_only=True):
     tty: bool
     early: Captured = Captured()
     """
-    What it wrote before this event, up to 1 MiB.
+    Output before this event, up to 1 MiB.
 
-    Nothing of this is live output. To show all output as it comes, show this and then
-    each `OutputDelta`. Omitted like that of a `CommandEnded` for a listener that is far behind.
+    None of it is live output. To show all output as it arrives, show this and then each
+    `OutputDelta`. For a listener that is far behind it is shortened like that of a
+    `CommandEnded`.
     """
 
 
@@ -119,9 +120,9 @@ class CommandEnded(msgspec.Struct, frozen=True, kw_only=True):
     duration: float
     """Seconds since its start."""
     verdict: Verdict | None
-    """How it ended, where that is known."""
+    """The verdict, if known."""
     failure: str | None = None
-    """Why it could not be started, or not be followed to its end."""
+    """The reason why it could not be started, or not be followed to its end."""
     declined: bool = False
     """True if somebody was asked about it and said no: it never ran."""
     pruned: bool = False

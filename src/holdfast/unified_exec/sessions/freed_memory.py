@@ -13,11 +13,11 @@ from holdfast.events import Gap, WaitingFor
 
 __all__ = ["FreedMemory"]
 
+# Bytes of output since the last time that make it worthwhile.
 WORTH = 2 << 20
-"""Bytes of output since the last time that make it worthwhile."""
 
+# Seconds without output before memory is given back: a flood would need it again at once.
 QUIET = 0.25
-"""Seconds without output before memory is given back: a flood would need it again at once."""
 
 
 class FreedMemory:
@@ -46,7 +46,8 @@ class FreedMemory:
             return
         self._timer = None
         self._written = 0
-        assert self._trim is not None  # there would be no timer
+        # Without the function there would be no timer.
+        assert self._trim is not None
         self._trim(0)
 
     def close(self) -> None:

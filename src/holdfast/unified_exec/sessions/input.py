@@ -55,14 +55,17 @@ async def _write(session: CommandSession, data: bytes, limit: float) -> None:
         async with asyncio.timeout(limit):
             status = await session.process.write(data)
     except TimeoutError:
-        raise WriteToStdin from None  # it does not read, and its queue is full
+        # The command does not read, and its queue is full.
+        raise WriteToStdin from None
     except ConnectionLost as error:
         session.mark_failed(str(error))
-        return  # reported as a failure
+        # The session reports the failure.
+        return
     except HoldfastError as error:
         if session.exit_code is None and session.process.verdict is None:
             raise WriteToStdin from error
-        return  # it has exited meanwhile, though its reader may not have come to that
+        # It has exited meanwhile, which its reader may not have noticed yet.
+        return
     if status is WriteStatus.STARTING:
         raise WriteToStdin
     session.look_for_input()
@@ -71,5 +74,6 @@ async def _write(session: CommandSession, data: bytes, limit: float) -> None:
 
 
 async def _interrupt(session: CommandSession) -> None:
-    with suppress(HoldfastError):  # it is lost, or gone
+    # The session is lost, or the process is gone.
+    with suppress(HoldfastError):
         await session.process.signal("interrupt")

@@ -1,8 +1,8 @@
 """
-Owns the sessions of one set of tools: their numbers, their tasks, and their ends.
+Owner of the sessions of one set of tools: their numbers, tasks, and ends.
 
-Every session that was opened is released exactly once, whatever ends it: its number is free
-then, its process is told to end, its output can be read later, and its hooks are told.
+Every opened session is released exactly once, whatever ends it. Its number is free then, its
+process is told to end, its output can be read later, and its hooks are notified.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from holdfast.unified_exec.sessions.store import SessionStore
 __all__ = ["END_LIMIT", "HeldSession", "SessionOwner"]
 
 END_LIMIT = 5.0
-"""Seconds that a server has to kill what still runs, before nobody waits for it any more."""
+"""Seconds for a server to kill what still runs; then nobody waits any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,22 +39,22 @@ class HeldSession:
     attempt: Attempt
     announcer: Announcer
     output: CallOutput | None = None
-    """Of the call that started it: what that call asks for beyond the original."""
+    """The output settings of the call that started it, beyond those of Codex."""
     followed: bool = False
     """True once a task reads it."""
     ended: bool = False
-    """True once its process was told to end, and what it left behind was, unless kept."""
+    """True once its process, and unless kept its leftovers, were told to end."""
     forgotten: bool = False
-    """True if it was killed while a call waits on it: it goes with that call."""
+    """True if it was killed while a call waits on it; released together with that call."""
     cleaned: bool = False
-    """True if that call is to find that there is no such session any more."""
+    """True if that call is to report an unknown session."""
     denied_early: bool = False
-    """True if its sandbox denied it something in the grace: nothing is told of it."""
+    """True if its sandbox denied it something in the first moments: it was not announced."""
     released: bool = False
 
     @property
     def gone(self) -> bool:
-        """True if it was killed or released, by now."""
+        """True if it was killed or released meanwhile."""
         return self.forgotten or self.released
 
 
@@ -66,17 +66,17 @@ class SessionOwner:
     ) -> None:
         """
         Args:
-            hooks: Told of the end of every attempt.
-            listeners: Told of what happens to the commands.
-            background: What becomes of processes that a command left in its group.
+            hooks: Notified of the end of every attempt.
+            listeners: Notified of events of the commands.
+            background: Treatment of processes that a command left in its group.
             counted_ids: Number the sessions 1000, 1001, … instead of at random.
         """
         self.store = SessionStore(counted=counted_ids)
         """The sessions that a model can name."""
         self.held: dict[CommandSession, HeldSession] = {}
-        """All that are not released, also those that have no number for the model yet."""
+        """All sessions that are not released, also those without a number for the model yet."""
         self.tasks = OwnedTasks()
-        """Readers, and what is told to servers in the background."""
+        """Readers, and notifications of servers in the background."""
         self._memory = FreedMemory()
         self._archive = Archive()
         self._hooks = hooks
@@ -86,7 +86,7 @@ class SessionOwner:
     def open(
         self, process: ExecProcess, environment: Environment, attempt: Attempt, started: float
     ) -> HeldSession:
-        """Take a process that was just started; whoever opens it calls `follow` soon."""
+        """Take a process that was just started; the caller calls `follow` soon."""
         request = attempt.request
         session = CommandSession(
             process,
@@ -106,14 +106,14 @@ class SessionOwner:
         return held
 
     def follow(self, held: HeldSession) -> None:
-        """Read what a command writes from now on, in the background; harmless if done before."""
+        """Read a command's output from now on, in the background; harmless when called again."""
         if not held.followed and not held.session.read_up:
             held.followed = True
             self.tasks.start(held.session.read())
 
     def admit(self, held: HeldSession) -> tuple[int, ...]:
         """
-        Tell that a command began, and let the model name it if it runs on.
+        Announce a command, and let the model use its number if it keeps running.
 
         Returns:
             The numbers of sessions that were ended to make room.
@@ -121,6 +121,7 @@ class SessionOwner:
         session = held.session
         pruned = []
         if session.running:
+            # The store is bounded, and chooses which session has to end.
             while (surplus := self.store.surplus()) is not None:
                 pruned.append(surplus.session_id)
                 old = self.held[surplus]
@@ -143,6 +144,7 @@ class SessionOwner:
     def kill(self, held: HeldSession) -> None:
         """Mark a session as ended and kill its process; a call that waits on it reports that."""
         session = held.session
+        # A call that holds the lock reports the end itself, and releases the session then.
         if session.lock.locked():
             held.forgotten = True
             if session.running:
@@ -165,9 +167,10 @@ class SessionOwner:
         left = False
         process = held.session.process
         if self._background != "keep":
-            # Nothing waits on this machine, and most commands run here.
+            # Local calls return at once, and creating a timeout costs more than they do.
             limit = asyncio.timeout(END_LIMIT) if process.remote else nullcontext()
-            with suppress(HoldfastError, TimeoutError):  # nobody knows
+            # If it fails, whether anything was left stays unknown.
+            with suppress(HoldfastError, TimeoutError):
                 async with limit:
                     left = await process.terminate(left=True)
         held.ended = True
@@ -175,11 +178,11 @@ class SessionOwner:
 
     def release(self, held: HeldSession, *, keep_id: bool = False) -> None:
         """
-        Let go of a session: its number, its reader and what the hooks made for it.
+        Release a session: its number, its reader, and the resources of its hooks.
 
         Args:
-            held: Harmless if it was released before.
-            keep_id: Leave its number reserved, for another attempt of the same call.
+            held: The session; harmless if it was released before.
+            keep_id: Keep its number reserved, for another attempt of the same call.
         """
         if held.released:
             return
@@ -189,11 +192,15 @@ class SessionOwner:
             self.store.withdraw(session)
         else:
             self.store.free(session.session_id)
+        # Before the reader stops: from then on the session counts as ended, and could not be
+        # marked as killed.
         self._end_process(held)
         session.stop_reading()
+        # Its output can be read by id after the release.
         self._archive.add(session.log, call_ids=session.call_ids, session_id=session.session_id)
         del self.held[session]
-        held.attempt.fail = _ignore  # it refers to the session, for whoever keeps the attempt
+        # It refers to the session, which a kept attempt would keep alive.
+        held.attempt.fail = _ignore
         end_attempt(self._hooks, held.attempt)
 
     def release_all(self) -> None:
@@ -221,8 +228,9 @@ def _ignore(reason: str) -> None:
 
 
 async def _terminate(session: CommandSession) -> None:
-    with suppress(HoldfastError):  # it is lost, or gone
+    # The session is lost, or the process is gone.
+    with suppress(HoldfastError):
         await session.process.terminate(tree=True, left=True)
-        # Who closes the tools waits for the exit. Its output may never end: on a Codex
-        # server a child that nobody can kill may hold it.
+        # Only the exit is awaited when the tools are closed. The output may never end: on a
+        # Codex server a child that cannot be killed may hold it.
         await session.process.exited()

@@ -1,9 +1,9 @@
 """
-One command of the model: its process, what it wrote, and how it ended.
+One command of the model: its process, output and end.
 
-A reader takes the events of the process as they come and never waits for a consumer: the
-call that started it for the first moments, a task of its own if the command runs on. Calls
-take from the buffer that it fills.
+A reader takes the events of the process and never waits for a consumer. For the first moments
+the reader is the call that started it, then a task of its own. Calls take from the buffer that
+the reader fills.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ BUFFER = 1 << 20
 END_OF_OUTPUT = 0.05
 """Seconds to wait for the end of the output after an exit: a child may hold it for ever."""
 
+# Calls of one session that are remembered; a model may poll it for days.
 _CALL_IDS = 1_000
-"""Calls of one session that are remembered; a model may poll it for days."""
 
 UNKNOWN_EXIT = -1
-"""The exit code of a command that was killed by the tools, or whose end is not known."""
+"""Exit code of a command that the tools killed, or whose end is unknown."""
 
 
 class Consumer(Protocol):
-    """Takes the output of a session as it comes; must neither wait nor fail."""
+    """Consumer of a session's live output; must neither wait nor fail."""
 
     def output(self, seq: int, data: bytes) -> None:
         """Take bytes that the command wrote."""
@@ -50,7 +50,7 @@ class Consumer(Protocol):
         """Note that the command waits for input on its terminal."""
 
     def settled(self) -> None:
-        """Note that the command has ended, and its output as far as it is waited for."""
+        """Take the end of the command and, as far as it is waited for, of its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class SessionInfo:
     tty: bool
     environment_id: str
     pid: int | None
-    """The kernel's number for it where it runs, if that is known."""
+    """Its pid on the machine where it runs, if known."""
 
 
 class CommandSession:
@@ -108,9 +108,9 @@ class CommandSession:
         """A number that grows with every use of any session."""
         self.lock = asyncio.Lock()
         self.verdict: Verdict | None = None
-        """How the process ended, once its exit has come."""
+        """The verdict, once the process has exited."""
         self.failure: str | None = None
-        """Why it cannot be followed any more."""
+        """The reason why it cannot be followed any more."""
         self.killed = False
         """True once the tools have killed it: nothing more of it is waited for."""
         self.exited = asyncio.Event()
@@ -118,22 +118,22 @@ class CommandSession:
         self.settled = asyncio.Event()
         """Set when also its output has ended, or was waited for long enough."""
         self.closed = False
-        """True at the end of its output; False after the exit: somebody still holds it."""
+        """True at the end of its output; False after the exit while another process holds it."""
         self.read_up = False
-        """True when nothing more is to be read: its output has ended, or reading has."""
+        """True when nothing more is to be read: the output has ended, or reading has."""
         self.consumers: list[Consumer] = []
-        """Those who want the output as it comes."""
+        """Consumers of live output."""
         self.call_ids = deque([call_id], _CALL_IDS)
         """The ids of all its calls, by which its output can be read later."""
         self.log = KeptOutput()
-        """What it wrote, for reading later."""
+        """The retained output, for reading later."""
         # Only on a terminal: a command on pipes has no input to wait for.
         self._input_watch = InputWatch(process, self._input_found) if tty else None
         self._unreported = HeadTail(BUFFER, marker=BYTES_OMITTED)
         self._transcript = HeadTail(BUFFER, marker=BYTES_OMITTED)
         self._callbacks: list[Callable[[], None]] = []
         self._drain = Drain(process, gaps=True, quiet=None, limit=END_OF_OUTPUT)
-        # Seconds after an exit; None once they are over, for as long as it takes.
+        # Seconds after an exit; None once they are over, to read without a limit.
         self._wait_for_output: float | None = END_OF_OUTPUT
 
     # -- looking
@@ -166,11 +166,11 @@ class CommandSession:
 
     @property
     def transcript(self) -> Captured:
-        """All it wrote from its first byte, up to 1 MiB."""
+        """All output from the first byte, up to 1 MiB."""
         return self._transcript.captured()
 
     def take_output(self) -> Captured:
-        """Return what it wrote since the last call of this, and begin anew."""
+        """Return the output since the last call of this method, and start anew."""
         return self._unreported.take()
 
     def peek_output(self) -> Captured:
@@ -179,13 +179,13 @@ class CommandSession:
 
     @property
     def waiting_for(self) -> WaitingFor | None:
-        """The input it waits for; None if it does not, or if that is not known."""
+        """The input it waits for; None if it waits for none, or if that is unknown."""
         if self._input_watch is None or not self.running:
             return None
         return self._input_watch.waiting_for
 
     def look_for_input(self) -> None:
-        """Look once more, in a moment, whether it waits for input: something has happened."""
+        """Check again soon whether it waits for input, because something has happened."""
         if self._input_watch is not None and self.running:
             self._input_watch.activity()
 
@@ -208,6 +208,7 @@ class CommandSession:
         """
         drain = self._drain
         try:
+            # Events that arrived together with the exit are still read: they belong to this call.
             while not self.read_up and (
                 until is None or not until.is_set() or (drain.ready and not self.settled.is_set())
             ):
@@ -223,15 +224,18 @@ class CommandSession:
                 elif event is None:
                     if drain.closed or self._wait_for_output is None:
                         self._finish()
-                    else:  # it has exited, and somebody holds its output
+                    else:
+                        # It has exited, and another process holds its output.
                         self._wait_for_output = None
                         self._settle()
+        # A cancelled reader keeps its position: the next one continues.
         except asyncio.CancelledError:
             raise
         except HoldfastError as error:
             if self.running:
                 self.failure = str(error)
             self._finish()
+        # A bug here must not leave callers waiting for ever.
         except BaseException:
             self._finish()
             raise
@@ -253,7 +257,8 @@ class CommandSession:
 
     def _exit(self, verdict: Verdict) -> None:
         if not self.running:
-            return  # it was failed or killed before, and that is its end
+            # It failed or was killed before, and that is its end.
+            return
         self.verdict = verdict
         self.ended_at = asyncio.get_running_loop().time()
         self.exited.set()
@@ -269,18 +274,19 @@ class CommandSession:
     def _settle(self) -> None:
         if not self.settled.is_set():
             self.settled.set()
+            # A copy, since a callback may remove itself.
             for callback in tuple(self._callbacks):
                 callback()
             for consumer in tuple(self.consumers):
                 consumer.settled()
 
     def stop_reading(self) -> None:
-        """End the reader and whoever waits; nothing that is written from now on counts."""
+        """End the reader and all waiters; later output does not count."""
         self._drain.close()
         self._end()
 
     def mark_killed(self) -> None:
-        """Note that the tools kill it: calls that wait on it end now."""
+        """Note that the tools kill it: waiting calls end now."""
         if not self.killed and self.running:
             self.killed = True
             self._end()

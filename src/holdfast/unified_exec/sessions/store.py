@@ -18,8 +18,8 @@ CAPACITY = 64
 CROWDED = 60
 """Sessions from which on a result says that there are many."""
 
+# Sessions used last, which are never ended for others.
 PROTECTED = 8
-"""Sessions used last, which are never ended for others."""
 
 FIRST_ID, LAST_ID = 1_000, 99_999
 

@@ -35,19 +35,19 @@ DEFAULT_OUTPUT_TOKENS = 10_000
 DENIAL_TOKENS = 262_144
 """The budget of the output in a denial message: the whole buffer of 1 MiB."""
 
+# Bytes that are decoded at a time while output is measured.
 _BLOCK = 64 << 10
-"""Bytes that are decoded at a time while output is measured."""
 
+# Bytes of the longest character in UTF-8.
 _LONGEST = 4
-"""Bytes of the longest character in UTF-8."""
 
+# Factor by which a whole answer, header included, may exceed the model's budget.
 _ALLOWANCE = 1.2
-"""How much longer than the model's budget a whole answer may be, header included."""
 
 
 @dataclass(frozen=True, slots=True)
 class TruncationPolicy:
-    """How much is shown: a number of tokens, or of bytes."""
+    """Limit on the shown output: a number of tokens, or of bytes."""
 
     unit: Literal["tokens", "bytes"]
     number: int
@@ -85,7 +85,7 @@ def used_policy(max_output_tokens: int | None, model: TruncationPolicy) -> Trunc
 
 def decode(captured: Captured) -> str:
     """Return the whole output as text, with the marker where bytes are missing."""
-    return _Source(captured).whole()
+    return _CapturedText(captured).whole()
 
 
 def format_output(captured: Captured, policy: TruncationPolicy) -> str:
@@ -94,7 +94,7 @@ def format_output(captured: Captured, policy: TruncationPolicy) -> str:
 
     A cut output begins with a warning and an empty line.
     """
-    return _format(_Source(captured), captured, policy)
+    return _format(_CapturedText(captured), captured, policy)
 
 
 def fit_output(
@@ -110,7 +110,7 @@ def fit_output(
         header: The text before the output, without its last newline.
     """
     room = max(0, model.with_allowance().budget - len(header.encode()) - 1)
-    source = _Source(captured)
+    source = _CapturedText(captured)
     while True:
         text = _format(source, captured, policy)
         excess = _size(text) - room
@@ -123,10 +123,10 @@ def cut_text(text: str, policy: TruncationPolicy) -> str:
     """Return a text without its middle if it is longer than the policy allows."""
     if len(text) * _LONGEST <= policy.budget:
         return text
-    return _cut(_Source(Captured(text.encode())), policy)
+    return _cut(_CapturedText(Captured(text.encode())), policy)
 
 
-def _format(source: "_Source", captured: Captured, policy: TruncationPolicy) -> str:
+def _format(source: "_CapturedText", captured: Captured, policy: TruncationPolicy) -> str:
     # Decoding never makes bytes fewer, so most output needs no measuring.
     if source.raw_size * 3 <= policy.budget or source.size <= policy.budget:
         return source.whole()
@@ -141,7 +141,7 @@ def _format(source: "_Source", captured: Captured, policy: TruncationPolicy) -> 
     return f"{head}{missing}\n\n{shown}"
 
 
-def _cut(source: "_Source", policy: TruncationPolicy) -> str:
+def _cut(source: "_CapturedText", policy: TruncationPolicy) -> str:
     budget = policy.budget
     if source.size <= budget:
         return source.whole()
@@ -156,7 +156,7 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-class _Source:
+class _CapturedText:
     """
     The bytes of an output with their marker, and the text that they would be.
 

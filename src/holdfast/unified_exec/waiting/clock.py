@@ -91,7 +91,8 @@ class PausableClock:
         try:
             async with timeout:
                 deadline = timeout.when()
-                assert deadline is not None  # it was given a limit
+                # The timeout was created with a limit.
+                assert deadline is not None
                 if self._pauses:
                     timeout.reschedule(None)
                     deadline = self._paused_at + limit

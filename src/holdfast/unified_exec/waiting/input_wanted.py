@@ -93,7 +93,8 @@ class InputWatch:
         try:
             found = await self._process.waiting_for()
         except HoldfastError:
-            found = WaitingFor.UNKNOWN  # the server is lost, or has forgotten it
+            # The server is lost, or has forgotten the process.
+            found = WaitingFor.UNKNOWN
         self._looking = None
         self.found = found
         if found in _WANTED and self._on_found is not None:

@@ -18,11 +18,11 @@ __all__ = ["ListeningPort"]
 
 _TABLES = tuple(PathUri.parse(f"file:///proc/net/{name}") for name in ("tcp", "tcp6"))
 
+# Bytes of a table that are searched, some 7,000 sockets; those that listen come first.
 _MOST_BYTES = 1 << 20
-"""Bytes of a table that are searched, some 7,000 sockets; those that listen come first."""
 
+# Seconds for the look before a command is started or polled: the line may be down.
 FIRST_LOOK = 5.0
-"""Seconds for the look before a command is started or polled: the line may be down."""
 
 
 class ListeningPort:

@@ -16,11 +16,11 @@ __all__ = ["LONGEST_MATCH", "StreamSearch"]
 LONGEST_MATCH = 64 << 10
 """Bytes that a match may have and is certain to be found; of a large pattern, 4 KiB."""
 
+# Bytes that are searched at once, besides those from before.
 _PIECE = 64 << 10
-"""Bytes that are searched at once, besides those from before."""
 
+# Seconds between two searches, while less than a piece has come.
 _INTERVAL = 0.01
-"""Seconds between two searches, while less than a piece has come."""
 
 
 class StreamSearch:

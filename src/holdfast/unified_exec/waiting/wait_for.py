@@ -28,11 +28,11 @@ LONGEST_QUIET = 86_400
 PORT_INTERVAL = 0.2
 """Seconds between two looks for a port."""
 
+# A look for a port is followed by a pause of that many times its length, or more.
 _PORT_SHARE = 20
-"""A look for a port is followed by a pause of that many times its length, or more."""
 
+# Bytes of a match that are named in the result.
 _DETAIL = 200
-"""Bytes of a match that are named in the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +140,10 @@ class Watch:
         """
         if wait_for.port is None:
             return cls(wait_for, wake, None)
-        assert files is not None  # a port is asked for
-        watch = cls(wait_for, wake, None)  # the pattern is checked before anything is asked
+        # Required for a port.
+        assert files is not None
+        # Checks the pattern before anything is asked of the server.
+        watch = cls(wait_for, wake, None)
         watch._port = await ListeningPort.open(wait_for.port, files, sandbox)
         return watch
 

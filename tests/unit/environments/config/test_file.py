@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.environments.config import file as config
-from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram, Snapshot
+from holdfast.environments.config.snapshot import (
+    ConfiguredEnvironments,
+    Entry,
+    ServerUrl,
+    ServingProgram,
+)
 from holdfast.errors import InvalidConfig
 from tests.unit.environments.cases import EVERYTHING, NO_IDS, NO_SENSE, PROGRAM, UNFIT, URL, A
 
@@ -21,7 +26,7 @@ def refusal(text: str) -> InvalidConfig:
 
 @pytest.mark.requirement("environments.file.keys")
 def test_every_key_is_read() -> None:
-    assert config.parse(EVERYTHING, PATH) == Snapshot(
+    assert config.parse(EVERYTHING, PATH) == ConfiguredEnvironments(
         entries=(
             Entry(
                 id="devbox",
@@ -168,7 +173,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_file_with_a_mark_of_its_encoding_is_read(tmp_path: Path) -> None:
     path = tmp_path / "environments.toml"
     path.write_bytes(b'\xef\xbb\xbfdefault = "local"\r\n')
-    assert config.load(path) == Snapshot()
+    assert config.load(path) == ConfiguredEnvironments()
 
 
 def test_a_token_is_not_shown() -> None:

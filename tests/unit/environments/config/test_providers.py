@@ -13,29 +13,29 @@ from holdfast.environments.config.providers import (
     holdfast_home,
     provider_from_env,
 )
-from holdfast.environments.config.snapshot import Entry, ServerUrl, Snapshot
+from holdfast.environments.config.snapshot import ConfiguredEnvironments, Entry, ServerUrl
 from holdfast.errors import InvalidConfig
 
 NOISE = dict.fromkeys(NOISE_VARIABLES, "x")
-NOTHING = Snapshot(include_local=False, default=None)
+NOTHING = ConfiguredEnvironments(include_local=False, default=None)
 
 
-def remote(url: str) -> Snapshot:
+def remote(url: str) -> ConfiguredEnvironments:
     entry = Entry(
         id="remote",
         transport=ServerUrl(url=url, connect_timeout=10.0),
         initialize_timeout=10.0,
     )
-    return Snapshot(entries=(entry,), include_local=False, default="remote")
+    return ConfiguredEnvironments(entries=(entry,), include_local=False, default="remote")
 
 
 @pytest.mark.requirement("environments.url-variable")
 @pytest.mark.parametrize(
     ("value", "snapshot"),
     [
-        (None, Snapshot(include_local=True, default="local")),
-        ("", Snapshot()),
-        (" \t", Snapshot()),
+        (None, ConfiguredEnvironments(include_local=True, default="local")),
+        ("", ConfiguredEnvironments()),
+        (" \t", ConfiguredEnvironments()),
         ("none", NOTHING),
         (" NoNe ", NOTHING),
         (" ws://x ", remote("ws://x")),
@@ -43,7 +43,7 @@ def remote(url: str) -> Snapshot:
     ],
 )
 def test_a_variable_names_one_server_or_nothing_or_this_machine(
-    value: str | None, snapshot: Snapshot
+    value: str | None, snapshot: ConfiguredEnvironments
 ) -> None:
     assert UrlProvider(value).snapshot() == snapshot
 
@@ -52,7 +52,7 @@ def test_a_variable_names_one_server_or_nothing_or_this_machine(
 @pytest.mark.parametrize(
     ("environ", "snapshot"),
     [
-        ({}, Snapshot()),
+        ({}, ConfiguredEnvironments()),
         ({"CODEX_EXEC_SERVER_URL": "ws://c"}, remote("ws://c")),
         ({"HOLDFAST_EXEC_SERVER_URL": "ws://h"}, remote("ws://h")),
         (
@@ -67,7 +67,7 @@ def test_a_variable_names_one_server_or_nothing_or_this_machine(
     ],
 )
 def test_our_own_variable_comes_first(
-    environ: dict[str, str], snapshot: Snapshot, tmp_path: Path
+    environ: dict[str, str], snapshot: ConfiguredEnvironments, tmp_path: Path
 ) -> None:
     assert provider_from_env(environ, tmp_path).snapshot() == snapshot
 
@@ -77,7 +77,7 @@ def test_a_file_comes_before_the_variable_even_if_it_is_empty(tmp_path: Path) ->
     environ = {"CODEX_EXEC_SERVER_URL": "ws://c"}
     file = tmp_path / "environments.toml"
     file.touch()
-    assert provider_from_env(environ, tmp_path).snapshot() == Snapshot()
+    assert provider_from_env(environ, tmp_path).snapshot() == ConfiguredEnvironments()
     file.write_text('[[environments]]\nid = "a"\nurl = "ws://a"\n')
     snapshot = provider_from_env(environ, tmp_path).snapshot()
     assert snapshot.ids == ["local", "a"]
@@ -122,7 +122,7 @@ def test_some_of_the_noise_variables_are_not_enough(missing: str, tmp_path: Path
 def test_blank_noise_variables_are_none(tmp_path: Path) -> None:
     environ = dict.fromkeys(NOISE_VARIABLES, "")
     environ["CODEX_EXEC_SERVER_NOISE_CHATGPT_ACCOUNT_ID"] = "x"
-    assert provider_from_env(environ, tmp_path).snapshot() == Snapshot()
+    assert provider_from_env(environ, tmp_path).snapshot() == ConfiguredEnvironments()
 
 
 def test_a_program_can_name_them_itself() -> None:

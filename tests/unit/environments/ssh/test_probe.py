@@ -11,11 +11,11 @@ import pytest
 from holdfast.environments.ssh.probe import (
     MARK,
     Gone,
-    Kept,
     Missing,
     Once,
-    Ready,
+    ProgramReady,
     Report,
+    ServerKept,
     launch_line,
     read_report,
     removal_line,
@@ -34,7 +34,7 @@ def test_every_shell_reads_the_line_the_same_way(line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "report"),
     [
-        (f"{MARK}ready\t/usr/bin/holdfast", Ready("/usr/bin/holdfast")),
+        (f"{MARK}ready\t/usr/bin/holdfast", ProgramReady("/usr/bin/holdfast")),
         (f"{MARK}missing\tLinux x\t/root\t\t", Missing("Linux x", "/root", None, "")),
         (
             f"{MARK}missing\tLinux x\t/root\t/usr/bin/python3\t3.11.2\tcpython-311",
@@ -42,7 +42,7 @@ def test_every_shell_reads_the_line_the_same_way(line: str) -> None:
         ),
         (
             f"{MARK}kept\t/run/user/1/holdfast-1-a\tc0ffee",
-            Kept("/run/user/1/holdfast-1-a", "c0ffee"),
+            ServerKept("/run/user/1/holdfast-1-a", "c0ffee"),
         ),
         (f"{MARK}kept\t/run/$(reboot)\tc0ffee", None),
         (f"{MARK}kept\t/run/x\t; reboot", None),

@@ -1,0 +1,101 @@
+"""The worker of a server command: serves in this process, which has a guardian."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from holdfast.cli.serve import reloads
+from holdfast.server.entrance import EntranceOptions
+from holdfast.server.kept import Keeping
+from holdfast.server.life import LifeOptions, ListenFailed, ServiceMaker, StartFailed, live
+from holdfast.server.logs import LogFormat, start_logging
+from holdfast.server.principals import PrincipalLimits
+
+__all__ = ["run_server", "set_log_level"]
+
+
+def run_server(
+    options: argparse.Namespace,
+    lifeline: int,
+    announce: Callable[[str], None],
+    keeping: Keeping | None = None,
+    make: ServiceMaker | None = None,
+) -> int:
+    """
+    Serve in this process, which has a guardian, and return the exit status.
+
+    Args:
+        options: The parsed command line.
+        lifeline: Descriptor that ends with the guardian.
+        announce: Called with the URL.
+        keeping: Set for a server that outlives its stdio.
+        make: Factory for another server than an exec-server.
+    """
+    # An audit log records commands that this server starts itself; other servers have none.
+    audit = () if make is not None else ("audit_log", "audit_log_max_size", "audit_log_keep")
+    try:
+        set_log_level(
+            options.log_level or os.environ.get("HOLDFAST_LOG", "error"),
+            options.log_format,
+            # A server on stdio writes to the stderr of its one client, in order.
+            threaded=options.listen not in ("stdio", "stdio://"),
+        )
+    except ValueError:
+        print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
+        return 1
+    try:
+        return live(
+            LifeOptions(
+                listen=options.listen,
+                also_listen=options.also_listen,
+                concurrent_requests=options.concurrent_requests,
+                auth_mode=options.ws_auth,
+                token_file=options.ws_token_file,
+                token_sha256=options.ws_token_sha256,
+                shared_secret_file=options.ws_shared_secret_file,
+                issuer=options.ws_issuer,
+                audience=options.ws_audience,
+                max_clock_skew=options.ws_max_clock_skew_seconds,
+                entrance=EntranceOptions(
+                    token_file=options.token_file,
+                    makes_token=not options.as_codex,
+                    no_auth=options.no_auth,
+                    insecure_no_auth=options.insecure_no_auth,
+                    tls_cert=options.tls_cert,
+                    tls_key=options.tls_key,
+                ),
+                limits=_limits(options),
+                pages=not options.as_codex,
+                reloads=reloads(options),
+                idle_exit=options.idle_exit,
+                keeping=keeping,
+                **{name: getattr(options, name) for name in audit},
+            ),
+            lifeline=lifeline,
+            announce=announce,
+            make=make,
+        )
+    except StartFailed as error:
+        # Clients compare the texts of `exec-server` with Codex's; others get a better one.
+        where = ""
+        if isinstance(error, ListenFailed) and getattr(options, "command", "") != "exec-server":
+            where = f"cannot listen on {error.address}: "
+        print(f"Error: {where}{error}", file=sys.stderr)
+        return 1
+
+
+def _limits(options: argparse.Namespace) -> PrincipalLimits:
+    names = PrincipalLimits.__struct_fields__
+    # An app-server has none of these options.
+    return PrincipalLimits(**{name: getattr(options, f"max_{name}", None) for name in names})
+
+
+def set_log_level(name: str, style: LogFormat = "text", *, threaded: bool = False) -> None:
+    """
+    Set up logging to stderr; by default only errors are logged.
+
+    Raises:
+        ValueError: There is no such level.
+    """
+    start_logging(name.lower(), style, threaded=threaded)

@@ -1,0 +1,113 @@
+"""Environments other than this machine, for `holdfast.connect`: by URL, command or name."""
+
+import os
+from collections.abc import Sequence
+from shlex import join
+from typing import TYPE_CHECKING
+
+from holdfast.client.target import meant_url
+from holdfast.environments.config.home import holdfast_home
+from holdfast.environments.config.providers import provider_from_env
+from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, LOCAL
+from holdfast.environments.config.urls import check_token
+from holdfast.environments.environment import Environment
+from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.remote import RemoteEnvironment, ssh_environment
+from holdfast.environments.ssh.target import CONNECT_TIMEOUT
+from holdfast.errors import InvalidConfig, InvalidParams
+from holdfast.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from holdfast.environments.ssh.deploy import Consent
+
+__all__ = ["by_name", "default_environment", "on_server", "on_ssh_host"]
+
+
+def on_server(
+    where: str | Sequence[str],
+    bearer_token: str | None,
+    connect_timeout: float | None,
+    initialize_timeout: float,
+) -> Environment:
+    """
+    Return the environment of a URL, or of a command that serves on its standard streams.
+
+    Raises:
+        InvalidParams: The command is empty.
+        InvalidConfig: The token would cross a network unencrypted.
+    """
+    if bearer_token is not None:
+        check_token(str(where), bearer_token)
+    _check_kind(where)
+    if not where:
+        raise InvalidParams("the command to connect by is empty")
+    return RemoteEnvironment(
+        where if isinstance(where, str) else join(where),
+        where,
+        bearer_token=bearer_token,
+        connect_timeout=DEFAULT_TIMEOUT if connect_timeout is None else connect_timeout,
+        initialize_timeout=initialize_timeout,
+    )
+
+
+def _check_kind(where: object) -> None:
+    if not isinstance(where, Sequence) or not all(isinstance(word, str) for word in where):
+        raise TypeError(f"a place is a text, or a command as a list of texts, not {where!r}")
+
+
+def on_ssh_host(
+    url: str,
+    install: "Consent",
+    connect_timeout: float | None,
+    initialize_timeout: float,
+) -> Environment:
+    """Return the environment of an `ssh://` URL."""
+    return ssh_environment(
+        url,
+        install=install,
+        connect_timeout=CONNECT_TIMEOUT if connect_timeout is None else connect_timeout,
+        initialize_timeout=initialize_timeout,
+    )
+
+
+def default_environment() -> Environment:
+    """
+    Return the environment that the file or a variable makes the default.
+
+    Raises:
+        InvalidConfig: They say that there is none, or cannot be used.
+    """
+    snapshot = provider_from_env(os.environ, holdfast_home(os.environ)).snapshot()
+    if snapshot.default is None:
+        known = ", ".join(f"`{name}`" for name in snapshot.ids) or "nothing"
+        raise InvalidConfig(
+            "there is no default environment",
+            f"name the place to run in; `local` is this machine, and configured is: {known}",
+        )
+    entry = snapshot.entry(snapshot.default)
+    return LocalEnvironment() if entry is None else RemoteEnvironment.of(entry)
+
+
+def by_name(name: str) -> Environment:
+    """
+    Return an environment of `environments.toml`.
+
+    Raises:
+        InvalidParams: It cannot be a name.
+        InvalidConfig: There is none of that name.
+    """
+    if not name.strip() or "://" in name:
+        raise InvalidParams(
+            f"`{name}` is no place to run{meant_url(name)}: expected `local`, ws://HOST:PORT, wss://HOST,"
+            " unix:///PATH, ssh://HOST, the name of an environment, or a command as a list"
+        )
+    home = holdfast_home(os.environ)
+    snapshot = provider_from_env(os.environ, home).snapshot()
+    entry = snapshot.entry(name)
+    if entry is None:
+        known = ", ".join(f"`{known}`" for known in snapshot.ids) or "nothing"
+        raise InvalidConfig(
+            f"unknown environment id `{name}`" + did_you_mean(name, [LOCAL, *snapshot.ids]),
+            f"configured in `{home}` or by a variable: {known}",
+        )
+    return RemoteEnvironment.of(entry)
