@@ -179,7 +179,9 @@ def _make_parents(path: str) -> None:
 class Listed:
     """A server that is written down, until it is removed or its process ends."""
 
-    def __init__(self, folder: int, name: str, file: int) -> None:
+    def __init__(self, folder: int, name: str, file: int, path: str) -> None:
+        self.path = path
+        """The file that it is written down in."""
         self._folder = folder
         self._name = name
         self._file = file
@@ -248,7 +250,7 @@ def list_server(
             errno=error.errno,
             path=path,
         ) from error
-    return Listed(folder, name, file)
+    return Listed(folder, name, file, f"{path}/{name}")
 
 
 def _remove_abandoned(folder: int) -> None:
