@@ -9,7 +9,7 @@ from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.environment import Environment, Status
 from holdfast.errors import EnvironmentClosed
-from holdfast.process.marked import FirstCommand, kill_marked
+from holdfast.process.variable_marks import FirstCommand, kill_by_variable
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.info import environment_info, login_shell
 
@@ -107,11 +107,11 @@ class LocalEnvironment(Environment):
     async def _end_marked(self, mark: str, first: FirstCommand | None) -> None:
         try:
             async with asyncio.timeout(END_LIMIT):  # a process can hold up who looks at it
-                await asyncio.to_thread(kill_marked, mark, first)
+                await asyncio.to_thread(kill_by_variable, mark, first)
         except TimeoutError:
             pass
         except RuntimeError:  # the interpreter ends, and starts no more threads
-            kill_marked(mark, first)
+            kill_by_variable(mark, first)
 
     async def aclose(self) -> None:
         """Kill what was started here, and let the threads and connections end."""

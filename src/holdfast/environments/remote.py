@@ -19,7 +19,7 @@ from holdfast.environments.seams import (
 from holdfast.environments.shared import SharedClient
 from holdfast.environments.ssh.target import program_target
 from holdfast.errors import HoldfastError
-from holdfast.process.marked import FirstCommand
+from holdfast.process.variable_marks import FirstCommand
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.telemetry import ClientTelemetry
 

@@ -40,7 +40,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.events import Reason
-from holdfast.process.marked import MARK_VARIABLE, FirstCommand, with_mark
+from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, with_mark
 from holdfast.protocol import codes
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.process import EnvPolicy, StartParams, TerminalSize
@@ -98,7 +98,7 @@ class Commands:
         self._tasks = OwnedTasks()
         # Its own, so that two users of one session do not meet.
         self._prefix = secrets.token_hex(4)
-        # By which everything that commands start here is found; see `process.marked`.
+        # By which everything that commands start here is found; see `process.variable_marks`.
         self._mark = secrets.token_hex(8)
         self._marked = False
         self._first: FirstCommand | None = None
