@@ -72,7 +72,7 @@ class Child:
         self.cgroup: CommandCgroup | None = None
         """What limits it and all that it starts, if anything does."""
         self.mark: int | None = None
-        """The mark by which all that it starts is found, if it has limits (`process.rlimit_marks`)."""
+        """By which all that it starts is found, if it has limits; see `process.rlimit_marks`."""
         self._reaped = False
         self._waiter: asyncio.Future[None] | None = None
         # When it was reaped, if its group was not empty then; see `process.group`.

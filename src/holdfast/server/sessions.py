@@ -59,7 +59,7 @@ class Session(ProcessObserver):
         """The name of the token by which it was opened, or resumed last."""
         # By process id, of the processes that are not forgotten.
         self._deliveries: dict[str, Delivery] = {}
-        # Marks of the client's commands, to find what they leave behind; see `process.variable_marks`.
+        # Of the client's commands, to find what they leave behind; see `process.variable_marks`.
         self._marks: set[str] = set()
         self._first: FirstCommand | None = None
 

@@ -8,7 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, is_mark, kill_by_variable, with_mark
+from holdfast.process.variable_marks import (
+    MARK_VARIABLE,
+    FirstCommand,
+    is_mark,
+    kill_by_variable,
+    with_mark,
+)
 
 OWNER = "0123456789abcdef"
 
