@@ -143,9 +143,20 @@ def header_cases() -> Iterator[Case]:
         *("", " ", "Bearer", "Bearer ", "Bearer\t", "Bearer    ", "bearer bearer"),
         *(f"Bearer{glue}{TOKEN}" for glue in ("", ":", "=", ",", "\t", "_", "/", " :", " =")),
         *(f"{scheme} {TOKEN}" for scheme in ("Basic", "Digest", "Token", "JWT", "Bear", "Bearers")),
-        *(TOKEN, f"Basic {pair}", f"Bearer {pair}", f"Bearer bearer {TOKEN}", f"Bearer Bearer{TOKEN}"),
+        *(
+            TOKEN,
+            f"Basic {pair}",
+            f"Bearer {pair}",
+            f"Bearer bearer {TOKEN}",
+            f"Bearer Bearer{TOKEN}",
+        ),
         *(f"Bearer {mark}{TOKEN}{mark}" for mark in ('"', "'", "`", ",", ";", "%", "(", "\\")),
-        *(f"Bearer {TOKEN} {TOKEN}", f"Bearer x {TOKEN}", f"Bearer {TOKEN} x", f"Bearer ci {OTHER}"),
+        *(
+            f"Bearer {TOKEN} {TOKEN}",
+            f"Bearer x {TOKEN}",
+            f"Bearer {TOKEN} x",
+            f"Bearer ci {OTHER}",
+        ),
         *(f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN[1:]}", f"Bearer {TOKEN}0", f"Bearer 0{TOKEN}"),
         *(f"Bearer {TOKEN.upper()}", f"Bearer {TOKEN.lower()}", f"Bearer {TOKEN[::-1]}"),
         *(f"Bearer {digest.hexdigest()}", f"Bearer {TOKEN.encode().hex()}"),
@@ -155,8 +166,14 @@ def header_cases() -> Iterator[Case]:
         *(f"Bearer {word}" for word in ("*", ".*", "null", "true", "0", "{}", "[]", "' OR '1'='1")),
         *(f"Bearer {name}" for name in ("default", "ci", "local", "anonymous", "root", "#")),
         *("Bearer ../../token", "Bearer $(cat token)", "Bearer file:///etc/passwd"),
-        *(b"Bearer " + TOKEN.encode() + tail for tail in (b"\0", b"\x01", b"\x7f", b"\xe2\x80\x8b")),
-        *(b"Bearer " + head + TOKEN.encode() for head in (b"\0", b"\xef\xbb\xbf", b"\xa0", b"\xad")),
+        *(
+            b"Bearer " + TOKEN.encode() + tail
+            for tail in (b"\0", b"\x01", b"\x7f", b"\xe2\x80\x8b")
+        ),
+        *(
+            b"Bearer " + head + TOKEN.encode()
+            for head in (b"\0", b"\xef\xbb\xbf", b"\xa0", b"\xad")
+        ),
         b"Bearer " + TOKEN.encode()[:5] + b"\0" + TOKEN.encode()[5:],
         "Bearer " + TOKEN.replace("e", "е"),  # noqa: RUF001 - a letter that looks the same
         "Bearer " + "".join(chr(ord(letter) + 0xFEE0) for letter in "abcdefgh"),
@@ -188,7 +205,13 @@ def page_cases() -> Iterator[Case]:
     """Other ways to ask, and what is there for everybody."""
     right = b"Authorization: Bearer " + TOKEN.encode()
     token = TOKEN.encode()
-    for query in (b"token=%b", b"access_token=%b", b"authorization=Bearer%%20%b", b"auth=%b", b"%b"):
+    for query in (
+        b"token=%b",
+        b"access_token=%b",
+        b"authorization=Bearer%%20%b",
+        b"auth=%b",
+        b"%b",
+    ):
         yield Case(f"query {query!r}", request(target=b"/?" + query % token))
     for target in (b"//", b"/ws", b"/%2f", b"/./", b"/..", b"*", b"http://127.0.0.1/", b"x"):
         yield Case(f"target {target!r}", request(right, target=target), (404,))
@@ -198,7 +221,13 @@ def page_cases() -> Iterator[Case]:
     for origin in (b"", b"null", b"http://localhost", b"http://127.0.0.1", b"https://evil.example"):
         for line in (right, b"X: y"):
             yield Case(f"origin {origin!r} {line!r}", request(line, b"Origin: " + origin), (403,))
-    for host in (b"Host: evil.example", b"Host: localhost:1", b"X: y", b"Host:", b"Host: a\r\nHost: b"):
+    for host in (
+        b"Host: evil.example",
+        b"Host: localhost:1",
+        b"X: y",
+        b"Host:",
+        b"Host: a\r\nHost: b",
+    ):
         yield Case(f"host {host!r}", request(host=host))
     for version in (b"HTTP/2.0", b"HTTP/0.9", b"http/1.1", b"HTTP"):
         yield Case(f"version {version!r}", request(right, version=version), WRONG)
@@ -307,7 +336,16 @@ def signed_cases() -> Iterator[Case]:
         yield case(name, signed(good | change))
     for left_out in good:
         yield case(f"without {left_out}", signed({k: v for k, v in good.items() if k != left_out}))
-    for odd in ([], "them", 1, None, b"", b"\xff", b'{"exp":%d,"exp":1}' % (now + 600), b"[" * 9_000):
+    for odd in (
+        [],
+        "them",
+        1,
+        None,
+        b"",
+        b"\xff",
+        b'{"exp":%d,"exp":1}' % (now + 600),
+        b"[" * 9_000,
+    ):
         yield case(f"claims {odd!r:.30}", signed(odd))
 
 

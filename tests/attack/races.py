@@ -68,9 +68,7 @@ class Figures(NamedTuple):
 
 
 @coroutine
-def interrupted(
-    work: Coroutine[Any, Any, object], at: int
-) -> Generator[Any, Any, int]:
+def interrupted(work: Coroutine[Any, Any, object], at: int) -> Generator[Any, Any, int]:
     """Run something, cancel it when it waits for the `at`-th time, and return how often it did."""
     task = asyncio.current_task()
     assert task is not None
@@ -201,7 +199,7 @@ async def attack_starts(count: int, chance: random.Random, folder: Path) -> int:
         async def after() -> None:
             async with asyncio.timeout(2 * LIMIT):
                 # Nothing stays in the workspace either.
-                while descriptors() > before or any(folder.iterdir()):
+                while descriptors() > before or os.listdir(folder):
                     gc.collect()
                     await asyncio.sleep(0.002)
 
@@ -247,7 +245,9 @@ async def storm(url: str, chance: random.Random) -> None:
             reply = await client.reply(number)  # each is answered
             assert _INTERNAL not in str(reply.get("error")).lower(), reply
         for client in (one, other):
-            listed = [each["processId"] for each in (await client.call("process/list"))["processes"]]
+            listed = [
+                each["processId"] for each in (await client.call("process/list"))["processes"]
+            ]
             assert len(listed) == len(set(listed)), listed
         for _ in range(chance.randrange(_REQUESTS)):
             await one.request(*_wild(one, chance))  # what is under way when it leaves

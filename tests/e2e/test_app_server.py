@@ -320,7 +320,11 @@ async def test_a_client_that_never_reads_stops_its_own_command_only(
     where = urlsplit(server.url)
     with Fifo(tmp_path / "pid") as pids:
         reader, writer = await asyncio.open_connection(where.hostname, where.port, limit=4096)
-        lines = ["GET / HTTP/1.1", "Host: test", *(f"{name}: {v}" for name, v in APP_UPGRADE.items())]
+        lines = [
+            "GET / HTTP/1.1",
+            "Host: test",
+            *(f"{name}: {v}" for name, v in APP_UPGRADE.items()),
+        ]
         writer.write("\r\n".join([*lines, "", ""]).encode())
         await reader.readuntil(b"\r\n\r\n")
         flood = {
@@ -925,7 +929,7 @@ async def test_it_lets_in_only_who_may(tmp_path: Path) -> None:
     refused = start_and_fail("--listen", "ws://0.0.0.0:0", "--no-auth")
     assert refused.returncode == 1
     assert "without auth would let anyone" in refused.stderr
-    tmp_path.chmod(0o700)
+    os.chmod(tmp_path, 0o700)
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     # Told nothing, it makes a token, and says where whoever started it finds it.
     with app_serving("--listen", "ws://127.0.0.1:0", env=env) as server:

@@ -113,7 +113,7 @@ def test_a_killed_guardian_ends_all_commands(tmp_path: Path) -> None:
 
 
 async def test_a_server_over_http_ends_with_all_commands(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
+    os.chmod(tmp_path, 0o700)
     env = {"XDG_RUNTIME_DIR": str(tmp_path)}
     with started(tmp_path, *FULL, "--listen", "http://127.0.0.1:0", env=env) as peer:
         assert peer.process.stdout is not None

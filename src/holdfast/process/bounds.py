@@ -28,8 +28,8 @@ import msgspec
 from holdfast.errors import InvalidParams, SpawnFailed
 from holdfast.process.cgroups import CommandCgroup, shared_cgroups
 from holdfast.process.child import Child
-from holdfast.process.rlimit_marks import mark_limit, new_mark
 from holdfast.process.program import Launch
+from holdfast.process.rlimit_marks import mark_limit, new_mark
 from holdfast.process.spawn import needs_descriptor_limit, refuse_nul
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.machines import MACHINES

@@ -9,9 +9,9 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
 from holdfast.process.group import kill_left, left_since
-from holdfast.process.rlimit_marks import kill_by_rlimit_soon
 from holdfast.process.program import Launch
 from holdfast.process.pty import open_terminal
+from holdfast.process.rlimit_marks import kill_by_rlimit_soon
 from holdfast.process.spawn import spawn
 from holdfast.process.tree import kill_tree
 from holdfast.protocol.process import OutputStream

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from holdfast.events import LimitKind, Reason, Verdict
-from holdfast.process.rlimit_marks import is_left, kill_by_rlimit_soon
 from holdfast.process.output import OutputLog
 from holdfast.process.pump import Sink
+from holdfast.process.rlimit_marks import is_left, kill_by_rlimit_soon
 from holdfast.protocol.process import OutputStream, ProcessLimits
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
 from holdfast.log_event import LogEvent
 from holdfast.process.local import LocalProcess
-from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, is_mark, kill_by_variable
 from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.table import LocalProcesses
+from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, is_mark, kill_by_variable
 from holdfast.protocol import codes
 from holdfast.server.delivery import Delivery, Owner
 from holdfast.server.principals import Usage
