@@ -114,9 +114,9 @@ async def at_each_wait(
     return count
 
 
-def _echo() -> StartParams:
+def _echo(name: str) -> StartParams:
     return StartParams(
-        process_id="echo",
+        process_id=name,
         argv=["/bin/cat"],
         cwd=PathUri.from_path("/"),
         env={},
@@ -128,13 +128,13 @@ def _echo() -> StartParams:
 async def use_and_close(url: str) -> None:
     """Use a server as our own client does, and close the connection well, also if cancelled."""
     async with await ExecServerClient.connect(url) as client:
-        process = await client.start(_echo())
+        process = await client.start(_echo("one"))
         await process.write(b"hello\n")
         await process.read(wait=LIMIT)
         await client.list_processes()
         await process.close_stdin()
         await process.wait()
-        other = await client.start(_echo())
+        other = await client.start(_echo("other"))
         await other.terminate()
 
 

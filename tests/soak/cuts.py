@@ -39,6 +39,10 @@ CONNECT_TIMEOUT = 2.0
 """Seconds; a connection that is left half open in its handshake costs so much of the recovery."""
 
 
+MOST_IN_A_ROW = 3
+"""Cuts before the client has resumed its session once."""
+
+
 class Load:
     """Workers that start processes, check all they write, and start the next ones."""
 
@@ -135,13 +139,26 @@ class Load:
 
 
 async def cut_randomly(
-    proxy: CutProxy, chance: random.Random, cuts: int, kinds: list[str], pause: float
+    proxy: CutProxy,
+    client: ExecServerClient,
+    chance: random.Random,
+    cuts: int,
+    kinds: list[str],
+    pause: float,
 ) -> Counter[str]:
-    """Cut so many times, at random moments; also while a session is being resumed."""
+    """
+    Cut so many times, at random moments; also while a session is being resumed.
+
+    After a few cuts of that kind the client may come back: it gives up after 25 s.
+    """
     made: Counter[str] = Counter()
+    in_a_row = 0
     for number in range(cuts):
         async with asyncio.timeout(60):
             await proxy.connected()
+            while in_a_row >= MOST_IN_A_ROW and not client.is_connected:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0.005)
+        in_a_row = 0 if client.is_connected else in_a_row + 1
         await asyncio.sleep(chance.choice((0.0, 0.005, 0.05, chance.uniform(0.0, pause))))
         how = chance.choice(kinds)
         made[how] += 1
@@ -176,7 +193,7 @@ async def soak(
             async with asyncio.TaskGroup() as tasks:
                 for number in range(processes):
                     tasks.create_task(load.work(number))
-                made = await cut_randomly(proxy, chance, cuts, kinds, pause)
+                made = await cut_randomly(proxy, client, chance, cuts, kinds, pause)
                 load.going = False
     return {
         "cuts": dict(made),
