@@ -291,7 +291,10 @@ async def attack_exhaustion(
         TimeoutError: It does not answer.
     """
     found = []
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as name, measured(0.05) as server:
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp") as name,
+        measured(0.05, ping_interval=0.25) as server,
+    ):
         place = Place(server, Path(name), random.Random(seed))
         async with connect(server.url) as client:  # what is made once, is made here
             sandbox = context(place.folder, special("root", "read"))

@@ -49,7 +49,7 @@ async def listen_unix(
     """
     loop = asyncio.get_running_loop()
     return await loop.create_unix_server(
-        lambda: LineTransport("unix", accept),
+        lambda: LineTransport("unix", accept, leaves_unread=True),
         sock=bind_unix(path) if listening is None else listening,
     )
 
