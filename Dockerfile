@@ -24,7 +24,8 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends bubblewrap ca-certificates git \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 holdfast \
-    && install -d -o holdfast -g holdfast /workspace /var/log/holdfast
+    && install -d -o holdfast -g holdfast /workspace /var/log/holdfast \
+    && install -d -m 0700 -o holdfast -g holdfast /var/lib/holdfast
 COPY --from=build /opt/holdfast /opt/holdfast
 ENV PATH="/opt/holdfast/bin:$PATH"
 
@@ -34,5 +35,5 @@ EXPOSE 4500
 STOPSIGNAL SIGTERM
 # The guardian is process 1: it reaps orphans and passes the signal to stop on.
 ENTRYPOINT ["holdfast", "serve", "--listen", "ws://0.0.0.0:4500"]
-# Beyond loopback a server needs a token: mount one, or name another way to let clients in.
-CMD ["--ws-auth", "capability-token", "--ws-token-file", "/run/secrets/holdfast-token", "--log-level", "info"]
+# The token of its clients is made there, unless a volume has one.
+CMD ["--token-file", "/var/lib/holdfast/token", "--log-level", "info"]

@@ -40,16 +40,26 @@ apt_get() {
 # Installs what builds sandboxes, where it is missing and may be installed. Without it a server
 # works all the same, and refuses what asks for a sandbox: one line says so.
 install_sandbox() {
+    local why=
     if ! command -v bwrap >/dev/null && can_install_system_packages; then
         # Of two scripts at once, the second waits and finds the work done.
         exec 9>"$ROOT/.venv.lock"
         flock 9
-        command -v bwrap >/dev/null || (install_system_packages bubblewrap) || true
+        if ! command -v bwrap >/dev/null; then
+            say "installing bubblewrap"
+            # Of what apt-get says, the last line has the reason.
+            if why=$(install_system_packages bubblewrap 2>&1); then
+                why=
+            else
+                why=${why##*$'\n'}
+                why=" (${why#holdfast: })"
+            fi
+        fi
         exec 9>&-
     fi
     command -v bwrap >/dev/null \
         || say "commands that ask for a sandbox are refused until you install bubblewrap:" \
-            "sudo apt-get install bubblewrap"
+            "sudo apt-get install bubblewrap$why"
 }
 
 # Prints the Debian packages of the programs that only tests need and that are not here.

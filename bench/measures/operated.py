@@ -24,7 +24,7 @@ from bench.servers import RunningServer, ServerCommand, talking
 
 __all__ = ["OPERATED"]
 
-_TOKEN = "a token of the benchmark"
+_TOKEN = "a-token-of-the-benchmark"
 
 _SLICES = 30
 """Turns of each server; of each the one counts that was least disturbed."""
@@ -57,7 +57,7 @@ async def _both(command: ServerCommand | None) -> AsyncIterator[tuple[_Talk, _Ta
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         token = Path(folder, "token")
         _write_token(token)
-        auth = ("--ws-auth", "capability-token", "--ws-token-file", str(token))
+        auth = ("--token-file", str(token))
         logs = ("--log-level", "info", "--audit-log", str(Path(folder, "audit")))
         full = replace(command, argv=(*command.argv, *auth, *logs), token=_TOKEN)
         async with talking(command, Acks.QUICK) as one, talking(full, Acks.QUICK) as two:

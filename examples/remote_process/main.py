@@ -16,7 +16,7 @@ from holdfast import ConnectFailed, ExecServerClient, OutputChunk, PathUri, Star
 def serving(token_file: Path) -> Iterator[str]:
     """`holdfast serve` for as long as the context lasts; its URL is the line it prints."""
     command = [sys.executable, "-m", "holdfast.cli", "serve"]
-    auth = ["--ws-auth", "capability-token", "--ws-token-file", str(token_file)]
+    auth = ["--token-file", str(token_file)]
     with subprocess.Popen([*command, *auth], stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None

@@ -179,7 +179,9 @@ def _make_parents(path: str) -> None:
 class Listed:
     """The registration of a server; ends with `remove` or with the process."""
 
-    def __init__(self, folder: int, name: str, file: int) -> None:
+    def __init__(self, folder: int, name: str, file: int, path: str) -> None:
+        self.path = path
+        """The file that it is written down in."""
         self._folder = folder
         self._name = name
         self._file = file
@@ -249,7 +251,7 @@ def list_server(
             errno=error.errno,
             path=path,
         ) from error
-    return Listed(folder, name, file)
+    return Listed(folder, name, file, f"{path}/{name}")
 
 
 def _remove_abandoned(folder: int) -> None:

@@ -6,7 +6,7 @@ member, the nesting. After each batch the server has to answer a plain question 
 end it must not have grown, nor complained of itself. It runs in a namespace of its own, where
 nothing it is told to remove or to kill belongs to anybody.
 
-The long form: `python -m tests.attack.fuzz --messages 1000000`.
+The long form: `python -m tests.attack.fuzz --count 1000000`.
 """
 
 import argparse
@@ -430,9 +430,9 @@ def _memory(pid: int) -> int:
 # -- the run
 
 
-def fuzz(transport: str, *, messages: int, seed: int) -> Figures:
+def fuzz(transport: str, *, messages: int, seed: int, growth: float = 32.0) -> Figures:
     """
-    Send so many wrong messages to a server over one transport.
+    Send so many wrong messages to a server over one transport; it may grow by so many MiB.
 
     Raises:
         AssertionError: It hangs, has ended, has grown, or complains of itself.
@@ -467,6 +467,8 @@ def fuzz(transport: str, *, messages: int, seed: int) -> Figures:
         line.close()
         text = server.errors.read_text(errors="replace")
     figures.complaints = [one for one in text.splitlines() if "Traceback" in one or "ERROR" in one]
+    assert figures.growth < growth, f"{figures}"
+    assert not figures.complaints, f"{figures}\n{text[-10_000:]}"
     return figures
 
 
@@ -480,11 +482,13 @@ def _shaken_hands(server: _Server) -> Line:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Send wrong messages to servers.")
-    parser.add_argument("--messages", type=int, default=100_000, help="over all transports")
+    parser.add_argument(
+        "--count", "--messages", type=int, default=100_000, help="messages over all transports"
+    )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     for number, transport in enumerate(TRANSPORTS):
-        share = options.messages // len(TRANSPORTS) + (number < options.messages % len(TRANSPORTS))
+        share = options.count // len(TRANSPORTS) + (number < options.count % len(TRANSPORTS))
         began = time.monotonic()
         figures = fuzz(transport, messages=share, seed=options.seed + number)
         sys.stdout.write(f"{figures} in {time.monotonic() - began:.0f} s\n")

@@ -5,7 +5,7 @@ Each server starts processes that are hard to get rid of. Then it, or its guardi
 a signal, often before they are all there. What carries the mark of the attack is looked for in
 all of `/proc`.
 
-The long form: `python -m tests.attack.kills --kills 500`.
+The long form: `python -m tests.attack.kills --count 500`.
 """
 
 import argparse
@@ -87,11 +87,11 @@ def _marked(mark: str) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Kill servers at random moments.")
-    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--count", "--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    slowest = asyncio.run(kill_servers(kills=options.kills, seed=options.seed))
-    sys.stdout.write(f"{options.kills} kills, nothing left, at most {slowest:.2f} s after one\n")
+    slowest = asyncio.run(kill_servers(kills=options.count, seed=options.seed))
+    sys.stdout.write(f"{options.count} kills, nothing left, at most {slowest:.2f} s after one\n")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,63 @@
 """Attacks in their short forms; the modules beside this one tell how to run the long ones."""
 
+import hmac
+from collections.abc import Callable
+
 import pytest
 
+from holdfast.server import auth
+from holdfast.server.auth import check_tokens
+from holdfast.token_file import NamedToken
+from tests.attack.authentication import attack_authentication
+from tests.attack.exhaustion import ATTACKS, attack_exhaustion
 from tests.attack.fuzz import TRANSPORTS, fuzz
 from tests.attack.kills import kill_servers
+from tests.attack.races import attack_races
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_wrong_messages_do_no_harm(transport: str) -> None:
-    figures = fuzz(transport, messages=3_000, seed=2026)
-    assert figures.messages == 3_000
-    assert figures.complaints == []
-    assert figures.growth < 8.0
+    assert fuzz(transport, messages=3_000, seed=2026, growth=8.0).messages == 3_000
 
 
 @pytest.mark.timeout(120)
 async def test_killed_servers_leave_nothing() -> None:
     await kill_servers(kills=4, seed=2026)
+
+
+@pytest.mark.timeout(120)
+def test_nobody_gets_in_without_the_right_to() -> None:
+    figures = attack_authentication(count=300, seed=2026)
+    assert figures.cases >= 250
+    assert 0 < figures.let_in < 150  # the changes are neither all harmless nor all fatal
+
+
+def test_all_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[tuple[int, int]] = []
+    compare: Callable[[bytes, bytes], bool] = hmac.compare_digest
+
+    def counted(one: bytes, other: bytes) -> bool:
+        lengths.append((len(one), len(other)))
+        return compare(one, other)
+
+    monkeypatch.setattr(auth.hmac, "compare_digest", counted)
+    check = check_tokens([NamedToken(name, f"token-of-{name}") for name in ("a", "bb", "ccc")])
+    for token in ("token-of-a", "token-of-ccc", "x", "token-of-a" * 100):
+        lengths.clear()
+        try:
+            check(f"Bearer {token}")
+        except auth.Unauthorized:
+            assert token not in ("token-of-a", "token-of-ccc")
+        assert lengths == [(32, 32)] * 3
+
+
+@pytest.mark.timeout(120)
+async def test_races_leave_and_double_nothing() -> None:
+    await attack_races(count=40, seed=2026)
+
+
+@pytest.mark.timeout(120)
+async def test_what_is_used_up_is_given_back() -> None:
+    found = await attack_exhaustion(count=1, seed=2026)
+    assert [figures.attack for figures in found] == list(ATTACKS)

@@ -70,14 +70,18 @@ except OSError as error:
 
 @asynccontextmanager
 async def running(
-    backend: LocalBackend, ground: Prepared, program: str, *words: str
+    backend: LocalBackend,
+    ground: Prepared,
+    program: str,
+    *words: str,
+    limit: float | None = 2 * LIMIT,
 ) -> AsyncIterator[list[bytes]]:
     """Have a command run in the workspace; what it printed is complete at the end."""
     start = params(
         ground, PYTHON, "-I", "-S", "-c", program, *words, sandbox=PROFILES["workspace"](ground)
     )
     said: list[bytes] = []
-    async with asyncio.timeout(2 * LIMIT):
+    async with asyncio.timeout(limit):
         process = await backend.start(start)
         events = process.events()
         async for event in events:
@@ -92,11 +96,17 @@ async def running(
 
 
 async def all_outcomes(
-    backend: LocalBackend, ground: Prepared, program: str, path: Path, *, profile: str | None
+    backend: LocalBackend,
+    ground: Prepared,
+    program: str,
+    path: Path,
+    *,
+    profile: str | None,
+    starts: int = STARTS,
 ) -> set[str]:
     """What became of many starts; those that were not built are no way out."""
     seen = set()
-    for _ in range(1 if profile is None else STARTS):
+    for _ in range(1 if profile is None else starts):
         sandbox = None if profile is None else PROFILES[profile](ground)
         start = params(ground, PYTHON, "-I", "-S", "-c", program, str(path), sandbox=sandbox)
         seen.add(await outcome(backend, start))

@@ -470,6 +470,41 @@ async def test_an_end_while_paused_waits_for_what_is_unread(peer: RawPeer) -> No
     assert len(end.messages) == 2
 
 
+async def test_a_server_does_not_wait_for_ever_to_read_on_what_a_client_left(
+    peer: RawPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.transports.life.LEFT_UNREAD", 0.03)
+    end = peer.end
+    end.transport.pause_receiving()
+    peer.say(2, 1000)
+    peer.sock.close()
+    if end.transport.kind == "websocket" and not isinstance(peer, RawWebSocketClient):
+        # A client reads what its server said last whenever it gets to it.
+        await asyncio.sleep(0.1)
+        assert end.lost_reasons == []
+        end.transport.resume_receiving()
+    await end.until(lambda: bool(end.lost_reasons))
+    assert not end.transport.went_silent
+
+
+async def test_a_server_notices_an_end_behind_more_than_the_kernel_takes(
+    peer: RawPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing tells of it until the server writes: so it does after a while."""
+    end = peer.end
+    if not isinstance(peer, RawWebSocketClient):
+        return  # a client waits, and on a unix socket the kernel tells
+    end.transport.pause_receiving()
+    peer.sock.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            peer.say(1)
+    peer.sock.close()
+    life = end.transport._life  # type: ignore[attr-defined]
+    life.start(0.03, judge_silence=False)
+    await end.until(lambda: bool(end.lost_reasons))
+
+
 async def test_a_reset_after_an_end_is_noticed_while_paused(peer: RawPeer) -> None:
     end = peer.end
     end.transport.pause_receiving()

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -11,9 +12,12 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.asyncio.client import connect as connect_socket
 
-from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess, serving
+from tests.e2e.wire import HOLDFAST, LIMIT, UPGRADE, ServerProcess, serving
 
 APP_SERVER = (*HOLDFAST, "app-server")
+TOKEN = "the-token-of-all-app-servers"
+APP_UPGRADE = {**UPGRADE, "Authorization": f"Bearer {TOKEN}"}
+"""The headers of a proper request to become a WebSocket of such a server."""
 FULL = {"type": "dangerFullAccess"}
 HELLO: dict[str, Any] = {
     "id": 0,
@@ -27,8 +31,10 @@ HELLO: dict[str, Any] = {
 
 @contextmanager
 def app_serving(*options: str, **popen: Any) -> Iterator[ServerProcess]:
-    """Start an app-server on a free port of loopback."""
-    listen = () if "--listen" in options else ("--listen", "ws://127.0.0.1:0")
+    """Start an app-server on a free port of loopback, with the token of all tests."""
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    auth = ("--ws-auth", "capability-token", "--ws-token-sha256", digest)
+    listen = () if "--listen" in options else ("--listen", "ws://127.0.0.1:0", *auth)
     with serving(*listen, *options, command=APP_SERVER, **popen) as server:
         yield server
 
@@ -127,7 +133,7 @@ class AppClient:
 
 @asynccontextmanager
 async def app_connect(
-    url: str, *, hello: dict[str, Any] | None = HELLO, token: str | None = None
+    url: str, *, hello: dict[str, Any] | None = HELLO, token: str | None = TOKEN
 ) -> AsyncIterator[AppClient]:
     """Connect over TCP or a unix socket, and initialize unless `hello` is None."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}

@@ -16,7 +16,9 @@ from holdfast.mcp_server.http import HttpAccess
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.server import McpServer
 from holdfast.mcp_server.wire import StreamPair
+from holdfast.server.auth import check_tokens
 from holdfast.server.listen import ListenUrl
+from holdfast.token_file import NamedToken
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.stdio import connect_pipes
 
@@ -109,12 +111,13 @@ async def serving(
     **options: Any,
 ) -> AsyncIterator[Place]:
     """A server whose commands run in a folder."""
-    access = HttpAccess(tokens=tokens, origins=origins) if kind == "http" else None
+    access = HttpAccess(origins=origins) if kind == "http" else None
+    check = check_tokens([NamedToken("default", token) for token in tokens]) if tokens else None
     chosen = {"sandbox": "danger-full-access", "ask_for_approval": "never", **options}
     async with McpServer(ServerOptions(cwd=str(folder), **chosen), access) as server:
         url = ""
         if kind == "http":
-            url = await server.listen(ListenUrl("http", "127.0.0.1", 0), None)
+            url = await server.listen(ListenUrl("http", "127.0.0.1", 0), check)
         yield Place(kind, mode, server, url)
 
 

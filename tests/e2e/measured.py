@@ -44,11 +44,11 @@ class Measured:
 
 
 @contextmanager
-def measured(retention: float, **env: str) -> Iterator[Measured]:
+def measured(retention: float, *, ping_interval: float = 30.0, **env: str) -> Iterator[Measured]:
     """Start a server that keeps closed processes so many seconds, and end it."""
     script = Path(__file__).with_name("measured_server.py")
     with subprocess.Popen(
-        [sys.executable, str(script), str(retention)],
+        [sys.executable, str(script), str(retention), str(ping_interval)],
         env={**os.environ, **env},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,8 +1,8 @@
 """
 A server that tells what it holds: run as a program by the soak tests, and never imported.
 
-Takes the seconds for which closed processes are kept. Prints its URL, then one line of JSON
-for each line it reads; the end of its input ends it.
+Takes the seconds for which closed processes are kept, and those between two pings. Prints its
+URL, then one line of JSON for each line it reads; the end of its input ends it.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import sys
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.server.app import Server
 from holdfast.server.listen import parse_listen_url
+from holdfast.transports import websocket
 
 
 def _measure(server: Server) -> dict[str, int]:
@@ -37,7 +38,8 @@ def _tell(line: str) -> None:
     sys.stdout.flush()
 
 
-async def _main(retention: float) -> None:
+async def _main(retention: float, ping_interval: float) -> None:
+    websocket.PING_INTERVAL = ping_interval
     stopped = asyncio.Event()
 
     def asked() -> None:
@@ -57,6 +59,6 @@ if __name__ == "__main__":
     try:
         import uvloop
     except ImportError:
-        asyncio.run(_main(float(sys.argv[1])))
+        asyncio.run(_main(*map(float, sys.argv[1:])))
     else:
-        uvloop.run(_main(float(sys.argv[1])))
+        uvloop.run(_main(*map(float, sys.argv[1:])))

@@ -17,10 +17,13 @@ from urllib.parse import urlsplit
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from holdfast.local_servers import find_token
 from tests.e2e.app_wire import (
     APP_SERVER,
+    APP_UPGRADE,
     FULL,
     HELLO,
+    TOKEN,
     AppClient,
     app_connect,
     app_serving,
@@ -28,7 +31,7 @@ from tests.e2e.app_wire import (
     resident,
     sh,
 )
-from tests.e2e.wire import LIMIT, UPGRADE, Fifo, ServerProcess, children, frame, gone, is_alive
+from tests.e2e.wire import LIMIT, Fifo, ServerProcess, children, frame, gone, is_alive
 
 EXITED = "process/exited"
 DELTA = "command/exec/outputDelta"
@@ -277,7 +280,7 @@ async def test_a_connection_that_ends_takes_its_commands_along(
 @pytest.mark.slow
 @pytest.mark.requirement("app-server.close")
 async def test_a_client_may_leave_at_any_byte(server: ServerProcess, client: AppClient) -> None:
-    lines = ["GET / HTTP/1.1", "Host: test", *(f"{name}: {v}" for name, v in UPGRADE.items())]
+    lines = ["GET / HTTP/1.1", "Host: test", *(f"{name}: {v}" for name, v in APP_UPGRADE.items())]
     said = "\r\n".join([*lines, "", ""]).encode() + b"".join(
         frame(message)
         for message in (
@@ -317,7 +320,11 @@ async def test_a_client_that_never_reads_stops_its_own_command_only(
     where = urlsplit(server.url)
     with Fifo(tmp_path / "pid") as pids:
         reader, writer = await asyncio.open_connection(where.hostname, where.port, limit=4096)
-        lines = ["GET / HTTP/1.1", "Host: test", *(f"{name}: {v}" for name, v in UPGRADE.items())]
+        lines = [
+            "GET / HTTP/1.1",
+            "Host: test",
+            *(f"{name}: {v}" for name, v in APP_UPGRADE.items()),
+        ]
         writer.write("\r\n".join([*lines, "", ""]).encode())
         await reader.readuntil(b"\r\n\r\n")
         flood = {
@@ -919,19 +926,29 @@ async def test_on_stdio_it_ends_with_its_input(tmp_path: Path, end: str) -> None
 
 @pytest.mark.requirement("app-server.auth")
 async def test_it_lets_in_only_who_may(tmp_path: Path) -> None:
-    refused = start_and_fail("--listen", "ws://0.0.0.0:0")
+    refused = start_and_fail("--listen", "ws://0.0.0.0:0", "--no-auth")
     assert refused.returncode == 1
     assert "without auth would let anyone" in refused.stderr
-    token = tmp_path / "token"
-    token.write_text("a-long-enough-token-for-the-test")
-    options = ("--ws-auth", "capability-token", "--ws-token-file", str(token))
-    with app_serving(*options) as server:
-        async with AsyncExitStack() as stack:
-            with pytest.raises(InvalidStatus) as caught:
-                await stack.enter_async_context(app_connect(server.url))
-            assert caught.value.response.status_code == 401
-        async with app_connect(server.url, token=token.read_text()) as client:
+    os.chmod(tmp_path, 0o700)
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    # Told nothing, it makes a token, and says where whoever started it finds it.
+    with app_serving("--listen", "ws://127.0.0.1:0", env=env) as server:
+        token = find_token(server.url, env)
+        (file,) = (tmp_path / "holdfast").iterdir()
+        assert f" is in {file}; " in server.errors
+        assert token is not None
+        assert token in file.read_text()
+        for wrong in (None, TOKEN, token[:-1]):
+            async with AsyncExitStack() as stack:
+                with pytest.raises(InvalidStatus) as caught:
+                    await stack.enter_async_context(app_connect(server.url, token=wrong))
+                assert caught.value.response.status_code == 401
+        async with app_connect(server.url, token=token) as client:
             assert (await client.run("/bin/echo", "x"))["stdout"] == "x\n"
+    with app_serving("--listen", "ws://127.0.0.1:0", "--no-auth", env=env) as server:
+        assert server.errors.startswith("Warning: this server asks for no token: every user")
+        async with app_connect(server.url, token=None):
+            pass
 
 
 @pytest.mark.requirement("app-server.listen")

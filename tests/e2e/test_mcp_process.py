@@ -18,6 +18,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+from holdfast.local_servers import find_token
 from tests.e2e.wire import HOLDFAST, LIMIT, children
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -112,15 +113,18 @@ def test_a_killed_guardian_ends_all_commands(tmp_path: Path) -> None:
 
 
 async def test_a_server_over_http_ends_with_all_commands(tmp_path: Path) -> None:
-    (tmp_path / "tokens").touch(0o600)
-    (tmp_path / "tokens").write_text("secret\n")
-    listen = ("--listen", "http://127.0.0.1:0", "--token-file", "tokens")
-    with started(tmp_path, *FULL, *listen) as peer:
+    os.chmod(tmp_path, 0o700)
+    env = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    with started(tmp_path, *FULL, "--listen", "http://127.0.0.1:0", env=env) as peer:
         assert peer.process.stdout is not None
         url = peer.process.stdout.readline().decode().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/mcp", url)
+        # Told nothing, it asks for a token that only its user finds.
+        token = find_token(url, env)
+        async with create_mcp_http_client() as anybody:
+            assert (await anybody.post(url, json={})).status_code == 401
         async with (
-            create_mcp_http_client(headers={"Authorization": "Bearer secret"}) as http,
+            create_mcp_http_client(headers={"Authorization": f"Bearer {token}"}) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
             arguments = {"cmd": "echo $$ > pid; sleep 100", "login": False, "yield_time_ms": 500}
@@ -201,6 +205,8 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
         (["--listen", "http://127.0.0.1:0", "--token-file", "/dev/null"], "", "it is no file"),
         (["--listen", "ws://127.0.0.1:0"], "", "expected `http://IP:PORT` or `stdio`"),
         (["--listen", "unix:///tmp/x"], "", "--listen takes stdio or http://IP:PORT"),
+        (["--listen", "http://127.0.0.1:0", "--no-auth"], "token-file = 'x'", "exclude each other"),
+        (["--listen", "http://127.0.0.1:0"], "token-file = 'mcp.toml'", "others can read it"),
     ],
 )
 def test_what_it_cannot_do_is_told_at_once(

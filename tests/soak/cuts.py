@@ -2,6 +2,7 @@
 Random cuts under load: no byte lost, doubled or out of order, and no process lost.
 
     python -m tests.soak.cuts --cuts 2000 --processes 50 --loop uvloop
+    python -m tests.soak.cuts --cuts 10000 --clients 8 --processes 4 --sign-interval 0.2
 
 Fast and slow writers and echoes of numbered input are started, checked byte by byte and
 replaced by new ones, while the connection is cut in every way of `proxy.CUTS`. Exits 1 with
@@ -14,6 +15,8 @@ import random
 import sys
 import time
 from collections import Counter
+from functools import reduce
+from typing import Any
 
 from holdfast.client.client import ExecServerClient
 from holdfast.events import Exited
@@ -34,6 +37,10 @@ SIGN_INTERVAL = 0.5
 
 CONNECT_TIMEOUT = 2.0
 """Seconds; a connection that is left half open in its handshake costs so much of the recovery."""
+
+
+MOST_IN_A_ROW = 3
+"""Cuts before the client has resumed its session once."""
 
 
 class Load:
@@ -132,13 +139,26 @@ class Load:
 
 
 async def cut_randomly(
-    proxy: CutProxy, chance: random.Random, cuts: int, kinds: list[str], pause: float
+    proxy: CutProxy,
+    client: ExecServerClient,
+    chance: random.Random,
+    cuts: int,
+    kinds: list[str],
+    pause: float,
 ) -> Counter[str]:
-    """Cut so many times, at random moments; also while a session is being resumed."""
+    """
+    Cut so many times, at random moments; also while a session is being resumed.
+
+    After a few cuts of that kind the client may come back: it gives up after 25 s.
+    """
     made: Counter[str] = Counter()
+    in_a_row = 0
     for number in range(cuts):
         async with asyncio.timeout(60):
             await proxy.connected()
+            while in_a_row >= MOST_IN_A_ROW and not client.is_connected:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0.005)
+        in_a_row = 0 if client.is_connected else in_a_row + 1
         await asyncio.sleep(chance.choice((0.0, 0.005, 0.05, chance.uniform(0.0, pause))))
         how = chance.choice(kinds)
         made[how] += 1
@@ -173,7 +193,7 @@ async def soak(
             async with asyncio.TaskGroup() as tasks:
                 for number in range(processes):
                     tasks.create_task(load.work(number))
-                made = await cut_randomly(proxy, chance, cuts, kinds, pause)
+                made = await cut_randomly(proxy, client, chance, cuts, kinds, pause)
                 load.going = False
     return {
         "cuts": dict(made),
@@ -184,10 +204,35 @@ async def soak(
     }
 
 
+async def soak_all(
+    url: str, *, clients: int, cuts: int, processes: int, seed: int, **more: Any
+) -> dict[str, object]:
+    """Cut the connections of several clients at the same time, so many times in all."""
+    began = time.monotonic()
+    shares = [cuts // clients + (number < cuts % clients) for number in range(clients)]
+    async with asyncio.TaskGroup() as tasks:
+        each = [
+            tasks.create_task(
+                soak(url, cuts=share, processes=processes, seed=seed + number, **more)
+            )
+            for number, share in enumerate(shares)
+        ]
+    found = reduce(_sum, (task.result() for task in each))
+    return {"clients": clients, **found, "seconds": round(time.monotonic() - began)}
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if isinstance(one, dict):
+        return {name: _sum(one.get(name, 0), other.get(name, 0)) for name in one | other}
+    return one + other
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cuts", type=int, default=2000)
-    parser.add_argument("--processes", type=int, default=50)
+    parser.add_argument("--processes", type=int, default=50, help="of each client")
+    parser.add_argument("--clients", type=int, default=1, help="at the same time")
+    parser.add_argument("--sign-interval", type=float, default=SIGN_INTERVAL)
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop")
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--kinds", nargs="*", default=list(CUTS), choices=CUTS)
@@ -196,12 +241,14 @@ def main() -> None:
 
     async def run(url: str) -> None:
         print(
-            await soak(
+            await soak_all(
                 url,
+                clients=options.clients,
                 cuts=options.cuts,
                 processes=options.processes,
                 seed=options.seed,
                 kinds=options.kinds,
+                sign_interval=options.sign_interval,
             )
         )
 

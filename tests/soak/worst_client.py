@@ -257,11 +257,11 @@ def _figures(pid: int, latencies: list[float], starts: list[float]) -> Figures:
         slowest_start=1e3 * max(starts),
         memory=int(fields["VmRSS"].split()[0]) >> 10,
         threads=int(fields["Threads"]),
-        inotify=_inotify_instances(pid),
+        inotify=inotify_instances(pid),
     )
 
 
-def _inotify_instances(pid: int) -> int:
+def inotify_instances(pid: int) -> int:
     found = 0
     for name in os.listdir(f"/proc/{pid}/fd"):
         with suppress(OSError):

@@ -20,7 +20,7 @@ ends with its input.
 _EXAMPLES = """\
 examples:
   holdfast app-server
-  holdfast app-server --listen ws://127.0.0.1:4600
+  holdfast app-server --listen ws://127.0.0.1:4600 --token-file ~/.apps-token
   holdfast app-server --listen unix:///run/user/1000/apps.sock --environment build
   holdfast app-server --sandbox workspace-write --profile ci=ci-profile.toml
 """
@@ -65,7 +65,7 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         metavar="VERSION",
         help=f"behave like {' or '.join(_COMPAT)} where the default does better",
     )
-    parser.set_defaults(run=_run, as_codex=True)
+    parser.set_defaults(run=_run, as_codex=False)
 
 
 def _named_file(text: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from holdfast.cli.request import local_request, remote_request
 from holdfast.cli.status import FAILED, Ended, refused
 from holdfast.errors import ConnectionLost, HoldfastError
 from holdfast.process.guardian import kill_all_children, reap_children
-from holdfast.process.marked import MARK_VARIABLE
+from holdfast.process.variable_marks import MARK_VARIABLE
 from holdfast.protocol.process import StartParams
 
 __all__ = ["attend", "run_attended"]

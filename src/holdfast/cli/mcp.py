@@ -13,9 +13,8 @@ from holdfast.errors import InvalidConfig
 from holdfast.mcp_server.options import PROFILES, ServerOptions
 from holdfast.server.entrance import EntranceOptions
 from holdfast.server.life import LifeOptions, StartFailed, live
-from holdfast.server.listen import ListenUrl
+from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.telemetry import Telemetry
-from holdfast.token_file import BadTokenFile, make_token_file, read_tokens
 
 if TYPE_CHECKING:
     from holdfast.mcp_server.http import HttpAccess
@@ -60,17 +59,23 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
     )
 
     def make(where: ListenUrl, telemetry: Telemetry | None) -> "McpServer":
-        access = None if where.kind == "stdio" else _access(settings, where)
+        access = None if where.kind == "stdio" else _access(settings)
         server: McpServer = server_class(chosen, access)
         return server
 
     try:
+        where = _where(settings)
         return live(
-            # `HttpAccess` checks tokens here: `--ws-auth` has no principals.
             LifeOptions(
                 listen=settings.listen,
                 scheme="http",
-                entrance=EntranceOptions(insecure_no_auth=True),
+                entrance=EntranceOptions(
+                    # A file of settings may name it for the times when the server listens.
+                    token_file=settings.token_file if where.is_network else None,
+                    makes_token=True,
+                    no_auth=settings.no_auth,
+                ),
+                tells_token=True,
             ),
             lifeline=lifeline,
             announce=_announce,
@@ -104,29 +109,30 @@ def _check(settings: McpSettings) -> None:
             raise InvalidConfig(f"--rules: {path} is no file")
 
 
-def _access(settings: McpSettings, where: ListenUrl) -> "HttpAccess":
+def _where(settings: McpSettings) -> ListenUrl:
     """
-    Return the access rules for HTTP.
+    Return where to listen.
 
     Raises:
-        StartFailed: Everybody on the network could connect, or the token file is unusable.
+        StartFailed: It is no such place, or nobody could know the token that is asked for there.
     """
+    try:
+        where = parse_listen_url(settings.listen, scheme="http")
+    except BadListenUrl as error:
+        raise StartFailed(str(error)) from error
     if where.kind == "unix":
         raise StartFailed("--listen takes stdio or http://IP:PORT")
-    tokens: list[str] = []
-    if settings.token_file is not None:
-        try:
-            make_token_file(settings.token_file)
-            tokens = [one.token for one in read_tokens(settings.token_file)]
-        except BadTokenFile as error:
-            raise StartFailed(f"--token-file: {error}", errno=error.errno) from error
-    elif not where.is_local:
+    if not where.is_local and settings.token_file is None:
         raise StartFailed(
-            f"listening on {where.host} without a token would let anyone who can reach it run"
-            " commands; add `--token-file FILE`"
+            f"clients that reach {where.host} over the network need a token that they know;"
+            " add `--token-file FILE`"
         )
+    return where
+
+
+def _access(settings: McpSettings) -> "HttpAccess":
     access: HttpAccess = load("HttpAccess")(
-        tokens=tokens, hosts=settings.allowed_host, origins=settings.allowed_origin
+        hosts=settings.allowed_host, origins=settings.allowed_origin
     )
     return access
 

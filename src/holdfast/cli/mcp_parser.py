@@ -19,7 +19,7 @@ examples:
   holdfast mcp
   holdfast mcp --cwd ~/project --sandbox workspace-write --ask-for-approval on-request
   holdfast mcp --environment build --sandbox danger-full-access
-  holdfast mcp --listen http://127.0.0.1:4700
+  holdfast mcp --listen http://127.0.0.1:4700 --token-file ~/.mcp-token
 """
 
 
@@ -93,8 +93,13 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     over_http.add_argument(
         "--token-file",
         metavar="PATH",
-        help="holds bearer tokens, one in each line; each sees only its own sessions."
-        " Needed beyond loopback",
+        help="holds bearer tokens, one in each line; each sees only its own sessions. Made with a"
+        " new token if it is missing. Needed beyond loopback (default: a token for this start)",
+    )
+    over_http.add_argument(
+        "--no-auth",
+        action="store_true",
+        help="ask for no token on loopback: every user of this machine can run commands",
     )
     over_http.add_argument(
         "--allowed-host",

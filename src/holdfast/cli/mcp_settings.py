@@ -35,6 +35,7 @@ class McpSettings(
     on_cancel: Literal["stop", "keep"] = "stop"
     keep: _Seconds = KEEP
     token_file: str | None = None
+    no_auth: bool = False
     allowed_host: list[str] = []
     allowed_origin: list[str] = []
 

@@ -11,7 +11,7 @@ from holdfast.cli.loading import load
 from holdfast.cli.status import FAILED, Ended
 from holdfast.cli.streams import is_null
 from holdfast.cli.terminal import terminal_size
-from holdfast.process.marked import MARK_VARIABLE
+from holdfast.process.variable_marks import MARK_VARIABLE
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.protocol.process import EnvPolicy, StartParams

@@ -24,7 +24,7 @@ from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import AnySandbox, Ground, home_here, place_sandbox
 from holdfast.environments.shell import find_shell, shell_kind
 from holdfast.errors import EnvironmentClosed, InvalidParams, NotFound
-from holdfast.process.marked import FirstCommand
+from holdfast.process.variable_marks import FirstCommand
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.sandbox import SandboxContext
@@ -383,7 +383,7 @@ class Environment(ABC):
         Kill what commands of this environment left behind; called by `Commands`.
 
         Args:
-            mark: The mark of one command, or of all; see `process.marked`.
+            mark: The mark of one command, or of all; see `process.variable_marks`.
             first: The first command with the mark, if it is on this machine.
         """
 

@@ -10,7 +10,7 @@ from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.environment import Environment, Status
 from holdfast.errors import EnvironmentClosed
-from holdfast.process.marked import FirstCommand, kill_marked
+from holdfast.process.variable_marks import FirstCommand, kill_by_variable
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.info import environment_info, login_shell
 
@@ -106,12 +106,12 @@ class LocalEnvironment(Environment):
         try:
             # Reading `/proc` of a process can block, for example while it dumps core.
             async with asyncio.timeout(END_LIMIT):
-                await asyncio.to_thread(kill_marked, mark, first)
+                await asyncio.to_thread(kill_by_variable, mark, first)
         except TimeoutError:
             pass
         except RuntimeError:
             # At interpreter shutdown no thread can be started.
-            kill_marked(mark, first)
+            kill_by_variable(mark, first)
 
     async def aclose(self) -> None:
         """Kill what was started here, and let the threads and connections end."""

@@ -24,7 +24,7 @@ from holdfast.environments.shared import SharedClient
 from holdfast.environments.ssh.address import SshAddress, SshCommand
 from holdfast.environments.ssh.target import CONNECT_TIMEOUT, SshTarget, program_target
 from holdfast.errors import HoldfastError
-from holdfast.process.marked import FirstCommand
+from holdfast.process.variable_marks import FirstCommand
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.telemetry import ClientTelemetry
 

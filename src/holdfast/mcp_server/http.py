@@ -9,11 +9,10 @@ can be made to lead to this machine, an address cannot.
 import asyncio
 import contextlib
 import hashlib
-import hmac
 import ipaddress
 import logging
 import socket
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.http_protocol import BoundedHeads
+from holdfast.server.auth import Check, Unauthorized
 from holdfast.server.listen import ListenUrl
 
 __all__ = ["PATH", "PRINCIPAL", "HttpAccess", "serving"]
@@ -66,10 +66,8 @@ _END: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAccess:
-    """Access rules of the HTTP endpoint."""
+    """Names that requests may carry; a token decides about everything else."""
 
-    tokens: Sequence[str] = ()
-    """Bearer tokens, each a principal of its own; without any, no token is needed."""
     hosts: Collection[str] = ()
     """Names by which the server may be asked for, besides `localhost` and addresses."""
     origins: Collection[str] = ()
@@ -80,12 +78,16 @@ class _Gate:
     """Lets requests in that may come in, and says whose they are."""
 
     def __init__(
-        self, manager: StreamableHTTPSessionManager, access: HttpAccess, attendance: Attendance
+        self,
+        manager: StreamableHTTPSessionManager,
+        access: HttpAccess,
+        check: Check | None,
+        attendance: Attendance,
     ) -> None:
         self._manager = manager
+        self._check = check
         self._hosts = {host.lower() for host in access.hosts} | {"localhost"}
         self._origins = _normal(access.origins)
-        self._tokens = [hashlib.sha256(token.encode()).digest() for token in access.tokens]
         self._attendance = attendance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,8 +103,8 @@ class _Gate:
             return
         key = self._key(headers)
         scope[PRINCIPAL] = key
-        if self._tokens:
-            # The middleware lets no request pass without a principal.
+        if self._check is not None:
+            # The check lets no request pass without a principal.
             assert key is not None
             # By this the SDK keeps an MCP session to the token that opened it.
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=key, scopes=[]))
@@ -130,7 +132,7 @@ class _Gate:
             return PlainTextResponse(
                 f"Origin {origin!r} is not allowed: allow it with --allowed-origin", 403
             )
-        if self._tokens and self._token(headers) is None:
+        if self._check is not None and self._token(headers) is None:
             return PlainTextResponse(
                 "a bearer token is missing, or it is not one of the server's",
                 401,
@@ -150,17 +152,20 @@ class _Gate:
 
     def _token(self, headers: dict[str, str]) -> str | None:
         """Return what stands for the token of a request, if it is one of ours."""
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        digest = hashlib.sha256(token.strip().encode("latin-1")).digest()
-        # All are looked at, so that the time tells nothing.
-        matches = [hmac.compare_digest(digest, known) for known in self._tokens]
-        if scheme.lower() != "bearer" or not any(matches):
+        assert self._check is not None  # or nobody asks for it
+        header = headers.get("authorization")
+        try:
+            self._check(header)
+        except Unauthorized:
             return None
-        return digest.hex()
+        assert header is not None  # it was let in
+        # Not its name: each token is a principal of its own.
+        token = header.partition(" ")[2].strip()
+        return hashlib.sha256(token.encode("latin-1")).hexdigest()
 
     def _key(self, headers: dict[str, str]) -> str | None:
         """Return the key of a request's principal; None for the first of an MCP session."""
-        if self._tokens:
+        if self._check is not None:
             return f"token:{self._token(headers)}"
         version = headers.get("mcp-protocol-version")
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
@@ -226,6 +231,7 @@ async def serving(
     server: Server[Any],
     where: ListenUrl,
     access: HttpAccess,
+    check: Check | None,
     *,
     keep: float,
     attendance: Attendance,
@@ -236,7 +242,8 @@ async def serving(
     Args:
         server: What to serve.
         where: The address; port 0 stands for any that is free.
-        access: Who may come in.
+        access: The names that requests may carry.
+        check: Says whose token it is, or that it is nobody's; None if nobody needs one.
         keep: Seconds that an MCP session without requests is kept.
         attendance: Counts the requests that have a principal.
 
@@ -250,7 +257,7 @@ async def serving(
         session_idle_timeout=keep,
     )
     config = uvicorn.Config(
-        _with_browsers(_Gate(manager, access, attendance), access),
+        _with_browsers(_Gate(manager, access, check, attendance), access),
         http=BoundedHeads,
         ws="none",
         lifespan="off",

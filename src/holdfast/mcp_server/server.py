@@ -78,7 +78,7 @@ class McpServer:
         """
         Args:
             options: Choices of whoever started it.
-            access: Who may come in over HTTP; None for a server that does not listen.
+            access: What requests over HTTP may carry; None for a server that does not listen.
         """
         self._access = access
         self._options = options
@@ -148,11 +148,12 @@ class McpServer:
                 self._server,
                 where,
                 self._access,
+                check,
                 keep=self._options.keep,
                 attendance=self._attendance,
             )
         )
-        if not self._access.tokens:
+        if check is None:
             self._stack.enter_context(hide(Reachable(open_urls=(url,))))
         return url
 

@@ -6,7 +6,7 @@ can: a limit that is set on this process, however short, would hit its threads. 
 with limits begins as a small program that sets them (`sandbox.stage`). In a sandbox there
 is such a program anyway; here is the one for commands without.
 
-Each such child is marked, too (`process.marks`): limits hold for all that a command started,
+Each such child is marked, too (`process.rlimit_marks`): limits hold for all that a command started,
 also after its own end.
 
 Memory and processes are limited for a command as a whole, by a cgroup that the child is
@@ -28,8 +28,8 @@ import msgspec
 from holdfast.errors import InvalidParams, SpawnFailed
 from holdfast.process.cgroups import CommandCgroup, shared_cgroups
 from holdfast.process.child import Child
-from holdfast.process.marks import mark_limit, new_mark
 from holdfast.process.program import Launch
+from holdfast.process.rlimit_marks import mark_limit, new_mark
 from holdfast.process.spawn import needs_descriptor_limit, refuse_nul
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.machines import MACHINES

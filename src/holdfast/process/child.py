@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from holdfast.process.group import kill_left, left_since
-from holdfast.process.marks import kill_marked_soon
 from holdfast.process.program import Launch
 from holdfast.process.pty import open_terminal
+from holdfast.process.rlimit_marks import kill_by_rlimit_soon
 from holdfast.process.spawn import spawn
 from holdfast.process.tree import kill_tree
 from holdfast.protocol.process import OutputStream
@@ -72,7 +72,7 @@ class Child:
         self.cgroup: CommandCgroup | None = None
         """What limits it and all that it starts, if anything does."""
         self.mark: int | None = None
-        """The mark by which all that it starts is found, if it has limits (`process.marks`)."""
+        """By which all that it starts is found, if it has limits; see `process.rlimit_marks`."""
         self._reaped = False
         self._waiter: asyncio.Future[None] | None = None
         # When it was reaped, if its group was not empty then; see `process.group`.
@@ -112,7 +112,7 @@ class Child:
             kill_tree(self.pid)
         finally:
             if self.mark is not None:
-                kill_marked_soon(self.mark)
+                kill_by_rlimit_soon(self.mark)
 
     def kill_group(self) -> None:
         """Kill it, or what it left in its group if it has ended."""
@@ -145,7 +145,7 @@ class Child:
             OSError: The system refused.
         """
         if self.mark is not None:
-            kill_marked_soon(self.mark)
+            kill_by_rlimit_soon(self.mark)
         self.kill_left()
 
     @property

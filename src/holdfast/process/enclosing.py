@@ -24,7 +24,7 @@ from holdfast.process.bounds import Bounds, make_bounds
 from holdfast.process.cgroups import CommandCgroup
 from holdfast.process.enclosed import EnclosedChild, first_child
 from holdfast.process.program import Launch
-from holdfast.process.report import Ready, StageReport
+from holdfast.process.report import StageReport
 from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.audit import LandlockLog
@@ -213,14 +213,15 @@ async def _start_enclosed(
             raise SpawnFailed(
                 f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
             ) from None
-        if ready is None:
+        if not ready:
             raise SpawnFailed(await _complaint(child))
         child.report = report
         if log is not None:
             log.pid = first_child(child.pid)
             child.refusals = log
-        if ready.listener is not None:
-            child.attempts = NetworkAttempts(ready.listener)
+        listener = report.take_listener()
+        if listener is not None:
+            child.attempts = NetworkAttempts(listener)
         if told is not None:
             _, child.first = first_process(told)
         undo.pop_all()
@@ -240,7 +241,7 @@ async def complete(
     cgroup: CommandCgroup | None,
     *,
     since: float,
-) -> Ready | None:
+) -> bool:
     """
     Wait until the sandbox is built, and see to it that it may be used.
 
@@ -251,7 +252,7 @@ async def complete(
         since: When the launcher was started, or a moment before.
 
     Returns:
-        `None` if the launcher has failed.
+        False if the launcher has failed.
 
     Raises:
         SpawnFailed: It is not as it has to be.
@@ -274,13 +275,13 @@ async def _complete(
     to_verify: Sequence[Planned],
     cgroup: CommandCgroup | None,
     led: list[tuple[str, str]],
-) -> Ready | None:
+) -> bool:
     if to_verify or cgroup is not None:
         # While it is being built.
         host = read_table(_mounts("self")) if to_verify else {}
         first = await report.built()
         if first is None:
-            return None
+            return False
         if cgroup is not None:
             cgroup.admit(first)
         if to_verify:

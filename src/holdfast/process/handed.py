@@ -155,10 +155,11 @@ class HandedStart:
             raise SpawnFailed(
                 f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
             ) from None
-        if ready is None:
+        if not ready:
             return False
-        if ready.listener is not None:
-            self._attempts = NetworkAttempts(ready.listener)
+        listener = self._report.take_listener()
+        if listener is not None:
+            self._attempts = NetworkAttempts(listener)
         self._first, self._first_fd = first_process(self._told)
         for number in self._early:
             self.signal(number)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from holdfast.events import LimitKind, Reason, Verdict
-from holdfast.process.marks import is_left, kill_marked_soon
 from holdfast.process.output import OutputLog
 from holdfast.process.pump import Sink
+from holdfast.process.rlimit_marks import is_left, kill_by_rlimit_soon
 from holdfast.protocol.process import OutputStream, ProcessLimits
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Watchdog:
             return
         self._timer.cancel()
         if self._mark is not None and is_left(self._mark):
-            self._loop.call_at(self._timer.when(), kill_marked_soon, self._mark)
+            self._loop.call_at(self._timer.when(), kill_by_rlimit_soon, self._mark)
 
     def judge(self, verdict: Verdict) -> Verdict:
         """The verdict with the limit that ended it, if one did."""

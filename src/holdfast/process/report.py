@@ -7,12 +7,10 @@ import socket
 import struct
 from contextlib import suppress
 
-import msgspec
-
 from holdfast.errors import SpawnFailed
 from holdfast.sandbox.stage import BUILT, END_SIZE, EXEC_ERROR_SIZE, GO, READY, ended
 
-__all__ = ["Ready", "StageReport"]
+__all__ = ["StageReport"]
 
 _ERROR = struct.Struct("=i")
 _CREDENTIALS = struct.Struct("=3i")
@@ -24,13 +22,6 @@ _MOST_SAID = 4
 
 _LONGEST = 64
 """Bytes; more than it ever says at once."""
-
-
-class Ready(msgspec.Struct, frozen=True):
-    """The command is about to be executed."""
-
-    listener: int | None
-    """The descriptor of its filter, if that has one to tell."""
 
 
 class StageReport:
@@ -45,6 +36,8 @@ class StageReport:
         self._ours.setblocking(False)
         # Tells which process speaks, by the number that it has out here.
         self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        # Closed here unless it is taken: a start may be given up while it is on its way.
+        self._listener: int | None = None
         self._exec_error: int | None = None
         self._end: os.waitid_result | None = None
 
@@ -71,8 +64,17 @@ class StageReport:
             loop.remove_reader(self._ours.fileno())
 
     def close(self) -> None:
+        """Close both ends, and the listener that nobody has taken."""
         self._ours.close()
         self.theirs.close()
+        listener = self.take_listener()
+        if listener is not None:
+            os.close(listener)
+
+    def take_listener(self) -> int | None:
+        """Return the descriptor of the filter, if that has one to tell; it is the caller's then."""
+        listener, self._listener = self._listener, None
+        return listener
 
     async def built(self) -> int | None:
         """
@@ -95,18 +97,19 @@ class StageReport:
         with suppress(BrokenPipeError):  # it will be seen to have ended
             self._ours.send(GO)
 
-    async def ready(self) -> Ready | None:
+    async def ready(self) -> bool:
         """
-        Wait until all is applied; `None` if the launcher has failed before.
+        Wait until all is applied; False if the launcher has failed before.
 
         Raises:
             SpawnFailed: Something could not be applied.
         """
         said, _, fds = await self._receive()
+        self._listener = fds[0] if fds else None
         if not said:
-            return None
+            return False
         self._check(said)
-        return Ready(fds[0] if fds else None)
+        return True
 
     def exec_error(self) -> int | None:
         """Why the command could not be executed; nothing if it could, or may still be."""

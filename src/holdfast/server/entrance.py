@@ -82,6 +82,8 @@ class Entrance:
         """For whoever started the server."""
         self.hidden = Reachable(secrets=secrets)
         """The files that no command in a sandbox may read."""
+        self.made_token = token is not None
+        """True if the token was made here, and is known to nobody yet."""
         self._token = token
         self._token_file = token_file
 
@@ -99,7 +101,7 @@ class Entrance:
                 token=self._token,
                 token_file=self._token_file,
                 secrets=self.hidden.secrets,
-                is_open=self.check is None and where.kind == "ws",
+                is_open=self.check is None and where.is_network,
             )
         except UnusableRuntimeFolder as error:
             if self._token is not None:
@@ -149,16 +151,16 @@ def make_entrance(
         return Entrance(again, tls, secrets=(*files, *key))
     if options.token_file is not None:
         return _with_token_file(options.token_file, tls, key, where)
-    if where.kind == "ws" and options.makes_token and not _is_open(options):
+    if where.is_network and options.makes_token and not _is_open(options):
         token = new_token()
         access = Access(lambda: check_tokens([NamedToken(DEFAULT_PRINCIPAL, token)]))
         return Entrance(access, tls, token=token, secrets=key, warnings=_in_the_clear(where, tls))
-    asked = options.makes_token and where.kind == "ws"
+    asked = options.makes_token and where.is_network
     return Entrance(None, tls, secrets=key, warnings=_open_warning(where) if asked else ())
 
 
 def _most_exposed(places: Sequence[ListenUrl]) -> ListenUrl:
-    return max(places, key=lambda place: (not place.is_local, place.kind == "ws"))
+    return max(places, key=lambda place: (not place.is_local, place.is_network))
 
 
 def _is_open(options: EntranceOptions) -> bool:
@@ -177,7 +179,7 @@ def _refuse_contradictions(options: EntranceOptions, check: Check | None, where:
         raise BadEntrance("--token-file and --ws-auth exclude each other")
     if tokens and _is_open(options):
         raise BadEntrance("--token-file and --no-auth exclude each other")
-    if tokens and where.kind != "ws":
+    if tokens and not where.is_network:
         raise BadEntrance(
             f"--token-file is for a listener on ws://, not {where.kind}: only the user who"
             " starts the server can connect there"
@@ -247,9 +249,11 @@ def _read_tls(options: EntranceOptions, where: ListenUrl) -> "ServerTls | None":
 def _in_the_clear(where: ListenUrl, tls: "ServerTls | None") -> tuple[str, ...]:
     if where.is_local or tls is not None:
         return ()
+    # Only a WebSocket has those options.
+    own = "give --tls-cert and --tls-key, or " if where.kind == "ws" else ""
     return (
-        f"tokens cross the network to {where.host} in the clear: give --tls-cert and --tls-key,"
-        " or put a proxy with a certificate before the server",
+        f"tokens cross the network to {where.host} in the clear: {own}put a proxy with a"
+        " certificate before the server",
     )
 
 

@@ -95,6 +95,8 @@ class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_clock_skew: int | None = None
     entrance: EntranceOptions = EntranceOptions()
     """Whom to let in, beside the `--ws-…` options."""
+    tells_token: bool = False
+    """True if its clients are not ours, so that a token made here has to be copied by hand."""
     limits: PrincipalLimits = PrincipalLimits()
     pages: bool = False
     """True if `/healthz` and `/metrics` are answered."""
@@ -318,7 +320,10 @@ async def _serve(
             elif where.kind == "stdio":
                 await _serve_stdio(server, stopped)
             else:
-                urls = [await _listen(server, place, entrance, stack) for place in places]
+                urls = [
+                    await _listen(server, place, entrance, stack, tells=options.tells_token)
+                    for place in places
+                ]
                 for warning in entrance.warnings:
                     sys.stderr.write(f"Warning: {warning}\n")
                 sys.stderr.flush()
@@ -351,10 +356,17 @@ async def _serve(
 
 
 async def _listen(
-    server: Service, place: ListenUrl, entrance: Entrance, stack: AsyncExitStack
+    server: Service, place: ListenUrl, entrance: Entrance, stack: AsyncExitStack, *, tells: bool
 ) -> str:
     """
     Accept connections at one place, let clients find it, and return its URL.
+
+    Args:
+        server: What to connect to.
+        place: Where.
+        entrance: Who may.
+        stack: Takes the server off the list of this user's servers at its end.
+        tells: True if whoever started the server is told where its token is.
 
     Raises:
         ListenFailed: It cannot be had.
@@ -368,7 +380,7 @@ async def _listen(
             url = await server.listen(place, entrance.check, tls=entrance.tls)
     except OSError as error:
         raise ListenFailed(error, place.url) from error
-    if place.kind in ("ws", "unix"):
+    if place.kind != "stdio":
         try:
             listed = entrance.write_down(place, url, os.environ)
         except UnusableRuntimeFolder as error:
@@ -377,6 +389,11 @@ async def _listen(
             ) from error
         if listed is not None:
             stack.callback(listed.remove)
+            if tells and entrance.made_token and place.is_network:
+                sys.stderr.write(
+                    f"Clients have to send `Authorization: Bearer TOKEN`. It was made for this"
+                    f" start, and is in {listed.path}; with --token-file FILE it stays the same.\n"
+                )
     logger.info("listening on %s", url)
     return url
 

@@ -51,12 +51,17 @@ class ListenUrl(msgspec.Struct, frozen=True):
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach it."""
-        return self.kind not in _NETWORK or ipaddress.ip_address(self.host).is_loopback
+        return not self.is_network or ipaddress.ip_address(self.host).is_loopback
+
+    @property
+    def is_network(self) -> bool:
+        """True for a port, which every user and program of this machine can reach."""
+        return self.kind in _NETWORK
 
     @property
     def url(self) -> str:
         """The place as it is given to `--listen`."""
-        if self.kind not in _NETWORK:
+        if not self.is_network:
             return f"{self.kind}://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.kind}://{host}:{self.port}"

@@ -16,9 +16,9 @@ from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
 from holdfast.log_event import LogEvent
 from holdfast.process.local import LocalProcess
-from holdfast.process.marked import MARK_VARIABLE, FirstCommand, is_mark, kill_marked
 from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.table import LocalProcesses
+from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, is_mark, kill_by_variable
 from holdfast.protocol import codes
 from holdfast.server.delivery import Delivery, Owner
 from holdfast.server.principals import Usage
@@ -59,7 +59,7 @@ class Session(ProcessObserver):
         """The name of the token by which it was opened, or resumed last."""
         # By process id, of the processes that are not forgotten.
         self._deliveries: dict[str, Delivery] = {}
-        # Marks of the client's commands, to find what they leave behind; see `process.marked`.
+        # Of the client's commands, to find what they leave behind; see `process.variable_marks`.
         self._marks: set[str] = set()
         self._first: FirstCommand | None = None
 
@@ -133,7 +133,7 @@ class Session(ProcessObserver):
         if not one_only:
             self._marks.discard(owner)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, kill_marked, mark, self._first)
+        return await loop.run_in_executor(None, kill_by_variable, mark, self._first)
 
     async def end_all_marked(self) -> None:
         """Kill what all commands of the client left behind."""

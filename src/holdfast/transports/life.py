@@ -23,9 +23,12 @@ from contextlib import suppress
 
 import msgspec
 
-__all__ = ["HangUpWatch", "LifeWatch", "TcpState", "keep_alive"]
+__all__ = ["LEFT_UNREAD", "HangUpWatch", "LifeWatch", "TcpState", "keep_alive"]
 
 logger = logging.getLogger(__name__)
+
+LEFT_UNREAD = 2.0
+"""Seconds that a server waits to read on, once its client has ended the connection."""
 
 # Looks per interval. A lost peer is noticed after 2 intervals less one look, at the earliest.
 _TICKS = 4
@@ -117,6 +120,7 @@ class LifeWatch:
         self._mutual = False
         self._excused: Callable[[], bool] = lambda: False
         self._paused = False
+        self._paused_at = 0.0
         # The other side said that nothing more comes; a sign would only provoke a reset.
         self._no_signs = False
         # TCP only: what the kernel knows.
@@ -172,6 +176,8 @@ class LifeWatch:
 
     def pause(self) -> None:
         """Judge no silence from here on: this side does not read."""
+        if not self._paused:
+            self._paused_at = self._loop.time()
         self._paused = True
 
     def resume(self) -> None:
@@ -210,11 +216,22 @@ class LifeWatch:
             return
         if now >= self._next_sign:
             self._next_sign = now + self._interval
-            # While this side does not read, a sign may break a connection that the other side
-            # has closed with much unread. It is sent only where its absence would be judged.
-            if not self._no_signs and (self._mutual or not self._paused):
+            if not self._no_signs and self._may_send_sign(now):
                 self._send_sign()
         self._schedule(now)
+
+    def _may_send_sign(self, now: float) -> bool:
+        """
+        Return True unless a sign could lose what the other side has said.
+
+        While this side does not read, a sign breaks a connection that the other side has closed
+        with much unread. It is sent where its absence would be judged. And a server, which does
+        not judge, sends it after a while: the kernel tells of no end that is behind what it has
+        no room for, so the server would keep the connection for ever.
+        """
+        if not self._paused or self._mutual:
+            return True
+        return not self._judging and now - self._paused_at >= self._interval
 
     def _find_loss(self, now: float) -> str | None:
         """Return why the other side is lost, or None."""
@@ -269,6 +286,7 @@ class HangUpWatch:
         *,
         reset: Callable[[], None],
         ended: Callable[[bool], None],
+        left: Callable[[str], None] | None = None,
     ) -> None:
         """
         Watch a descriptor until `stop`.
@@ -278,11 +296,16 @@ class HangUpWatch:
             descriptor: A socket, or a pipe that is read from.
             reset: Called when the connection broke: it was reset, or the kernel gave it up.
             ended: Called when the other side has ended it, with True if bytes are left to read.
+            left: Called with the reason when those bytes are not read for `LEFT_UNREAD` seconds
+                either. A server gives: its client waits for nothing any more, but what it has
+                asked for may keep the server from reading on for ever.
         """
         self._loop = loop
         self._descriptor = descriptor
         self._reset = reset
         self._ended = ended
+        self._left = left
+        self._timer: asyncio.TimerHandle | None = None
         # A loop cannot wait for a hang-up alone, but it can wait for an epoll that does. Edges,
         # since an end whose bytes are left to read stays true for as long as they are.
         self._epoll: select.epoll | None = None
@@ -297,6 +320,9 @@ class HangUpWatch:
 
     def stop(self) -> None:
         """Let go of the descriptor; harmless the second time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._epoll is not None and not self._epoll.closed:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
@@ -309,6 +335,9 @@ class HangUpWatch:
                 self.stop()
                 self._reset()
             else:
+                if self._left is not None and self._timer is None:
+                    reason = "the other side has left"
+                    self._timer = self._loop.call_later(LEFT_UNREAD, self._left, reason)
                 self._ended(_unread(self._descriptor) > 0)
 
 

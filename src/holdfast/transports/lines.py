@@ -37,8 +37,22 @@ class LineTransport(asyncio.Protocol):
     On a socket both are the same one.
     """
 
-    def __init__(self, kind: str, accept: Callable[[Transport], Receiver]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        accept: Callable[[Transport], Receiver],
+        *,
+        leaves_unread: bool = False,
+    ) -> None:
+        """
+        Args:
+            kind: The transport's name.
+            accept: Called once it is connected, returns who receives its messages.
+            leaves_unread: True if what a peer said before it left need not be read; see
+                `HangUpWatch`.
+        """
         self.kind = kind
+        self._leaves_unread = leaves_unread
         self.went_silent = False
         self.principal = LOCAL_PRINCIPAL
         self.label = f"exec-server {kind}"
@@ -96,7 +110,11 @@ class LineTransport(asyncio.Protocol):
         descriptor = self._descriptor()
         if self._hang_up is None and descriptor is not None:
             self._hang_up = HangUpWatch(
-                asyncio.get_running_loop(), descriptor, reset=self._reset, ended=self._ended_unread
+                asyncio.get_running_loop(),
+                descriptor,
+                reset=self._reset,
+                ended=self._ended_unread,
+                left=self._leave if self._leaves_unread else None,
             )
 
     def resume_receiving(self) -> None:
@@ -231,6 +249,9 @@ class LineTransport(asyncio.Protocol):
 
     def _give_up(self, reason: str) -> None:
         self.went_silent = True
+        self._leave(reason)
+
+    def _leave(self, reason: str) -> None:
         self._end(reason)
         self.abort()
 

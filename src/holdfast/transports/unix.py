@@ -5,11 +5,13 @@ The file's mode is the lock: only its owner can connect.
 """
 
 import asyncio
+import fcntl
 import os
 import socket
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from holdfast.errors import ConnectFailed
 from holdfast.tasks import was_cancelled
@@ -17,6 +19,15 @@ from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.lines import LineTransport
 
 __all__ = ["bind_unix", "connect_unix", "listen_unix"]
+
+_BACKLOG = 128
+"""Connections that wait to be accepted."""
+
+_LOCK_LIMIT = 2.0
+"""Seconds for another server to make its socket file; it takes less than a millisecond."""
+
+_LOCK_PAUSE = 0.002
+"""Seconds between two tries. A server waits so only at its start."""
 
 
 async def listen_unix(
@@ -38,33 +49,68 @@ async def listen_unix(
     """
     loop = asyncio.get_running_loop()
     return await loop.create_unix_server(
-        lambda: LineTransport("unix", accept),
+        lambda: LineTransport("unix", accept, leaves_unread=True),
         sock=bind_unix(path) if listening is None else listening,
     )
 
 
 def bind_unix(path: str) -> socket.socket:
     """
-    Return a socket that is bound to a file of mode 0600, for a server to listen on.
+    Return a socket that listens on a file of mode 0600.
 
-    A file left by a server that is gone is replaced; one that answers is not.
+    A file left by a server that is gone is replaced; one that answers is not. Of several
+    servers that start at once, one gets the file.
 
     Raises:
         OSError: The address cannot be had.
     """
-    _remove_stale(path)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    # The mode must be right from the first moment, so it is set by the mask and
-    # not by a change afterwards. Nothing else runs between the two calls.
-    before = os.umask(0o177)
-    try:
-        listening.bind(path)
-    except BaseException:
-        listening.close()
-        raise
-    finally:
-        os.umask(before)
+    with _alone(os.path.dirname(path)):
+        _remove_stale(path)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        # The mode must be right from the first moment, so it is set by the mask and
+        # not by a change afterwards. Nothing else runs between the two calls.
+        before = os.umask(0o177)
+        try:
+            listening.bind(path)
+            # Until it listens, another server would take it for one that is gone.
+            listening.listen(_BACKLOG)
+        except BaseException:
+            listening.close()
+            raise
+        finally:
+            os.umask(before)
     return listening
+
+
+@contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """
+    Keep other servers from making socket files in a folder during the block.
+
+    Otherwise two that find the file of a server that is gone could both remove it, and the
+    second one would remove the file that the first has made by then.
+
+    Raises:
+        OSError: There is no such folder, or another server holds it for too long.
+    """
+    try:
+        lock = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        yield  # it can be written but not read, or binding says what is the matter
+        return
+    try:
+        deadline = time.monotonic() + _LOCK_LIMIT
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOCK_PAUSE)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _remove_stale(path: str) -> None:

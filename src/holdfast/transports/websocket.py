@@ -195,6 +195,7 @@ class WebSocketTransport(WSListener):
                 underlying.get_extra_info("socket").fileno(),
                 reset=self._reset,
                 ended=self._ended_unread,
+                left=None if self._is_client else self._leave,
             )
 
     def resume_receiving(self) -> None:
@@ -359,8 +360,11 @@ class WebSocketTransport(WSListener):
             self.resume_receiving()
 
     def _give_up(self, reason: str) -> None:
-        self._reason = reason
         self.went_silent = True
+        self._leave(reason)
+
+    def _leave(self, reason: str) -> None:
+        self._reason = reason
         self.abort()
 
     def _stop_hang_up(self) -> None:

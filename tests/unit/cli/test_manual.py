@@ -57,5 +57,5 @@ def test_the_image_starts_a_server_and_names_no_package_host() -> None:
     entry, command = map(json.loads, found)
     options = make_parser().parse_args([*entry[1:], *command])
     assert options.listen == "ws://0.0.0.0:4500"
-    assert options.ws_token_file == "/run/secrets/holdfast-token"
+    assert options.token_file == "/var/lib/holdfast/token"
     assert "://" not in text.replace("ws://", "")

@@ -153,5 +153,5 @@ def test_the_file_to_begin_with_is_one() -> None:
     sample = ROOT / "packaging" / "server.toml"
     found = configured("--config", str(sample))
     assert found.audit_log == "/var/log/holdfast/audit.jsonl"
-    assert found.ws_token_file == str(ROOT / "packaging" / "token")
-    assert len(tomllib.loads(sample.read_text())) >= 8
+    assert found.token_file == str(ROOT / "packaging" / "token")
+    assert len(tomllib.loads(sample.read_text())) >= 7

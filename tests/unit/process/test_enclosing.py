@@ -225,6 +225,33 @@ async def test_a_start_that_is_called_off_leaves_nothing() -> None:
     assert owned_pids() == before
 
 
+async def test_a_start_that_is_called_off_when_all_is_ready_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The filter has handed its descriptor over by then, and nobody has it yet."""
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(
+        module, "remove_strays", lambda *_: loop.call_soon_threadsafe(task.cancel) and None
+    )
+    before, folder = owned_pids(), str(tmp_path)
+    told = filter_program("restricted", platform.machine(), tells=True)
+    listening = msgspec.structs.replace(
+        enclosure("--bind", folder, folder), filter=told, listen=True
+    )
+    task = asyncio.ensure_future(
+        start_enclosed(
+            listening,
+            Launch("/bin/true", ["true"], "/"),
+            {},
+            to_verify=(planned("write", tmp_path),),
+        )
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert owned_pids() == before
+
+
 async def test_descriptors_that_are_empty_to_read_are_there() -> None:
     status, said = await run(
         *("/bin/sh", "-c", "test -f /dev/shm/x && ! test -s /dev/shm/x"),

@@ -41,10 +41,9 @@ async def test_it_tells_when_all_is_applied(report: StageReport) -> None:
     report.theirs.send(READY)
 
     async with asyncio.timeout(LIMIT):
-        ready = await report.ready()
+        assert await report.ready()
 
-    assert ready is not None
-    assert ready.listener is None
+    assert report.take_listener() is None
 
 
 async def test_a_descriptor_comes_with_it(report: StageReport) -> None:
@@ -52,15 +51,29 @@ async def test_a_descriptor_comes_with_it(report: StageReport) -> None:
     socket.send_fds(report.theirs, [READY], [theirs])
 
     async with asyncio.timeout(LIMIT):
-        ready = await report.ready()
+        assert await report.ready()
 
-    assert ready is not None
-    assert ready.listener is not None
-    assert not os.get_inheritable(ready.listener)
+    listener = report.take_listener()
+    assert listener is not None
+    assert not os.get_inheritable(listener)
     os.write(other, b"x")
-    assert os.read(ready.listener, 1) == b"x"
-    for fd in (theirs, other, ready.listener):
+    assert os.read(listener, 1) == b"x"
+    for fd in (theirs, other, listener):
         os.close(fd)
+
+
+async def test_a_descriptor_that_nobody_takes_is_closed(report: StageReport) -> None:
+    theirs, other = os.pipe()
+    socket.send_fds(report.theirs, [READY], [theirs])
+    os.close(theirs)
+
+    async with asyncio.timeout(LIMIT):
+        assert await report.ready()
+    report.close()
+
+    with pytest.raises(BrokenPipeError):
+        os.write(other, b"x")
+    os.close(other)
 
 
 @pytest.mark.parametrize("method", ["built", "ready"])
@@ -68,7 +81,7 @@ async def test_a_launcher_that_fails_says_nothing(report: StageReport, method: s
     report.theirs.close()
 
     async with asyncio.timeout(LIMIT):
-        assert await getattr(report, method)() is None
+        assert not await getattr(report, method)()
 
 
 @pytest.mark.parametrize("method", ["built", "ready"])
@@ -88,7 +101,7 @@ async def test_one_that_ends_without_having_heard_us_has_failed(report: StageRep
     report.theirs.close()
 
     async with asyncio.timeout(LIMIT):
-        assert await report.ready() is None
+        assert not await report.ready()
     report.go()  # which nobody hears
 
 

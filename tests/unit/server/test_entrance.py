@@ -13,6 +13,7 @@ from holdfast.server.listen import parse_listen_url
 NO_AUTH = AuthOptions()
 LOOPBACK = "ws://127.0.0.1:0"
 NETWORK = "ws://0.0.0.0:0"
+HTTP = "http://127.0.0.1:0"
 
 
 def entrance(
@@ -78,6 +79,14 @@ def test_a_listener_is_open_only_if_it_was_told_to_be() -> None:
     # There the mode of the file is the lock.
     assert entrance("unix:///x").check is None
     assert entrance("unix:///x").warnings == ()
+
+
+def test_a_server_of_http_is_no_exception() -> None:
+    made = make_entrance(
+        EntranceOptions(makes_token=True), AuthOptions(), [parse_listen_url(HTTP, scheme="http")]
+    )
+    assert made.made_token
+    assert made.check is not None
 
 
 def test_tokens_in_the_clear_on_the_network_are_worth_a_warning() -> None:

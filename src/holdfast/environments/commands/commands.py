@@ -40,7 +40,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.events import Reason
-from holdfast.process.marked import MARK_VARIABLE, FirstCommand, with_mark
+from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, with_mark
 from holdfast.protocol import codes
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.process import EnvPolicy, StartParams, TerminalSize
@@ -95,7 +95,7 @@ class Commands:
         self._tasks = OwnedTasks()
         # Random, so that two users of one session do not choose the same process id.
         self._prefix = secrets.token_hex(4)
-        # Marks everything that commands start here, by a variable; see `process.marked`.
+        # Marks everything that commands start here; see `process.variable_marks`.
         self._mark = secrets.token_hex(8)
         self._marked = False
         self._first: FirstCommand | None = None

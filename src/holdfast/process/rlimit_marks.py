@@ -5,6 +5,9 @@ A daemon has left its group, its session and its parent. It has not left its res
 and one of them has meant nothing since Linux 2.4: how many locks on files there may be. A
 command with limits gets a number there that nobody else has. Whoever changes it on purpose is
 not found. A command that may not be trusted belongs in a sandbox, which nothing leaves.
+
+Only the child itself can set it, before its program begins, and a command started by a marked one
+loses the mark of the outer one: so it is for limits, and `process.variable_marks` for all else.
 """
 
 import os
@@ -15,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-__all__ = ["is_left", "kill_marked", "kill_marked_soon", "mark_limit", "new_mark"]
+__all__ = ["is_left", "kill_by_rlimit", "kill_by_rlimit_soon", "mark_limit", "new_mark"]
 
 _FILE_LOCKS = 10
 """The number of that limit, which Python has no name for."""
@@ -51,7 +54,7 @@ def is_left(mark: int) -> bool:
     return any(not _has_ended(pid) for pid in _marked(mark))
 
 
-def kill_marked(mark: int) -> bool:
+def kill_by_rlimit(mark: int) -> bool:
     """
     Kill every process with the mark.
 
@@ -71,9 +74,9 @@ def kill_marked(mark: int) -> bool:
     return bool(stopped)
 
 
-def kill_marked_soon(mark: int) -> None:
+def kill_by_rlimit_soon(mark: int) -> None:
     """Do the same in a thread: with thousands of processes it takes a while."""
-    threading.Thread(target=kill_marked, args=(mark,), name="holdfast-kill", daemon=True).start()
+    threading.Thread(target=kill_by_rlimit, args=(mark,), name="holdfast-kill", daemon=True).start()
 
 
 def _marked(mark: int) -> Iterator[int]:

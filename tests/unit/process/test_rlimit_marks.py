@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.events import LimitKind, Reason
 from holdfast.process.local import LocalProcess
-from holdfast.process.marks import is_left, kill_marked, mark_limit, new_mark
+from holdfast.process.rlimit_marks import is_left, kill_by_rlimit, mark_limit, new_mark
 from holdfast.process.table import LocalProcesses
 from holdfast.protocol.process import ProcessLimits, StartParams
 from tests.unit.process.starting import LIMIT, closed, output, program, shell
@@ -127,7 +127,7 @@ def test_only_what_has_the_mark_is_killed() -> None:
             assert child.stdout is not None
             child.stdout.readline()
         try:
-            assert kill_marked(mark)
+            assert kill_by_rlimit(mark)
             assert marked.wait(LIMIT) == -9
             assert not is_left(mark)
             assert spared.poll() is None

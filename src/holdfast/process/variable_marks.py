@@ -4,6 +4,9 @@ What a command left behind, found by a variable that everything it starts inheri
 A daemon leaves its group and its session, and its parent ends: nothing in the kernel's table
 leads back from it to its command. Its variables do, as systemd's `INVOCATION_ID` does. Not
 found is what cleared its variables (`env -i`) or changed its user (`sudo`).
+
+The client chooses this mark, nested commands have those of all around them, and a start costs
+nothing more by it. A limit needs a mark that a command cannot drop: see `process.rlimit_marks`.
 """
 
 import os
@@ -15,7 +18,7 @@ from functools import cache
 from time import monotonic
 from typing import NamedTuple, Self
 
-__all__ = ["MARK_VARIABLE", "FirstCommand", "is_mark", "kill_marked", "with_mark"]
+__all__ = ["MARK_VARIABLE", "FirstCommand", "is_mark", "kill_by_variable", "with_mark"]
 
 MARK_VARIABLE = "HOLDFAST_INVOCATION_ID"
 """Its value is one or more marks with slashes between them, the outermost command's first."""
@@ -55,7 +58,7 @@ class FirstCommand(NamedTuple):
         return cls(pid, monotonic())
 
 
-def kill_marked(mark: str, first: FirstCommand | None = None) -> int:
+def kill_by_variable(mark: str, first: FirstCommand | None = None) -> int:
     """
     Kill every process of this user that has a mark; waits for the file system, so for threads.
 

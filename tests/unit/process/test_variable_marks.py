@@ -8,7 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.process.marked import MARK_VARIABLE, FirstCommand, is_mark, kill_marked, with_mark
+from holdfast.process.variable_marks import (
+    MARK_VARIABLE,
+    FirstCommand,
+    is_mark,
+    kill_by_variable,
+    with_mark,
+)
 
 OWNER = "0123456789abcdef"
 
@@ -43,9 +49,9 @@ def test_all_of_an_owner_or_one_command_is_found() -> None:
         sleeping(f"{'0' * 16}-1") as foreign,
         sleeping(None) as plain,
     ):
-        assert kill_marked(f"{OWNER}-1", FirstCommand.now(first.pid)) == 1
+        assert kill_by_variable(f"{OWNER}-1", FirstCommand.now(first.pid)) == 1
         assert has_ended(first)
-        assert kill_marked(OWNER) == 2
+        assert kill_by_variable(OWNER) == 2
         assert has_ended(other)
         assert has_ended(nested)
         assert foreign.poll() is None
@@ -54,7 +60,7 @@ def test_all_of_an_owner_or_one_command_is_found() -> None:
 
 def test_a_command_inside_of_another_is_found_by_both_marks() -> None:
     with sleeping(with_mark(f"{OWNER}-3", "fedcba9876543210-1")) as nested:
-        assert kill_marked(f"{OWNER}-3") == 1
+        assert kill_by_variable(f"{OWNER}-3") == 1
         assert has_ended(nested)
 
 
@@ -62,4 +68,4 @@ def test_a_command_inside_of_another_is_found_by_both_marks() -> None:
 def test_only_a_mark_is_one(text: str) -> None:
     assert not is_mark(text)
     with pytest.raises(AssertionError):
-        kill_marked(text)
+        kill_by_variable(text)
