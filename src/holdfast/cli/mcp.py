@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 
+from holdfast._version import install_command
 from holdfast.process.guardian import run_guarded
 
 TYPE_CHECKING = False  # loading `typing` for it would cost the guardian more than all the rest
@@ -42,7 +43,9 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        print(f"Error: {error.name} is not installed: pip install 'holdfast[mcp]'", file=sys.stderr)
+        print(
+            f"Error: {error.name} is not installed: {install_command('mcp')}", file=sys.stderr
+        )
         return 1
     from holdfast.mcp_server.options import ServerOptions
 
