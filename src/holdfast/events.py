@@ -2,7 +2,7 @@
 Events of one process, as the seams name them: output, one exit, one close.
 
 The reason of an end is recorded at the place where it is known. The wire has room
-for an exit code only (exec-server spec 8.3); the verdict tells apart what that
+for an exit code only [output.exit-code]; the verdict tells apart what that
 number cannot.
 """
 
@@ -110,8 +110,8 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """
     What the sandbox seems to have denied.
 
-    A guess from what the process wrote, as the real server makes it (sandbox spec
-    9): as a rule nothing but the process itself knows which of its calls failed.
+    A guess from what the process wrote, as the real server makes it
+    [sandbox.denied]: as a rule nothing but the process itself knows which of its calls failed.
     """
 
     kind: DenialKind

@@ -2,7 +2,7 @@
 How the app-server speaks: the same envelope as the exec-server, with rules of its own.
 
 Junk is passed over without an answer, notifications carry the time they were sent, and
-params that do not decode are an invalid request (command-exec spec 1).
+params that do not decode are an invalid request [app-server.decoding].
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What a command may touch: policies, named profiles, and the default (command-exec spec 10)."""
+"""What a command may touch: policies, named profiles, and the default [app-server.profiles]."""
 
 import errno
 from collections.abc import Mapping, Sequence

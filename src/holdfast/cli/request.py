@@ -113,7 +113,7 @@ def _confined(
 
 def _argv(argv: list[str], *, tty: bool) -> list[str]:
     program, *rest = argv
-    # On a terminal `a/b` is looked for in PATH (exec-server spec 7.4), which is
+    # On a terminal `a/b` is looked for in PATH [start.program.relative-on-terminal], which is
     # not what somebody means who types it.
     if tty and "/" in program and not program.startswith(("/", "./", "../")):
         program = f"./{program}"

@@ -1,5 +1,5 @@
 """
-A client of one server: a session that outlives its connections (exec-server spec 16).
+A client of one server: a session that outlives its connections [client.*].
 
 When the connection breaks, the client connects anew, resumes its session and
 fetches what it missed; callers notice a delay. Only when that fails do they hear of it.

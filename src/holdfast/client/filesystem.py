@@ -1,5 +1,5 @@
 """
-Files of a server, behind the same seam as local ones (filesystem spec 7).
+Files of a server, behind the same seam as local ones [fs.*].
 
 What only looks is asked again after a lost connection, and so is a replacement, which
 ends the same however often it is made. All else is not: whether it happened cannot be

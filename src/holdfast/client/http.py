@@ -1,5 +1,5 @@
 """
-HTTP calls from a server's side, behind the same seam as local ones (filesystem spec 5 and 7).
+HTTP calls from a server's side, behind the same seam as local ones [http.request.*].
 
 No call is repeated after a lost connection: it may have done something. Streamed bodies
 come in numbered pieces and end with their connection.

@@ -4,7 +4,7 @@ Nothing of a command is left: a small process between a client and the command i
 A client may be killed before it can end anything, and a command may ignore that its
 input has ended. The keeper notices the death of the client, inherits every process
 below the command whose parent has ended, and ends them all: SIGTERM to the command's
-group, SIGKILL to whatever is left after a while (environments spec 7, and better).
+group, SIGKILL to whatever is left after a while [environments.command-group].
 
 This file is run as it is, without the site's packages: `python -I -S keeper.py CLIENT
 GRACE PROGRAM ARGV...`. Its streams become the command's. Descriptor 3 is a socket to the

@@ -18,7 +18,7 @@ from holdfast.system_text import system_text
 __all__ = ["GRACE", "KeptCommand", "command_environment"]
 
 GRACE = 2.0
-"""Seconds between the request to end and the kill (environments spec 7)."""
+"""Seconds between the request to end and the kill [environments.command-group]."""
 
 _START_LIMIT = 30.0
 """Seconds a keeper may take to start a command; a machine that needs more is out of order."""
@@ -38,7 +38,7 @@ _WITHHELD = (
     "OPENAI_IDENTITY_TOKEN_FILE",
     "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
 )
-"""Secrets of the client that are no business of a command (environments spec 7)."""
+"""Secrets of the client that are no business of a command [environments.command-variables]."""
 
 
 def command_environment(added: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A process of a server, seen through the same seam as a local one (exec-server spec 16.2)."""
+"""A process of a server, seen through the same seam as a local one [client.order]."""
 
 import asyncio
 from collections import deque
@@ -203,7 +203,7 @@ class RemoteProcess:
                 return WriteStatus.ACCEPTED if self._takes_input else WriteStatus.STDIN_CLOSED
             return status
         except RemoteError as error:
-            # The one cause of this code here (exec-server spec 10): it was terminated.
+            # The one cause of this code here [write.terminated]: it was terminated.
             if error.code == codes.INTERNAL_ERROR:
                 return WriteStatus.STDIN_CLOSED
             with refusals(process_id=self.process_id):

@@ -1,4 +1,4 @@
-"""After a lost connection: connect, resume, fetch what was missed (exec-server spec 16.3)."""
+"""After a lost connection: connect, resume, fetch what was missed [client.recovery.*]."""
 
 import asyncio
 from collections.abc import Callable
@@ -97,7 +97,7 @@ async def recover(client: "ExecServerClient", session_id: str) -> "Link":
 
 
 def worth_retrying(error: HoldfastError) -> bool:
-    """Whether another attempt to connect may go better (environments spec 5)."""
+    """Whether another attempt to connect may go better [client.recovery.retryable]."""
     if isinstance(error, RemoteError):
         # The server may not have noticed yet that the old connection is gone.
         return error.code == codes.SESSION_ATTACHED

@@ -60,7 +60,7 @@ _OS_ERROR: Final = re.compile(r"\(os error ([0-9]{1,9})\)\Z")
 How a Codex server ends the text of an operating system error.
 
 It has no other way to tell the number. The form is that of Rust's standard library, and
-part of the protocol for years (exec-server spec 7.3, 7.4).
+part of the protocol for years [start.program.errors].
 """
 
 _TERMINAL_ENDINGS: Final = (
@@ -75,7 +75,8 @@ _TERMINAL_ENDINGS: Final = (
 """
 How lines end that a Codex server says of a program on a terminal, and what they mean.
 
-Those texts have no number, but are as fixed (exec-server spec 7.4). Without them a command
+Those texts have no number, but are as fixed
+[start.program.errors-on-terminal]. Without them a command
 that does not exist could not be told apart from a server without memory.
 """
 
@@ -126,7 +127,7 @@ def start_refusals(process_id: str, program: str) -> AbstractContextManager[None
     Return `refusals` for `process/start`.
 
     An invalid request is a duplicate id there: the only other one is a start that was
-    cancelled by a `process/terminate` (exec-server spec 7.2, 12), and nobody has the
+    cancelled by a `process/terminate` [terminate.starting], and nobody has the
     process to terminate it before its start is answered.
 
     Args:

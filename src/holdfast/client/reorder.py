@@ -1,5 +1,5 @@
 """
-Puts the events of one process into their order (exec-server spec 16.2, 16.3).
+Puts the events of one process into their order [client.order].
 
 Pure. A server's events are numbered, and only the number counts: they may come in
 any order, twice, or after a lost connection only as the answer to a read.

@@ -1,7 +1,7 @@
 """
 Input of a process on a server: in order, once, and without waiting for a lost line.
 
-Every write has an id, and a server writes the bytes of an id once (exec-server spec 10). So a
+Every write has an id, and a server writes the bytes of an id once [write.once]. So a
 write whose answer was lost with the connection is simply made again on the next one.
 """
 

@@ -1,5 +1,5 @@
 """
-Output as text: UTF-8, else by a guess of its encoding (command-exec spec 5).
+Output as text: UTF-8, else by a guess of its encoding [command-exec.output.charset].
 
 The guess is that of chardetng, the detector of the original. It holds the interpreter lock
 for about 0.1 s per MiB, so it is fed in pieces, between which the event loop runs.

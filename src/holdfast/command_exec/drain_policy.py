@@ -1,4 +1,4 @@
-"""How long the output of an exited command is waited for (command-exec spec 7, 14)."""
+"""How long the output of an exited command is waited for [command-exec.end.*]."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,5 @@
 """
-Refusals of `command_exec`: one class per reason (command-exec spec 3, 6).
+Refusals of `command_exec`: one class per reason [app-server.controls].
 
 Their texts are those of `command/exec`. A server that has other texts for the same reasons, as
 `process/*` has, takes the class and its attributes.

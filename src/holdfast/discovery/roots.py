@@ -3,7 +3,7 @@ What `capabilityRoots/discoverV1` answers: the files of plugins and skills below
 
 Nothing is interpreted, except what decides whether another file is read. Everything has
 a limit, and what cannot be read is told in a warning, so that one broken file does not
-hide the others. Filesystem spec 6.1; the default `.app.json` was seen on the real server.
+hide the others. See [discovery.roots.*]; the default `.app.json` was seen on the real server.
 """
 
 import asyncio

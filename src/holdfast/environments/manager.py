@@ -1,4 +1,4 @@
-"""All places by name, and the one that is meant when none is named (environments spec 1, 2, 4)."""
+"""All places by name, and the one that is meant when none is named [environments.*]."""
 
 import asyncio
 import os

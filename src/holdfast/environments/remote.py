@@ -1,4 +1,8 @@
-"""A place that a server gives: its three seams share one connection (environments spec 5)."""
+"""
+A place that a server gives: its three seams share one connection.
+
+See [environments.one-connection].
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

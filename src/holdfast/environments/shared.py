@@ -1,5 +1,5 @@
 """
-One client for all who use an environment, from its first use on (environments spec 5 and 6).
+One client for all who use an environment, from its first use on [environments.shared-attempt].
 
 Whoever comes while it is being connected waits for the same attempt and hears the same
 result. A session that cannot be resumed any more is followed by a new one.

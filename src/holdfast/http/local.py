@@ -1,5 +1,5 @@
 """
-HTTP calls from this machine: the local side of the seam (HTTP spec 5).
+HTTP calls from this machine: the local side of the seam [http.request.*].
 
 Redirects are followed here and nothing else is done to a response: no cookies are
 kept, nothing is decompressed, and a status that says "error" is an answer.

@@ -1,7 +1,7 @@
 """
 A request before it meets a connection: checked, redirected, and written as bytes.
 
-Checks run in the order of the real server, with its texts (HTTP spec 5.2). Nothing
+Checks run in the order of the real server, with its texts [http.request.refused]. Nothing
 here does I/O; the environment is looked at because a header may ask for it.
 """
 
@@ -41,7 +41,7 @@ _SECRETS = frozenset(
         "GOOGLE_APPLICATION_CREDENTIALS",
     }
 )
-"""Variables that no header may ask for (HTTP spec 5.3)."""
+"""Variables that no header may ask for [http.request.variables]."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -111,7 +111,7 @@ class OutgoingRequest:
 
     def redirected(self, status: int, locations: list[bytes]) -> OutgoingRequest | None:
         """
-        The request that a response asks for; `None` if it asks for none (HTTP spec 5.5).
+        The request that a response asks for; `None` if it asks for none [http.request.redirects].
 
         Raises:
             OperationFailed: It leads to what is no HTTP.

@@ -1,4 +1,8 @@
-"""Which proxy a URL is reached through, by the variables of the environment (HTTP spec 5.3)."""
+"""
+Which proxy a URL is reached through, by the variables of the environment.
+
+See [http.request.proxy].
+"""
 
 from __future__ import annotations
 

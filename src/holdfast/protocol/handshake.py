@@ -1,4 +1,4 @@
-"""`initialize` and what a server tells about its machine (exec-server spec 4.1, 6)."""
+"""`initialize` and what a server tells about its machine (docs/protocol.md#initialize)."""
 
 from msgspec import UNSET, UnsetType
 

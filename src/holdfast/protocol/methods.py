@@ -2,7 +2,7 @@
 One table that ties each method to its types, for both sides of the wire.
 
 `FAMILIES` names the group a method belongs to in the texts about the handshake
-(exec-server spec 4.1). A method without a family is allowed at any time.
+[session.before-initialize]. A method without a family is allowed at any time.
 """
 
 from typing import Any

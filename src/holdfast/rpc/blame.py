@@ -1,5 +1,5 @@
 """
-Says in the protocol's words why a value does not fit a type (exec-server spec 2.5).
+Says in the protocol's words why a value does not fit a type [envelope.params.*].
 
 Decoding is left to msgspec, which is fast but words its errors differently. Only
 when it has refused a value is that value walked again, here, to name the first

@@ -1,5 +1,5 @@
 """
-Bytes to messages, with every limit of the protocol (exec-server spec 2.1 to 2.3).
+Bytes to messages, with every limit of the protocol (docs/protocol.md#messages).
 
 Almost all messages are small and flat. For them one count of the colons proves
 that no key is doubled and nothing is nested, a second one if a path has a colon too,

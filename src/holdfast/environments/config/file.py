@@ -2,7 +2,7 @@
 Reads `environments.toml`, the file of a Codex home and of ours, as strictly as Codex does.
 
 There is no key that Codex does not know, so that both can read the same file
-(environments spec 3). What is wrong is told in Codex's words.
+[environments.file.*]. What is wrong is told in Codex's words.
 """
 
 import os

@@ -1,5 +1,5 @@
 """
-The keys of `environments.toml` and the types of their values (environments spec 3).
+The keys of `environments.toml` and the types of their values [environments.file.keys].
 
 What does not fit is told in the words of the library that the real client reads the file with.
 """

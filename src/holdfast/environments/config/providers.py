@@ -1,5 +1,5 @@
 """
-Where environments come from: a variable, a file, or the program itself (environments spec 2).
+Where environments come from: a variable, a file, or the program itself [environments.sources].
 
 The first source that applies is the only one; nothing is merged.
 """

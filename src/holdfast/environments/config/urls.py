@@ -1,4 +1,4 @@
-"""What can be said about the URL of a server without connecting to it (environments spec 3)."""
+"""What can be said about the URL of a server without connecting to it [environments.file.texts]."""
 
 import re
 from typing import Final
