@@ -1,8 +1,8 @@
 """
-Makes the pages of the documentation site that repeat other files: `python -m scripts.pages`.
+Makes the pages of the documentation site that come from other files: `python -m scripts.pages`.
 
-The examples and the changelog are written once, where they belong. For the site they are copied
-into docs, with their links changed; git ignores the copies.
+The examples and the changelog are written once, where they belong, and the Python API in the
+docstrings. For the site they become pages in docs, with their links changed; git ignores these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["GENERATED", "changelog", "example", "main"]
 
 ROOT = Path(__file__).parents[1]
 
-GENERATED = ("docs/changelog.md", "docs/examples.md")
+GENERATED = ("docs/changelog.md", "docs/examples.md", "docs/reference/api.md")
 """The pages that are made, from the project's root."""
 
 
@@ -32,12 +32,18 @@ def example(name: str, about: str, program: str) -> str:
 
 def main() -> None:
     """Write the pages."""
+    from scripts.api_page import api_page  # only here: a check of links needs no parser
+
     sections = [
         example(path.parent.name, (path.parent / "README.md").read_text(), path.read_text())
         for path in sorted(ROOT.glob("examples/*/main.py"))
     ]
     head = "# Examples\n\nEach program shows one thing, asserts it, and is run by the tests.\n"
-    pages = [changelog((ROOT / "CHANGELOG.md").read_text()), "\n".join([head, *sections])]
+    pages = [
+        changelog((ROOT / "CHANGELOG.md").read_text()),
+        "\n".join([head, *sections]),
+        api_page(ROOT / "src"),
+    ]
     for name, text in zip(GENERATED, pages, strict=True):
         (ROOT / name).write_text(text)
 
