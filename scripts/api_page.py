@@ -47,8 +47,8 @@ SECTIONS = {
 
 _HEAD = """# Python API
 
-Generated from the docstrings of the package `holdfast`. The page [Python](../python.md) explains the
-same with examples. `holdfast.sync` has the methods of these classes without `await`.
+Generated from the docstrings of the package `holdfast`. The page [Python](../python.md) explains
+the same with examples. `holdfast.sync` has the methods of these classes without `await`.
 """
 
 _WIDTH = 88

@@ -2,9 +2,9 @@
 Resolves every citation in the code: `python -m scripts.checks.citations`.
 
 A docstring or a comment cites a behaviour by its id in tests/requirements.toml, in square
-brackets: `[start.check-order]`. A star stands for a family of ids: `[start.*]`. It cites a document by
-its path from the project's root, with the anchor of a heading where one is meant. A document
-outside of the repository is not cited: nobody else could look it up.
+brackets: `[start.check-order]`. A star stands for a family of ids: `[start.*]`. It cites a
+document by its path from the project's root, with the anchor of a heading where one is meant.
+A document outside of the repository is not cited: nobody else could look it up.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import pytest
 from holdfast.environments.config.file import load
 from holdfast.sandbox.profile_file import load_profile
 from scripts.pages import GENERATED
+from tests.warm import HOLDFAST
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,7 +102,9 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 def _checked(key: str) -> list[tuple[str, str]]:
     """Return the marked TOML of all documents, each with the name of its document."""
     marked = re.compile(rf"^<!-- checked: {key} -->\n```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-    return [(name, text) for name in DOCUMENTS for text in marked.findall((ROOT / name).read_text())]
+    return [
+        (name, text) for name in DOCUMENTS for text in marked.findall((ROOT / name).read_text())
+    ]
 
 
 def test_every_environments_file_of_a_document_can_be_read(tmp_path: Path) -> None:
@@ -122,3 +125,31 @@ def test_every_profile_of_a_document_can_be_read(tmp_path: Path) -> None:
     for _, text in files:
         (tmp_path / "profile.toml").write_text(text)
         load_profile(tmp_path / "profile.toml")
+
+
+MISTAKES = [
+    "run --url ws://127.0.0.1:1 -- true",
+    "run --url http://127.0.0.1:1 -- true",
+    "run --sandbox nope -- true",
+    "run -- no-such-command",
+    "run --cwd /no/such -- true",
+    "run --limit-time 0.2 -- sleep 600",
+    "serve --listen ws://localhost:4500",
+]
+"""Commands whose last line is quoted on the page about troubleshooting."""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_error_is_on_the_page_as_it_is_shown(mistake: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*HOLDFAST, *mistake.split()],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        env={**os.environ, "HOLDFAST_HOME": str(tmp_path)},
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    page = (ROOT / "docs/troubleshooting.md").read_text().splitlines()
+    assert last in page or last.removeprefix("holdfast: ") in page

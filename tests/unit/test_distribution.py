@@ -34,7 +34,9 @@ def test_the_name_is_written_once() -> None:
 def test_an_extra_is_installed_by_that_name() -> None:
     assert install_command("mcp") == "pip install 'holdfast-exec[mcp]'"
     own = [
-        one for extra in PROJECT["optional-dependencies"].values() for one in extra
+        one
+        for extra in PROJECT["optional-dependencies"].values()
+        for one in extra
         if one.startswith("holdfast")
     ]
     assert own == [f"{DISTRIBUTION}[approvals,patterns]"]

@@ -43,9 +43,7 @@ def _serve(options: argparse.Namespace, lifeline: int) -> int:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        print(
-            f"Error: {error.name} is not installed: {install_command('mcp')}", file=sys.stderr
-        )
+        print(f"Error: {error.name} is not installed: {install_command('mcp')}", file=sys.stderr)
         return 1
     from holdfast.mcp_server.options import ServerOptions
 

@@ -18,7 +18,9 @@ def test_ids_and_anchors_that_exist_resolve() -> None:
 
 
 def test_what_does_not_exist_is_named_with_its_line() -> None:
-    source = '"""Good.\n\nSee [start.order], [write.*] and docs/protocol.md#nowhere.\n"""\n# docs/no.md'
+    source = (
+        '"""Good.\n\nSee [start.order], [write.*] and docs/protocol.md#nowhere.\n"""\n# docs/no.md'
+    )
     assert wrong(source) == [
         "3: no requirement start.order",
         "3: no requirement write.*",

@@ -21,9 +21,7 @@ def test_a_full_cell_is_found() -> None:
     fits = " ".join("w" * LONGEST_CELL)
     code = "`" + fits + " | more`"
     assert wrong(f"| {fits} | {code} and more |") == []
-    assert wrong(f"| a | {fits} more |") == [
-        "docs/a.md:1: a table cell of 21 words, more than 20"
-    ]
+    assert wrong(f"| a | {fits} more |") == ["docs/a.md:1: a table cell of 21 words, more than 20"]
 
 
 @pytest.mark.parametrize("target", ["b.md", "b.md#three", "#two", "../README.md", "https://a.b/c"])

@@ -17,7 +17,9 @@ HEADS = {"x86_64": ".intel_syntax noprefix\n", "aarch64": ""}
 def machine(request: pytest.FixtureRequest) -> str:
     """Each processor; skipped without binutils for it, except where everything is required."""
     name: str = request.param
-    missing = [tool for tool in ("as", "objcopy") if shutil.which(f"{name}-linux-gnu-{tool}") is None]
+    missing = [
+        tool for tool in ("as", "objcopy") if shutil.which(f"{name}-linux-gnu-{tool}") is None
+    ]
     if missing:
         text = f"install binutils-{name.replace('_', '-')}-linux-gnu"
         if os.environ.get("CI") == "true" or os.environ.get("HOLDFAST_REQUIRE_REAL") == "1":
