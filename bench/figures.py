@@ -118,7 +118,7 @@ class Sizes:
     rpc_calls: int
     pipelined_turns: int
     pipelined_width: int
-    """Requests in flight: some thousands can wedge the real server (spec 3)."""
+    """Requests in flight: some thousands can wedge the real server [dispatch.concurrent]."""
 
     starts: int
     burst: int

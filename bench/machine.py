@@ -11,7 +11,7 @@ from pathlib import Path
 
 __all__ = ["facts"]
 
-_PACKAGES = ("holdfast", "picows", "uvloop", "msgspec", "pybase64")
+_PACKAGES = ("holdfast-exec", "picows", "uvloop", "msgspec", "pybase64")
 _PEERS = ("swe-rex", "openai-agents")
 _PRINT_VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 

@@ -66,7 +66,9 @@ install_sandbox() {
 missing_test_packages() {
     local pair
     for pair in sshd:openssh-server ssh:openssh-client bwrap:bubblewrap \
-        qemu-aarch64:qemu-user zsh:zsh; do
+        qemu-aarch64:qemu-user zsh:zsh \
+        x86_64-linux-gnu-as:binutils-x86-64-linux-gnu \
+        aarch64-linux-gnu-as:binutils-aarch64-linux-gnu; do
         PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}"
     done
 }

@@ -160,7 +160,7 @@ FILES = Benchmark(
         ),
         Figure(
             key="files_narrow",
-            title=f"{_TITLE}, only the workspace and the system's folders readable",
+            title=f"{_TITLE}, workspace and system readable",
             unit="ms",
             targets=(Target(factor=0.2),),
         ),

@@ -104,7 +104,7 @@ class _Stream:
         return self._last != 0 and self._seq == self._last and self._answered
 
     def _follow(self, seq: int) -> None:
-        """Count the events up to the first gap: all are due once, in any order (spec 8.1)."""
+        """Count the events up to the first gap: all are due once, in any order [output.seq]."""
         if seq != self._seq + 1:
             if seq <= self._seq or seq in self._early:
                 raise BenchError(f"event {seq} arrived twice")

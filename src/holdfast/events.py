@@ -2,7 +2,7 @@
 Events of one process, as the seams name them: output, one exit, one close.
 
 The reason of an end is recorded at the place where it is known. The wire has room
-for an exit code only (exec-server spec 8.3); the verdict tells apart what that
+for an exit code only [output.exit-code]; the verdict tells apart what that
 number cannot.
 """
 
@@ -110,7 +110,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """
     A denial that was probably caused by the sandbox.
 
-    It is guessed from the output, as the real server does (sandbox spec 9). As a rule only the
+    It is guessed from the output, as the real server does [sandbox.denied]. As a rule only the
     process itself knows which of its system calls failed.
     """
 

@@ -222,7 +222,7 @@ PROFILES: Mapping[str, Callable[[Prepared], SandboxContext]] = {
         _special("project_roots", "write"),
         _at(Path(PYTHON).parents[1], "read"),
     ),
-    # All files may be written; only the network is not there (sandbox spec 13, rule 7).
+    # All files may be written; only the network is not there [sandbox.full-write].
     "offline": lambda ground: _context(ground),
     # All but one directory may be written.
     "root-but": lambda ground: _context(

@@ -1,4 +1,4 @@
-"""Capability discovery on the wire (filesystem spec 6)."""
+"""Capability discovery on the wire [discovery.*]."""
 
 import os
 from pathlib import Path

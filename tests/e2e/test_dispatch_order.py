@@ -1,4 +1,4 @@
-"""Which request waits for which (exec-server spec 3)."""
+"""Which request waits for which [dispatch.*]."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -16,17 +16,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.environments.config.file import load
+from holdfast.sandbox.profile_file import load_profile
+from scripts.pages import GENERATED
+from tests.warm import HOLDFAST
 
 ROOT = Path(__file__).parents[2]
 
-SESSIONS = [
-    "docs/python.md",
-    "docs/agent-loop.md",
-    "docs/background-and-interactive.md",
-    "docs/unified-exec.md",
-    "docs/approvals.md",
-]
-"""Documents whose blocks are one session."""
+DOCUMENTS = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))]
+DOCUMENTS = [name for name in DOCUMENTS if name not in GENERATED]
 
 _BLOCK = re.compile(
     r"^<!-- runnable: (?P<kind>program|session) -->\n```python\n(?P<code>.*?)^```$",
@@ -53,6 +50,11 @@ def _blocks(document: str, kind: str) -> list[str]:
     return [block["code"] for block in found if block["kind"] == kind]
 
 
+def _with(kind: str) -> list[str]:
+    """Return the documents that have blocks of a kind."""
+    return [name for name in DOCUMENTS if _blocks(name, kind)]
+
+
 def _run(program: str, folder: Path, stdin: str = "") -> None:
     commands = Path(sys.executable).parent  # where `holdfast` is
     done = subprocess.run(
@@ -69,23 +71,19 @@ def _run(program: str, folder: Path, stdin: str = "") -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("document", ["README.md", "docs/app-server.md"])
+@pytest.mark.parametrize("document", _with("program"))
 def test_the_programs_of_a_document_run(document: str, tmp_path: Path) -> None:
-    programs = _blocks(document, "program")
-    assert programs
-    for program in programs:
+    for program in _blocks(document, "program"):
         _run(program, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("document", SESSIONS)
+@pytest.mark.parametrize("document", _with("session"))
 def test_the_snippets_of_a_document_run_one_after_the_other(document: str, tmp_path: Path) -> None:
-    blocks = _blocks(document, "session")
-    assert blocks
-    _run(_SESSION, tmp_path, json.dumps(blocks))
+    _run(_SESSION, tmp_path, json.dumps(_blocks(document, "session")))
 
 
-@pytest.mark.parametrize("document", ["README.md", *SESSIONS])
+@pytest.mark.parametrize("document", _with("session"))
 def test_no_python_of_a_document_is_left_out(document: str) -> None:
     text = (ROOT / document).read_text()
     assert len(_BLOCK.findall(text)) == text.count("```python")
@@ -101,10 +99,57 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-def test_nothing_runs_here_when_the_servers_of_the_readme_fail(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text()
-    (block,) = re.findall(r"```toml\n(default = .*?)```", text, re.DOTALL)
-    (tmp_path / "environments.toml").write_text(block)
-    found = load(tmp_path / "environments.toml")
-    assert not found.include_local
-    assert found.default in {entry.id for entry in found.entries}
+def _checked(key: str) -> list[tuple[str, str]]:
+    """Return the marked TOML of all documents, each with the name of its document."""
+    marked = re.compile(rf"^<!-- checked: {key} -->\n```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    return [
+        (name, text) for name in DOCUMENTS for text in marked.findall((ROOT / name).read_text())
+    ]
+
+
+def test_every_environments_file_of_a_document_can_be_read(tmp_path: Path) -> None:
+    files = _checked("environments")
+    assert {"README.md", "docs/how-to/codex.md"} <= {name for name, _ in files}
+    for name, text in files:
+        (tmp_path / "environments.toml").write_text(text)
+        found = load(tmp_path / "environments.toml")
+        assert found.entries, name
+        if "include_local" in text:  # nothing runs here when the servers fail
+            assert not found.include_local, name
+            assert found.default in {entry.id for entry in found.entries}, name
+
+
+def test_every_profile_of_a_document_can_be_read(tmp_path: Path) -> None:
+    files = _checked("profile")
+    assert files
+    for _, text in files:
+        (tmp_path / "profile.toml").write_text(text)
+        load_profile(tmp_path / "profile.toml")
+
+
+MISTAKES = [
+    "run --url ws://127.0.0.1:1 -- true",
+    "run --url http://127.0.0.1:1 -- true",
+    "run --sandbox nope -- true",
+    "run -- no-such-command",
+    "run --cwd /no/such -- true",
+    "run --limit-time 0.2 -- sleep 600",
+    "serve --listen ws://localhost:4500",
+]
+"""Commands whose last line is quoted on the page about troubleshooting."""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_error_is_on_the_page_as_it_is_shown(mistake: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*HOLDFAST, *mistake.split()],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        env={**os.environ, "HOLDFAST_HOME": str(tmp_path)},
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    page = (ROOT / "docs/troubleshooting.md").read_text().splitlines()
+    assert last in page or last.removeprefix("holdfast: ") in page

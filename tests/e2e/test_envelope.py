@@ -1,4 +1,4 @@
-"""Frames and messages, good and bad, as one connection sees them (exec-server spec 1.4, 2)."""
+"""Frames and messages, good and bad, as one connection sees them [envelope.*]."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The handshake, and what outlives a connection (exec-server spec 4, 6)."""
+"""The handshake, and what outlives a connection [session.*]."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a listener answers to plain HTTP, and whom it lets in (exec-server spec 1.2, 1.3)."""
+"""What a listener answers to plain HTTP, and whom it lets in [auth.*]."""
 
 import hashlib
 import time

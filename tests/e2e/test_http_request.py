@@ -1,4 +1,4 @@
-"""`http/request` as a client sees it: answers, deltas, ids, slow readers (HTTP spec 5)."""
+"""`http/request` as a client sees it: answers, deltas, ids, slow readers [http.request.*]."""
 
 import asyncio
 import json

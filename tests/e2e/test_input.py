@@ -1,4 +1,4 @@
-"""The way into a process: once, in order, and not without limit (exec-server spec 10)."""
+"""The way into a process: once, in order, and not without limit [write.*]."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""However a server ends, nothing that it started is left (exec-server spec 1.6, and better)."""
+"""However a server ends, nothing that it started is left [serve.end.*]."""
 
 import asyncio
 import os

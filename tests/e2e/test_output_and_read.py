@@ -1,4 +1,4 @@
-"""What a process writes, how it ends, and what of it can be read (exec-server spec 8, 9, 13)."""
+"""What a process writes, how it ends, and what of it can be read [output.*]."""
 
 import asyncio
 import hashlib

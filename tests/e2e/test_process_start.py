@@ -1,4 +1,4 @@
-"""What is started, where, with what, and what is refused (exec-server spec 7)."""
+"""What is started, where, with what, and what is refused [start.*]."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""Signals, and how processes are ended (exec-server spec 11, 12)."""
+"""Signals, and how processes are ended [signal.*]."""
 
 import asyncio
 import errno

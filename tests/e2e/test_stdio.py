@@ -1,4 +1,4 @@
-"""One connection on the standard streams (exec-server spec 1.5)."""
+"""One connection on the standard streams [stdio.*]."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Processes on a terminal of their own (exec-server spec 7.6, 8.3, 11)."""
+"""Processes on a terminal of their own [pty.*]."""
 
 import asyncio
 import os

@@ -2,7 +2,7 @@
 The app-server's protocol: the exec-server's envelope with its own rules.
 
 Unreadable messages get no answer, notifications carry the time they were sent, and params that
-do not decode are an invalid request (command-exec spec 1).
+do not decode are an invalid request [app-server.decoding].
 """
 
 import time

@@ -1,4 +1,4 @@
-"""`command/exec` and its controls: the checks in their order (command-exec spec 3, 6)."""
+"""`command/exec` and its controls: the checks in their order [app-server.controls]."""
 
 from collections.abc import Awaitable
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""Requests that name the same id are handled in the order they came (command-exec spec 1)."""
+"""Requests that name the same id are handled in the order they came [app-server.order]."""
 
 import asyncio
 from collections.abc import Hashable

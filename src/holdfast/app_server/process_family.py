@@ -1,4 +1,8 @@
-"""`process/*`, the experimental family: it answers at the start and reports the end (spec 11)."""
+"""
+`process/*`, the experimental family: it answers at the start and reports the end.
+
+See [app-server.process].
+"""
 
 from collections.abc import Awaitable
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""The sandbox of a command: policies, named profiles, and the default (command-exec spec 10)."""
+"""The sandbox of a command: policies, named profiles, and the default [app-server.profiles]."""
 
 import errno
 from collections.abc import Mapping, Sequence

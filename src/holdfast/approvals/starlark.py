@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast._version import install_command
 from holdfast.approvals import evaluator
 from holdfast.approvals.debug_text import debug, debug_list, join_words
 from holdfast.approvals.rules import (
@@ -72,7 +73,7 @@ _MAX_ANSWER: Final = 64 << 20
 
 _EVALUATOR: Final = evaluator.__file__
 
-_MISSING: Final = "rules files need the extra approvals: pip install 'holdfast[approvals]'"
+_MISSING: Final = f"rules files need the extra approvals: {install_command('approvals')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from holdfast._version import install_command
 from holdfast.cli.loading import load
 from holdfast.cli.mcp_settings import McpSettings, read_settings
 from holdfast.cli.server_worker import set_log_level
@@ -38,7 +39,7 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        print(f"Error: {error.name} is not installed: pip install 'holdfast[mcp]'", file=sys.stderr)
+        print(f"Error: {error.name} is not installed: {install_command('mcp')}", file=sys.stderr)
         return 1
     if settings.listen == "stdio" and sys.stdin.isatty():
         print(

@@ -113,8 +113,8 @@ def _confined(
 
 def _argv(argv: list[str], *, tty: bool) -> list[str]:
     program, *rest = argv
-    # On a terminal the protocol looks `a/b` up in PATH (exec-server spec 7.4); a person who
-    # types it means the file.
+    # On a terminal the protocol looks `a/b` up in PATH [start.program.relative-on-terminal]; a
+    # person who types it means the file.
     if tty and "/" in program and not program.startswith(("/", "./", "../")):
         program = f"./{program}"
     return [program, *rest]

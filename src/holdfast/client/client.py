@@ -1,5 +1,5 @@
 """
-A client of one server: a session that outlives its connections (exec-server spec 16).
+A client of one server: a session that outlives its connections [client.*].
 
 When the connection breaks, the client connects anew, resumes its session and fetches the events
 it missed. Callers notice a delay; they get `ConnectionLost` only when recovery fails.

@@ -1,5 +1,5 @@
 """
-Files of a server, behind the same protocol as local ones (filesystem spec 7).
+Files of a server, behind the same protocol as local ones [fs.*].
 
 Reads are repeated after a lost connection. So is the replacement of a file, which has the same
 result however often it is made. Other changes are not repeated, since the client cannot know

@@ -1,5 +1,5 @@
 """
-HTTP calls made by a server, behind the same protocol as local ones (filesystem spec 5 and 7).
+HTTP calls made by a server, behind the same protocol as local ones [http.request.*].
 
 No call is repeated after a lost connection, since it may have had an effect. A streamed body
 arrives in numbered pieces and ends with its connection.

@@ -4,7 +4,7 @@ Supervisor process between a client and the command it talks to: ends the whole 
 A client may be killed before it can end anything, and a command may ignore the end of its
 stdin. The keeper notices the death of the client through a pidfd. As a child subreaper it
 inherits every orphan below the command. It sends SIGTERM to the command's process group, and
-SIGKILL to whatever is left after the grace period (environments spec 7).
+SIGKILL to whatever is left after the grace period [environments.command-group].
 
 This file is run as a script, without site-packages: `python -I -S keeper.py CLIENT GRACE
 PROGRAM ARGV...`. Its streams become the command's. Descriptor 3 is a socket to the client. The

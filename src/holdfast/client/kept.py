@@ -18,7 +18,7 @@ from holdfast.system_text import system_text
 __all__ = ["GRACE", "KeptCommand", "command_environment"]
 
 GRACE = 2.0
-"""Seconds between the request to end and the kill (environments spec 7)."""
+"""Seconds between the request to end and the kill [environments.command-group]."""
 
 # Seconds a keeper may take to start a command; a machine that needs more is out of order.
 _START_LIMIT = 30.0
@@ -32,7 +32,7 @@ _GIVE_UP_LIMIT = 1.0
 # A script and not a module: `python -m` would import the package with all its dependencies.
 _KEEPER = keeper_program.__file__
 
-# Secrets of the client that are no business of a command (environments spec 7).
+# Secrets of the client that are no business of a command [environments.command-variables].
 _WITHHELD = (
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
     "NODE_REPL_AUTH_TOKEN",

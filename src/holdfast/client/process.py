@@ -1,4 +1,4 @@
-"""A process of a server, behind the same protocol as a local one (exec-server spec 16.2)."""
+"""A process of a server, behind the same protocol as a local one [client.order]."""
 
 import asyncio
 from collections import deque
@@ -206,7 +206,7 @@ class RemoteProcess:
                 return WriteStatus.ACCEPTED if self._takes_input else WriteStatus.STDIN_CLOSED
             return status
         except RemoteError as error:
-            # On this method the code has one cause (exec-server spec 10): it was terminated.
+            # On this method the code has one cause [write.terminated]: it was terminated.
             if error.code == codes.INTERNAL_ERROR:
                 return WriteStatus.STDIN_CLOSED
             with refusals(process_id=self.process_id):

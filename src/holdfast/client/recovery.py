@@ -1,4 +1,4 @@
-"""Recovery of a lost connection: connect, resume, fetch missed events (exec-server spec 16.3)."""
+"""Recovery of a lost connection: connect, resume, fetch missed events [client.recovery.*]."""
 
 import asyncio
 from collections.abc import Callable
@@ -97,7 +97,7 @@ async def recover(client: "ExecServerClient", session_id: str) -> "Link":
 
 
 def worth_retrying(error: HoldfastError) -> bool:
-    """Return True if another attempt to connect may succeed (environments spec 5)."""
+    """Return True if another attempt to connect may succeed [client.recovery.retryable]."""
     if isinstance(error, RemoteError):
         # The server may not have noticed yet that the old connection is gone.
         return error.code == codes.SESSION_ATTACHED

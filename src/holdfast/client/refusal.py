@@ -56,12 +56,12 @@ _BY_KIND: Final[dict[str, type[Refused]]] = {
 
 # The end of an operating system error in the text of a Codex server, which has no other way to
 # send the number. The form is that of Rust's standard library, and stable for years
-# (exec-server spec 7.3, 7.4).
+# [start.program.errors].
 _OS_ERROR: Final = re.compile(r"\(os error ([0-9]{1,9})\)\Z")
 
 # Endings of the lines that a Codex server writes about a program on a terminal, and the errno
-# each stands for. These texts carry no number but are as stable (exec-server spec 7.4). Without
-# them a command that does not exist looks like a server that is out of memory.
+# each stands for. These texts carry no number but are as stable
+# [start.program.errors-on-terminal]. Without them a command that does not exist looks like a server that is out of memory.
 _TERMINAL_ENDINGS: Final = (
     ("exists but is not executable.", errno.EACCES),
     ("exists but is a directory.", errno.EACCES),
@@ -123,7 +123,7 @@ def start_refusals(process_id: str, program: str) -> AbstractContextManager[None
         program: The first element of `argv`.
     """
     # An invalid request means a duplicate id here. Its only other cause is a start cancelled by
-    # `process/terminate` (exec-server spec 7.2, 12), which needs an answered start first.
+    # `process/terminate` [terminate.starting], which needs an answered start first.
     return refusals(
         internal=SpawnFailed, invalid=DuplicateProcess, process_id=process_id, program=program
     )

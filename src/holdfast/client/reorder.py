@@ -1,5 +1,5 @@
 """
-Reorder buffer for the events of one process (exec-server spec 16.2, 16.3).
+Reorder buffer for the events of one process [client.order].
 
 No I/O. Events are numbered and only the number counts. They may arrive in any order, twice, or,
 after a lost connection, only in the answer to a read.

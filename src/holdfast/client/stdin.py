@@ -1,7 +1,7 @@
 """
 Stdin of a process on a server: writes arrive in order, once, and do not wait for recovery.
 
-Every write has an id, and a server applies each id once (exec-server spec 10). A write whose
+Every write has an id, and a server applies each id once [write.once]. A write whose
 answer was lost with the connection is therefore sent again on the next one.
 """
 

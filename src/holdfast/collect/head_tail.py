@@ -2,7 +2,7 @@
 Keeps the beginning and the end of a byte stream, and counts what is left out between them.
 
 Pure: no event loop and no clock. Memory and time are bounded by the capacity, also for a
-process that writes a byte at a time. The rules are those of unified-exec spec 9.
+process that writes a byte at a time. The rules are those of [unified.9.one-mebibyte].
 """
 
 import codecs
@@ -15,7 +15,7 @@ BYTES_LEFT_OUT = "\n[... {} bytes left out ...]\n"
 """The marker of `env.run`; `{}` is the number of bytes."""
 
 BYTES_OMITTED = "\n... {} bytes omitted ...\n"
-"""The marker of unified exec (unified-exec spec 9)."""
+"""The marker of unified exec [unified.9.one-mebibyte]."""
 
 _SMALL = 4 << 10
 """Bytes below which a chunk is copied to its neighbours rather than kept as an object."""

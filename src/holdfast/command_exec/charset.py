@@ -1,5 +1,5 @@
 """
-Decoding of output: UTF-8, else a guessed encoding (command-exec spec 5).
+Decoding of output: UTF-8, else a guessed encoding [command-exec.output.charset].
 
 The guess is that of chardetng, the detector of the original. It holds the GIL for about 0.1 s
 per MiB, so it is fed in pieces, and the event loop runs between them.

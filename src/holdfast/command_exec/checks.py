@@ -1,5 +1,5 @@
 """
-Checks before a start, in the order of command-exec spec 3.
+Checks before a start, in the order of [app-server.decoding].
 
 Each is a function of its own, so that a server can insert its own checks.
 """

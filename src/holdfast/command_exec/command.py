@@ -1,4 +1,4 @@
-"""One command: its output, its controls and its end (command-exec spec 4 to 7)."""
+"""One command: its output, its controls and its end [command-exec.*]."""
 
 import asyncio
 import weakref

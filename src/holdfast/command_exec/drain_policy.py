@@ -1,4 +1,4 @@
-"""Time limits for the output of an exited command (command-exec spec 7, 14)."""
+"""Time limits for the output of an exited command [command-exec.end.*]."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The variables of a command (command-exec spec 9)."""
+"""The variables of a command [command-exec.env.*]."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

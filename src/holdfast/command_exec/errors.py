@@ -1,5 +1,5 @@
 """
-Errors of `command_exec`: one class per reason (command-exec spec 3, 6).
+Errors of `command_exec`: one class per reason [app-server.controls].
 
 Their texts are those of `command/exec`. A server with other texts, such as `process/*`, uses
 the class and its attributes.

@@ -1,4 +1,4 @@
-"""The commands of one client: their ids, their starts, and their common end (spec 3, 8)."""
+"""The commands of one client: their ids, their starts, and their common end [app-server.ids]."""
 
 import asyncio
 import math
@@ -180,7 +180,7 @@ class CommandExec:
             cwd: Its folder, relative to that of the environment.
             env: Variables to set, or with `None` to remove by exactly that name.
             env_policy: What is inherited from the environment; everything unless given.
-            codex_variables: Also set what Codex sets: steps 4 and 5 of spec 9.
+            codex_variables: Also set what Codex sets: [command-exec.env.network].
             tty: Give it a terminal; its input can be written and its output is streamed.
             size: Rows and columns of that; 24 by 80 unless given.
             stdin: Give it a pipe to read from instead of `/dev/null`.

@@ -1,4 +1,8 @@
-"""Output of one command: pieces, their reader, and the cap of each stream (command-exec spec 5)."""
+"""
+Output of one command: pieces, their reader, and the cap of each stream.
+
+See [command-exec.output.*].
+"""
 
 import weakref
 from array import array

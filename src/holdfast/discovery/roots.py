@@ -3,7 +3,7 @@ Handler of `capabilityRoots/discoverV1`: files of plugins and skills below given
 
 Files are not interpreted, except to find out which other files to read. Everything is limited,
 and unreadable files become warnings, so that one broken file does not hide the others.
-Filesystem spec 6.1; the default `.app.json` was seen on the real server.
+See [discovery.roots.*]; the default `.app.json` was seen on the real server.
 """
 
 import asyncio

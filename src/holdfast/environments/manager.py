@@ -1,4 +1,4 @@
-"""All environments of a program by id, and its default (environments spec 1, 2, 4)."""
+"""All environments of a program by id, and its default [environments.*]."""
 
 import asyncio
 import os

@@ -1,6 +1,6 @@
 """
 A server as an environment: its processes, files and HTTP calls share one connection
-(environments spec 5).
+[environments.one-connection].
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 """
-One client shared by all users of an environment (environments spec 5 and 6).
+One client shared by all users of an environment [environments.shared-attempt].
 
 The first use connects; concurrent callers wait for the same attempt and get the same result. A
 session that cannot be resumed is followed by a new one.

@@ -1,4 +1,4 @@
-"""Shells by their kind, looked for on this machine (unified-exec spec 4)."""
+"""Shells by their kind, looked for on this machine [unified.4.kind]."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
 """
-Which operations a sandbox context leaves (filesystem spec 4).
+Which operations a sandbox context leaves [fs.sandbox.*].
 
 Asking about the profile alone costs nothing and can be done anywhere. To make its
 policy looks at the disk, so that is for threads. Each operation asks the disk anew:
@@ -46,7 +46,7 @@ class _Unsearched(HostDisk):
 
     A command needs the files that match a pattern, and to know which are empty, to have
     them masked. An operation on files meets its paths one by one, and each is compared
-    with the patterns when it is met (sandbox spec 13, rule 11).
+    with the patterns when it is met [sandbox.globs].
     """
 
     def entries(self, path: str) -> Sequence[tuple[str, Seen]]:

@@ -1,5 +1,5 @@
 """
-Copies of files, links and trees (filesystem spec 3.14).
+Copies of files, links and trees [fs.copy.*].
 
 The bytes are moved inside the kernel, which shares them where the file system can.
 A file that is copied onto itself stays as it is; the real server empties it.

@@ -1,5 +1,5 @@
 """
-What the kernel said, in the words and the codes of the protocol (filesystem spec 1.1).
+What the kernel said, in the words and the codes of the protocol [fs.errors.*].
 
 This is the one place where an errno becomes a kind of refusal: what is not there is
 `NotFound`, what was asked wrongly or is not permitted is `InvalidRequest`, all else

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 MAX_ENTRIES = 50_000
-"""Entries one answer may list (filesystem spec 3.10)."""
+"""Entries one answer may list [fs.list]."""
 
 
 def lossy(name: str) -> str:

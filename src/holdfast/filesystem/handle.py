@@ -1,5 +1,5 @@
 """
-Open files (filesystem spec 3.2 to 3.5).
+Open files [fs.open.*].
 
 The classes here make system calls and are for threads; `LocalFileHandle` is the
 seam in front of them. One operation on a handle comes after the other, in the

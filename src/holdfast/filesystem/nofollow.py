@@ -1,5 +1,5 @@
 """
-Operations that meet no symbolic link on their way (filesystem spec 3.12).
+Operations that meet no symbolic link on their way [fs.no-follow.*].
 
 Each folder is opened relative to the one before it, and a link is refused by the
 call that would follow it. Nothing is checked first and used later, so nobody can

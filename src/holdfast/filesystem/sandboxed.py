@@ -1,5 +1,5 @@
 """
-File operations inside of a sandbox, done by the server itself (filesystem spec 4, sandbox spec 10).
+File operations inside of a sandbox, done by the server itself [fs.sandbox.*].
 
 The real server starts a confined helper for most of them. Here each path is resolved
 by `resolve`, which knows what the sandbox would show, and the operation is done on

@@ -1,5 +1,5 @@
 """
-How a path shows to whoever is confined by a sandbox (filesystem spec 4.2, sandbox spec 5.3).
+How a path shows to whoever is confined by a sandbox [fs.sandbox.hidden].
 
 A sandboxed command lives in a tree of mounts: some places are read-only, some are
 masked, and what no rule covers is not there at all. File operations have to answer
@@ -18,7 +18,7 @@ _PROCESS = re.compile(r"/proc/(?:self|thread-self|[0-9]+)(?:/|\Z)")
 """What the kernel tells of processes: here it would be the server's and its neighbours'."""
 
 _DEVICES = frozenset(f"/dev/{name}" for name in ("full", "null", "random", "urandom", "zero"))
-"""Devices that every sandbox has, and that may be written to (sandbox spec 5.2)."""
+"""Devices that every sandbox has, and that may be written to [sandbox.devices]."""
 
 _KERNEL = re.compile(r"/(?:proc|sys|dev(?!/shm(?:/|\Z)))(?:/|\Z)")
 """Trees whose files are the machine itself: never written to, whatever a rule says."""

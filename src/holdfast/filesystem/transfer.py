@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, OperationFailed
 __all__ = ["BLOCK", "WINDOW", "read_blocks", "write_blocks"]
 
 BLOCK = 1 << 20
-"""Bytes of a block: the most that one request takes (filesystem spec 3.3, 3.4)."""
+"""Bytes of a block: the most that one request takes [fs.read-block]."""
 
 WINDOW = 4
 """Blocks on their way at once."""
@@ -53,7 +53,7 @@ async def read_blocks(
                 if eof:
                     break
                 if len(chunk) < BLOCK:
-                    # Filesystem spec 7: it would never end.
+                    # [fs.read-block]: it would never end.
                     raise OperationFailed("fs/readBlock returned an empty non-terminal block")
                 window = WINDOW
             for read in reads:

@@ -1,5 +1,5 @@
 """
-Walks a tree, breadth first and within limits (filesystem spec 3.11).
+Walks a tree, breadth first and within limits [fs.walk.*].
 
 What a folder lists tells the kind of nearly every entry, so that entries are not
 looked at one by one. The result is texts: to make an object of each of tens of

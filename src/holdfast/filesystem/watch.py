@@ -1,5 +1,5 @@
 """
-Waits for a file to appear (filesystem spec 3.15).
+Waits for a file to appear [fs.watch].
 
 A file that is missing can appear by itself or with the folders above it, so every
 folder on its way is watched for the next name, and for its own end. Each watch is

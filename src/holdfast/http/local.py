@@ -1,5 +1,5 @@
 """
-HTTP calls made by this process (`HttpClient`; HTTP spec 5).
+HTTP calls made by this process, an `HttpClient` [http.request.*].
 
 Redirects are followed and the response is otherwise left alone. No cookies are kept, nothing is
 decompressed, and an error status is an ordinary response.

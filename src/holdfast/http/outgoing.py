@@ -1,7 +1,7 @@
 """
 A request before it is sent: checked, redirected, and encoded.
 
-Checks run in the order of the real server, with its texts (HTTP spec 5.2). There is no I/O;
+Checks run in the order of the real server, with its texts [http.request.refused]. There is no I/O;
 variables are read because a header may name one.
 """
 
@@ -23,7 +23,7 @@ Headers = dict[str, list[bytes]]
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL = re.compile(r"[\0-\x08\x0a-\x1f\x7f]")
 
-# Variables that no header may use (HTTP spec 5.3).
+# Variables that no header may use [http.request.variables].
 _SECRETS = frozenset(
     {
         "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
@@ -111,7 +111,7 @@ class OutgoingRequest:
 
     def redirected(self, status: int, locations: list[bytes]) -> OutgoingRequest | None:
         """
-        Return the request that a redirect asks for, or None (HTTP spec 5.5).
+        Return the request that a redirect asks for, or None [http.request.redirects].
 
         Raises:
             OperationFailed: It leads to another scheme than HTTP.

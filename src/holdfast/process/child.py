@@ -89,7 +89,7 @@ class Child:
         return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
     def signal_code(self, number: int) -> int:
-        """What the wire tells of an end by this signal (exec-server spec 8.3)."""
+        """What the wire tells of an end by this signal [output.exit-code]."""
         return 1 if self.terminal is not None else 128 + number
 
     def signal(self, number: int) -> None:

@@ -51,7 +51,7 @@ class EnclosedChild(Child):
         return self.report.end() or launchers
 
     def signal_code(self, number: int) -> int:
-        """On a terminal, too: the launcher says so (sandbox spec 12)."""
+        """On a terminal, too: the launcher says so [sandbox.exit-code]."""
         return 128 + number
 
     def signal(self, number: int) -> None:

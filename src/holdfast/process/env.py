@@ -1,4 +1,4 @@
-"""The environment of a child: its policy, its variables, its metadata (exec-server spec 7.5)."""
+"""The environment of a child: its policy, its variables, its metadata [env.*]."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -400,7 +400,7 @@ class LocalProcess:
         self._exited(self, verdict)
         if self._abandoned or (self._streams_at_end == "close" and not self.tty):
             # A child that left the group may hold the pipe for ever: it was not
-            # asked for any more (exec-server spec 12). On a terminal its output
+            # asked for any more [terminate.closes-pipes]. On a terminal its output
             # still counts, as long as there is somebody to read it.
             for pump in self._pumps:
                 pump.close()

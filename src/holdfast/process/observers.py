@@ -54,7 +54,7 @@ class ProcessStart:
 
 def sandbox_type(params: StartParams) -> str:
     """Return the kind of sandbox of a process that was started with these params."""
-    # Also for a profile that isolates nothing, as the real server says it (sandbox spec 4).
+    # Also for a profile that isolates nothing, as the real server says it [sandbox.type].
     return "none" if params.sandbox is None else "linuxSeccomp"
 
 

@@ -2,7 +2,7 @@
 The log of one process: numbered output, then one exit, then one close.
 
 Pure: no event loop, no descriptor and no clock. Readers are plural and cheap, and
-what is kept is decided here alone (exec-server spec 8, 9, 13).
+what is kept is decided here alone [output.seq].
 """
 
 from bisect import bisect_right

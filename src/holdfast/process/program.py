@@ -1,8 +1,8 @@
 """
 Which file a start executes and where: lookups on pipes and on a terminal.
 
-The two differ as they do in the real server, down to the texts (exec-server spec
-7.3, 7.4): clients show them to a model.
+The two differ as they do in the real server, down to the texts [start.program.*]:
+clients show them to a model.
 """
 
 import errno

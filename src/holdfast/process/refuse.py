@@ -2,7 +2,7 @@
 What a start asks for that cannot be given, and what is said then.
 
 Some of it is refused; some is a process that fails, where the real server starts its
-launcher and that fails (sandbox spec 2.4).
+launcher and that fails [sandbox.launcher-fails].
 """
 
 import re
@@ -89,7 +89,7 @@ def refuse_managed_network(env: Mapping[str, str]) -> CannotEnforce:
     Why a command that is to reach a proxy only cannot run.
 
     The real server does without the proxy of its own that there could be, so a command
-    without one fails there as well, and in the same way (sandbox spec 2.4).
+    without one fails there as well, and in the same way [sandbox.program-missing].
 
     Raises:
         InvalidParams: There is a proxy, and nothing here that leads to it.

@@ -2,7 +2,7 @@
 Shell snapshots: a profile is sourced once, later commands start from its result.
 
 A login shell may spend a second in its profile before it runs a command of a
-millisecond. A start that asks for it (`shellSnapshot`, exec-server spec 14.1) runs
+millisecond. A start that asks for it (`shellSnapshot`, [snapshot.*]) runs
 `SHELL -lc` once to see what the profile leaves behind, and from then on `SHELL -c`
 with that state put back. This module only makes and reads the texts for it;
 whoever uses it runs the capture, with the folder, environment and sandbox of the

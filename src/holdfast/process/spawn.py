@@ -42,7 +42,7 @@ _PIPE_DEFAULTS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ)
 Put back to their defaults in a child on pipes.
 
 Python itself ignores the last two. Others, such as a hang-up that the server
-was told to ignore, stay as they are (exec-server spec 7.6).
+was told to ignore, stay as they are [start.state.signals-stay-ignored].
 """
 
 _TERMINAL_DEFAULTS = (

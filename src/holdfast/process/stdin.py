@@ -3,7 +3,7 @@ The way into a process: a bounded queue in front of a descriptor.
 
 Each write has an id of the client's. An id that was accepted is never written
 again, so a client that lost its connection may repeat a write and be sure that
-the bytes arrive once (exec-server spec 10).
+the bytes arrive once [write.once].
 """
 
 import asyncio

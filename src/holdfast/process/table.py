@@ -1,7 +1,7 @@
 """
 The processes of one owner, by the owner's ids: starting, finding, forgetting.
 
-The order of the checks of a start is part of the protocol (exec-server spec 7.2).
+The order of the checks of a start is part of the protocol [start.check-order].
 """
 
 import asyncio
@@ -222,7 +222,7 @@ class LocalProcesses:
         That is a shell's profile to be captured, a sandbox to be built, limits to be set, or
         files that are not at hand: a mount may be dead.
 
-        The order of the checks is part of the protocol (exec-server spec 7.2). A
+        The order of the checks is part of the protocol [start.check-order]. A
         start that fails leaves no trace: the id is free.
 
         Raises:
@@ -339,7 +339,7 @@ class LocalProcesses:
                     argv, env = wrap(argv, snapshot, env=env, given=given)
             slow.check()
             if isinstance(sandbox, CannotEnforce):
-                # The real server starts its launcher, which fails (sandbox spec 2.4).
+                # The real server starts its launcher, which fails [sandbox.launcher-fails].
                 complaining = msgspec.structs.replace(params, arg0=None, limits=None)
                 # Not with the request's variables: this shell is in no sandbox.
                 argv = complaint(str(sandbox), NO_PROXY if manages_network(params) else 1)

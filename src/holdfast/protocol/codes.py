@@ -1,4 +1,4 @@
-"""Error codes and the exact texts a client may compare with (exec-server spec 2.6, 4.1)."""
+"""Error codes and the exact texts a client may compare with [envelope.codes]."""
 
 __all__ = [
     "INTERNAL_ERROR",

@@ -1,4 +1,4 @@
-"""Capability discovery: plugins and skills on the executor's side (filesystem spec 6)."""
+"""Capability discovery: plugins and skills on the executor's side [discovery.*]."""
 
 import msgspec
 

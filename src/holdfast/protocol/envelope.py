@@ -1,4 +1,4 @@
-"""The JSON-RPC envelope: four kinds of message, no `jsonrpc` member (exec-server spec 2.1)."""
+"""The JSON-RPC envelope: four kinds of message, no `jsonrpc` member [envelope.kinds]."""
 
 from typing import Any
 

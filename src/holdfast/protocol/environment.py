@@ -1,4 +1,4 @@
-"""`environmentConfig/read`: the executor's own configuration (exec-server spec 6.3)."""
+"""`environmentConfig/read`: the executor's own configuration [environment.config]."""
 
 from holdfast.protocol.base import Wire
 from holdfast.protocol.paths import PathUri

@@ -1,4 +1,4 @@
-"""`fs/*`: files on the executor's side (filesystem spec 3 and 4)."""
+"""`fs/*`: files on the executor's side (docs/protocol.md#fs)."""
 
 from typing import Literal
 

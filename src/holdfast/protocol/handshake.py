@@ -1,4 +1,4 @@
-"""`initialize`, and the server's description of its machine (exec-server spec 4.1, 6)."""
+"""`initialize`, and the server's description of its machine (docs/protocol.md#initialize)."""
 
 from msgspec import UNSET, UnsetType
 

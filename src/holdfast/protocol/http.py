@@ -1,4 +1,4 @@
-"""`http/request`: HTTP calls from the executor's side (filesystem and HTTP spec 5)."""
+"""`http/request`: HTTP calls from the executor's side (docs/protocol.md#httprequest)."""
 
 from typing import Literal
 

@@ -1,8 +1,8 @@
 """
 One table that ties each method to its types, for both sides of the wire.
 
-`FAMILIES` names the group of a method in error texts about the handshake (exec-server spec
-4.1). A method without a family is allowed at any time.
+`FAMILIES` names the group of a method in error texts about the handshake
+[session.before-initialize]. A method without a family is allowed at any time.
 """
 
 from typing import Any

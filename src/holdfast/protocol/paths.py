@@ -1,7 +1,7 @@
 """
 Paths on the wire: `file:` URIs, read the way the real server reads them.
 
-The rules (filesystem spec 2, exec-server spec 7.3) are the WHATWG ones for the
+The rules (docs/protocol.md#paths) are the WHATWG ones for the
 `file` scheme as the real server's URL library applies them, then a few checks of
 its own. A URI may be well formed and still belong to another system (`file:///C:/x`), so
 there are two steps with an error each: `PathUri.parse` reads a text,

@@ -1,4 +1,4 @@
-"""`process/*`: starting, watching and ending processes (exec-server spec 7 to 12)."""
+"""`process/*`: starting, watching and ending processes (docs/protocol.md#process)."""
 
 from enum import StrEnum
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""`sandbox`: the files and network that a process or a file operation may use (sandbox spec 2)."""
+"""`sandbox`: the files and network that a process may use (docs/protocol.md#sandboxes)."""
 
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
@@ -180,6 +180,6 @@ class SandboxContext(Wire, frozen=True, kw_only=True):
     temporary_directories: tuple[PathUri, ...] | None = None
     windows_sandbox_proxy_settings_mode: Literal["reconcile", "preserve"] | None = None
     use_legacy_landlock: bool = False
-    """Refused: a restricted profile needs more than Landlock gives (sandbox spec 7)."""
+    """Refused: a restricted profile needs more than Landlock gives [sandbox.legacy-landlock]."""
 
     wire_name: ClassVar[str] = "struct WireFileSystemSandboxContext"

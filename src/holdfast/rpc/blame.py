@@ -1,6 +1,5 @@
 """
-Error texts for values that do not fit a type, in the words of the real server (exec-server spec
-2.5).
+Error texts for values that do not fit a type, in the words of the real server [envelope.params.*].
 
 msgspec decodes, but words its errors differently. Only a value that msgspec has refused is
 walked again here, to name its first fault.

@@ -1,5 +1,5 @@
 """
-Decoding of messages, with every limit of the protocol (exec-server spec 2.1 to 2.3).
+Decoding of messages, with every limit of the protocol (docs/protocol.md#messages).
 
 Almost all messages are small and flat. For those, counting colons proves that no key is
 duplicated and nothing is nested; the length proves that there are not too many values. Only

@@ -1,4 +1,4 @@
-"""Messages to bytes, in the member order of the real server (exec-server spec 2.1)."""
+"""Messages to bytes, in the member order of the real server [envelope.reply-order]."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""One message per line, for byte streams (exec-server spec 1.5)."""
+"""One message per line, for byte streams [stdio.lines]."""
 
 __all__ = ["MAX_LINE", "LineTooLong", "Lines"]
 

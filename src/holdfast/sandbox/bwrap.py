@@ -1,5 +1,5 @@
 """
-The arguments of bubblewrap for a policy (sandbox spec 5.1, 13).
+The arguments of bubblewrap for a policy [sandbox.bwrap.*].
 
 Nothing is started here. The order is the reference's where it matters: what is mounted
 later lies on top. Beside its arguments stand the stricter ones of section 13: kernel
@@ -95,7 +95,7 @@ def plan(
             host's would show every process (13, rule 14).
 
     Raises:
-        CannotEnforce: The client asks for Landlock in place of mounts (sandbox spec 7).
+        CannotEnforce: The client asks for Landlock in place of mounts [sandbox.legacy-landlock].
     """
     assert policy.isolates  # whoever starts the command asks first
     if policy.legacy_landlock:

@@ -7,6 +7,42 @@ longer than all the rest. So that process gets a program that does nothing but w
 through a table: make a call, keep the result, go on. Where arguments are taken from and
 results are put, and what follows an error, is said by the table, which is made here. The
 walk is a hundred bytes of machine code, the same for every table. Pure: nothing is run.
+
+The file is an ELF executable with two loaded segments. Addresses are those in its memory:
+
+    offset   address
+    0x000    0x400000   ELF header, three program headers     read, execute
+    0x100    0x400100   the walk: the code of `_LISTINGS`
+    0x200    0x410200   RESULT, and all below                  read, write
+             +0         result of the last call (4 bytes), the number 1 (4 bytes)
+             +8         address of the first record
+             +16        ENVIRONMENT: address of the list of variables
+             +24        ARGUMENTS: address of the list of arguments
+             +32        data: texts, structures and constants, each a multiple of 8
+                        records, one for each call, 64 bytes each
+                        rules, 16 bytes each
+
+A record is a row of eight numbers of 8 bytes. The arguments are given as addresses, so that
+one can be the result of an earlier call; a constant has a place among the data:
+
+    +0       +8 ... +40                   +48              +56
+    number   addresses of 5 arguments     where the        address of
+    of call  (of a 0 for one left out)    result goes      the first rule
+
+A call that succeeds is followed by the next record. After one that fails, its rules are read
+in order, up to the first one for that error or for any error (`ANY`, always the last):
+
+    +0       +8
+    error    address of the record that follows
+
+The code walks like this, with `record` in rbx (x86-64) or x21 (aarch64):
+
+    record = RESULT[8]
+    next:    result = system_call(record.number, *record.arguments)
+             store result in RESULT and in record.result
+             if result >= 0: record += 64, go to next
+             for rule in record.rules:
+                 if rule.error in (0, -result): record = rule.record, go to next
 """
 
 from __future__ import annotations
@@ -82,13 +118,12 @@ def _code(listing: str) -> bytes:
     return bytes.fromhex("".join(word for word in words if not word.endswith(":")))
 
 
-_WALKS: Final = {
-    # Of a record: 0 number, 8 to 40 where arguments are, 48 where the result goes, 56 rules.
-    "x86_64": _code(
-        """
+_LISTINGS: Final = {
+    # In the syntax of GNU as, Intel flavour; a test assembles it and compares the bytes.
+    "x86_64": """
         4c8b2424          mov   r12, [rsp]
         4e8d64e410        lea   r12, [rsp+r12*8+16]  ; the environment, behind the arguments
-        41bd00024100      mov   r13d, RESULT
+        41bd00024100      mov   r13d, offset RESULT
         4d896510          mov   [r13+16], r12        ; ENVIRONMENT
         488d442408        lea   rax, [rsp+8]
         49894518          mov   [r13+24], rax        ; ARGUMENTS
@@ -125,15 +160,13 @@ _WALKS: Final = {
         39c2              cmp   edx, eax
         75ee              jne   look
         ebab              jmp   next
-        """
-    ),
-    "aarch64": _code(
-        """
+    """,
+    "aarch64": """
         f30340f9          ldr   x19, [sp]
         f36f338b          add   x19, sp, x19, lsl #3
         73420091          add   x19, x19, #16        ; the environment, behind the arguments
-        144080d2          movz  x20, RESULT
-        3408a0f2          movk  x20, RESULT, lsl #16
+        144080d2          movz  x20, #(RESULT & 0xffff)
+        3408a0f2          movk  x20, #(RESULT >> 16), lsl #16
         930a00f9          str   x19, [x20, #16]      ; ENVIRONMENT
         f6230091          add   x22, sp, #8
         960e00f9          str   x22, [x20, #24]      ; ARGUMENTS
@@ -164,10 +197,11 @@ _WALKS: Final = {
         3f01006b          cmp   w9, w0
         61ffff54          b.ne  look
         eaffff17          b     next
-        """
-    ),
+    """,
 }
-"""The code for each processor."""
+"""The code for each processor: its bytes, the instruction, and after `;` a remark."""
+
+_WALKS: Final = {machine: _code(listing) for machine, listing in _LISTINGS.items()}
 
 _NO_DESCRIPTOR: Final = 0xFFFFFFFF
 

@@ -1,7 +1,7 @@
 """
 Whether a failure looks like the work of the sandbox, from what the process wrote.
 
-The rule is the real server's, word for word (sandbox spec 9), so that both say the
+The rule is the real server's, word for word [sandbox.denied], so that both say the
 same of the same output. What it was about is our own addition.
 """
 

@@ -1,5 +1,5 @@
 """
-What the entries of a profile name, before any look at the disk (sandbox spec 3.1).
+What the entries of a profile name, before any look at the disk [sandbox.precedence].
 
 Special places become paths and patterns become absolute. What comes out depends on the
 profile and the roots alone, is the same for every command of a session, and is kept.
@@ -122,7 +122,7 @@ def reads_everything(context: SandboxContext) -> bool:
     Whether a restricted profile, of an operation on files, leaves nothing unreadable.
 
     Whoever only reads need not ask then what else it says: not even the directory and
-    the roots have to be of this system, as in the real server (sandbox spec 10).
+    the roots have to be of this system, as in the real server [fs.sandbox.errors].
 
     Raises:
         InvalidPermissionPath: An entry names a path of another system.

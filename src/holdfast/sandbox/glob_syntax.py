@@ -1,5 +1,5 @@
 """
-How a pattern of files is read (sandbox spec 3.6).
+How a pattern of files is read [sandbox.globs].
 
 `*` and `?` stay within one component, `**` as a whole component crosses any number of
 them, `[a-f]` and `[!a]` are one character, `{a,b}` either text, and a backslash takes the

@@ -1,5 +1,5 @@
 """
-Patterns of denied files (sandbox spec 3.6), as `sandbox.glob_syntax` reads them.
+Patterns of denied files [sandbox.globs], as `sandbox.glob_syntax` reads them.
 
 Only files are meant, and links to files; directories are not.
 """

@@ -1,5 +1,5 @@
 """
-What Landlock adds to the mounts (sandbox spec 13, rule 9).
+What Landlock adds to the mounts [sandbox.fifos].
 
 A read-only mount keeps nobody from writing into a FIFO that lies there, and a network
 that is shared is shared with all abstract sockets. Landlock closes both. Whatever else a

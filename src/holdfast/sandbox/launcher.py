@@ -2,7 +2,7 @@
 The program that builds sandboxes: where it is, and whether it can be trusted.
 
 It runs outside of the sandbox, so it is looked for in the server's own `PATH`,
-once, and never in anything that came with a request (sandbox spec 13.4).
+once, and never in anything that came with a request [sandbox.launcher].
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Sandbox policies as older clients write them, turned into profiles (sandbox spec 3.7)."""
+"""Sandbox policies as older clients write them, turned into profiles [sandbox.legacy]."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-From rules to mounts: what bubblewrap is told to put where (sandbox spec 5.2, 5.3).
+From rules to mounts: what bubblewrap is told to put where [sandbox.devices].
 
 The rules are walked from `/` downwards. A mount is needed only where a rule differs from
 the one above it, so a list is as short as the rules allow. What is mounted later lies on

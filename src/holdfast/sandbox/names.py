@@ -1,4 +1,4 @@
-"""Profiles by name, and the context that carries one (sandbox spec 2.3)."""
+"""Profiles by name, and the context that carries one (docs/protocol.md#sandboxes)."""
 
 from __future__ import annotations
 

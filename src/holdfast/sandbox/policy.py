@@ -1,5 +1,5 @@
 """
-The rules of one sandbox, and what they say about a path (sandbox spec 3).
+The rules of one sandbox, and what they say about a path [sandbox.precedence].
 
 A policy is made by `sandbox.resolve` from a profile and from what was on disk at that
 moment. It does no input or output itself: the same rules tell bubblewrap what to mount
@@ -37,7 +37,7 @@ PROTECTED_NAMES = (".git", ".agents", ".codex", ".aws")
 """Directly below every writable root these stay read-only: they steer what runs later."""
 
 NO_LANDLOCK = "filesystem-restricted execution requires bubblewrap to isolate app-server sockets"
-"""What is said to whoever asks for Landlock in place of mounts (sandbox spec 7)."""
+"""What is said to whoever asks for Landlock in place of mounts [sandbox.legacy-landlock]."""
 
 NO_MXC = "native MXC is unavailable on this executor"
 """What is said to whoever asks for a sandbox that only Windows has."""

@@ -1,5 +1,5 @@
 """
-From a profile to rules: what its entries mean here and now (sandbox spec 3).
+From a profile to rules: what its entries mean here and now [sandbox.*].
 
 Entries may be missing on disk and may lead through links. What comes out has none of
 that: real paths, each with what holds there. Rules that no entry asks for are made here

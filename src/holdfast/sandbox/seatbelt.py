@@ -1,5 +1,5 @@
 """
-The text of a macOS Seatbelt profile for a policy (sandbox spec, appendix).
+The text of a macOS Seatbelt profile for a policy [sandbox.macos].
 
 Experimental: the text is made and tested as a text; nobody has run it. On macOS a rule
 is checked at each access, so patterns hold for files that appear later, too.

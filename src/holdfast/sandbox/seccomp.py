@@ -1,5 +1,5 @@
 """
-System call filters, as the bytes the kernel loads (sandbox spec 6, 13).
+System call filters, as the bytes the kernel loads [sandbox.seccomp].
 
 A filter lists what is refused and lets the rest through; what is refused fails
 with EPERM, so that a program can say so. Both kinds close what reaches other

@@ -3,7 +3,7 @@ What a sandbox needs on the disk: places made only to mount something over them.
 
 A mount needs something to be mounted on, so a name that must not be created, such
 as a `.git` that is not there, exists as an empty folder or file while a command
-runs (sandbox spec 5.4). The server makes it before the first command that relies on
+runs [sandbox.targets]. The server makes it before the first command that relies on
 it and removes it after the last. Nothing that was there before, or that has become
 anything else, is touched.
 

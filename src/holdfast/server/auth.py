@@ -1,5 +1,5 @@
 """
-Who may connect: the ways to check a bearer token, and whose it is (exec-server spec 1.3).
+Who may connect: the ways to check a bearer token, and whose it is [auth.*].
 
 Secrets are read at the start, and again when `Access.reload` is called. They are compared
 in constant time.

@@ -1,5 +1,5 @@
 """
-The bodies that are being streamed to one client (HTTP spec 5.6).
+The bodies that are being streamed to one client [http.request.stream].
 
 Each is a task of its own and holds up nothing. A client that reads too slowly stops
 the reading of its bodies, and with its connection they all end.

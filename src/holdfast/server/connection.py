@@ -127,7 +127,7 @@ class ServerConnection:
         )
         if self.acknowledges:
             self.connection.transport.expect_life(self.state.sign_interval)
-        # Other clients get no `data`, as from the real server (exec-server spec 2.1).
+        # Other clients get no `data`, as from the real server [envelope.codes].
         self._dispatcher.wants_error_data = self.acknowledges
         return InitializeResponse(
             session_id=self._session.id, environment_info=self.state.environment
@@ -175,7 +175,7 @@ class ServerConnection:
             else:
                 self.session.acknowledge(ack.process_id, ack.seq)
                 return
-        # Exec-server spec 2.4: there is no other, and no way to answer one.
+        # [envelope.violation.notification]: there is no other, and no way to answer one.
         logger.info("%s sent an unexpected notification", self.connection.transport.label)
         self.connection.abandon("protocol violation")
 

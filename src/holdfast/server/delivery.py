@@ -1,5 +1,5 @@
 """
-Delivery of one process's events to the client that owns it (exec-server spec 8, 4.2).
+Delivery of one process's events to the client that owns it [output.notifications].
 
 A Holdfast client acknowledges what it has. Until then the events are kept, and the process
 is held once too much is under way, so that a lost connection loses nothing. A Codex client

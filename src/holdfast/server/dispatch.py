@@ -1,5 +1,5 @@
 """
-One connection's requests: who may run now, who waits, who steps aside (exec-server spec 3).
+One connection's requests: who may run now, who waits, who steps aside [dispatch.*].
 
 What can be answered at once is answered at once, in the order of arrival. What has
 to wait runs as a task of its own, so that nothing behind it is held up. With a

@@ -4,7 +4,7 @@ What `environmentConfig/read` answers: the configuration of the machine we run o
 A client asks which of some keys are set here, and in which files. It merges the
 answer with its own configuration, so the order of the layers matters and
 their values do not: nothing is interpreted except what decides whether
-another file is read (exec-server spec 6.3). The rest of what is written here was
+another file is read [environment.config]. The rest of what is written here was
 seen on the real server 0.166.0.
 
 Layers of `config`, lowest precedence first; a missing file is no layer:

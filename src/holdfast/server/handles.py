@@ -1,4 +1,4 @@
-"""The open files and the watch of one connection (filesystem spec 3.2 to 3.5, 3.15)."""
+"""The open files and the watch of one connection [fs.open.per-connection]."""
 
 import asyncio
 

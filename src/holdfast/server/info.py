@@ -1,4 +1,4 @@
-"""What this machine is, as a client is told (exec-server spec 6.1)."""
+"""What this machine is, as a client is told [environment.info]."""
 
 import hashlib
 import os

@@ -176,7 +176,7 @@ def live(
     if make is None:
         make = _exec_server_maker(options, audit)
     raise_descriptor_limit()
-    # For all that is started here (sandbox spec 6): what crashes leaves no copy of its memory.
+    # For all that is started here [sandbox.core]: what crashes leaves no copy of its memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
     exporting = configure_telemetry()

@@ -1,4 +1,4 @@
-"""Where a server listens, and what it answers to plain HTTP (exec-server spec 1)."""
+"""Where a server listens, and what it answers to plain HTTP [serve.listen.*]."""
 
 import asyncio
 import ipaddress

@@ -1,5 +1,5 @@
 """
-Sessions: what a client owns beyond its connection (exec-server spec 4.2).
+Sessions: what a client owns beyond its connection [session.*].
 
 A session has its processes, their output and the memory of what was written. When
 its connection ends it is detached, not destroyed: for 30 seconds a new connection

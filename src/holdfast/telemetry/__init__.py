@@ -1,5 +1,5 @@
 """
-What server and client measure of themselves, behind small interfaces (exec-server spec 15).
+What server and client measure of themselves, behind small interfaces (docs/telemetry.md).
 
 The interfaces are all that the others know. Without a recorder there is no object,
 so a server that nobody watches does not pay for being watchable: OpenTelemetry is

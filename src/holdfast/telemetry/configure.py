@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from holdfast._version import install_command
+
 if TYPE_CHECKING:
     from holdfast.telemetry.sdk import Exporting
 
@@ -39,8 +41,9 @@ def configure_telemetry() -> "Exporting | None":
     except ImportError as error:
         logger.error(
             "telemetry is off: OTEL_… variables ask for it, but there is no way to send it (%s);"
-            " to install one: pip install 'holdfast[otel]'",
+            " to install one: %s",
             error,
+            install_command("otel"),
         )
     except Exception as error:  # noqa: BLE001 - whatever the variables made of the exporters
         logger.error("telemetry is off: %s", error)

@@ -1,5 +1,5 @@
 """
-What is measured, by name (exec-server spec 15).
+What is measured, by name (docs/telemetry.md).
 
 Names, units, bounds and labels are those of the real server, so that its dashboards
 fit. When something is measured is not decided here.

@@ -1,5 +1,5 @@
 """
-The recorder on the OpenTelemetry API (exec-server spec 15).
+The recorder on the OpenTelemetry API (docs/telemetry.md).
 
 It knows the API alone: where the measurements go, if anywhere, is decided by the
 providers it is given, or by those the application made global.

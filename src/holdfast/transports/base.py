@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 MAX_MESSAGE = 64 << 20
-"""Bytes of one message; one more ends the connection (exec-server spec 1.4, 1.5)."""
+"""Bytes of one message; one more ends the connection [ws.message-limit]."""
 
 HIGH_WATER = 1 << 20
 """Bytes waiting to be sent at which the sender is asked to pause."""

@@ -1,4 +1,4 @@
-"""The head of an HTTP request, as far as a WebSocket listener needs it (exec-server spec 1.2)."""
+"""The head of an HTTP request, as far as a WebSocket listener needs it [http.upgrade.*]."""
 
 import base64
 import binascii

@@ -1,7 +1,7 @@
 """
 One message per line on any pair of byte streams: the ground of stdio and unix sockets.
 
-See exec-server spec 1.5.
+See [stdio.*].
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 """
-WebSocket connections by picows (exec-server spec 1.4), and the listeners of a server.
+WebSocket connections by picows [ws.*], and the listeners of a server.
 
 picows carries frames; messages in fragments, the limit of a message and slow
 readers are handled here. Its own way to answer HTTP knows `GET` only, so a

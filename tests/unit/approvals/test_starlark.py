@@ -262,7 +262,9 @@ def test_without_the_extra_every_file_is_broken_and_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'holdfast[approvals]'" in error(load(tmp_path, "prefix_rule(['a'])")[0])
+    assert "pip install 'holdfast-exec[approvals]'" in error(
+        load(tmp_path, "prefix_rule(['a'])")[0]
+    )
     assert not starlark.rules_available()
 
 

@@ -1,4 +1,4 @@
-"""Bytes as text: UTF-8, else the guess of chardetng (command-exec spec 5)."""
+"""Bytes as text: UTF-8, else the guess of chardetng [command-exec.output.charset]."""
 
 import asyncio
 from typing import Self

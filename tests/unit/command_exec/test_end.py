@@ -1,4 +1,4 @@
-"""Every order around the end of a command, in virtual time (command-exec spec 7, 14)."""
+"""Every order around the end of a command, in virtual time [command-exec.end.*]."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,5 +1,5 @@
 """
-Ends of commands by chance, in virtual time, against a model of spec 7 and 14.
+Ends of commands by chance, in virtual time, against a model of [command-exec.end.*].
 
 `HOLDFAST_COMMAND_RUNS=1000` plays so many on each kind of environment, and 334 otherwise.
 """

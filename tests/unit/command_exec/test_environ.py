@@ -1,4 +1,4 @@
-"""Variables that a command gets or loses (command-exec spec 9)."""
+"""Variables that a command gets or loses [command-exec.env.*]."""
 
 import pytest
 

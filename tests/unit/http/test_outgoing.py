@@ -1,4 +1,8 @@
-"""Requests before they are sent: the checks and their order, redirects, the bytes (HTTP spec 5)."""
+"""
+Requests before they are sent: the checks and their order, redirects, the bytes.
+
+See [http.request.*].
+"""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Proxies by the environment (HTTP spec 5.3)."""
+"""Proxies by the environment [http.request.proxy]."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Path URIs; every expectation was seen on the real server (filesystem spec 2)."""
+"""Path URIs; every expectation was seen on the real server (docs/protocol.md#paths)."""
 
 import copy
 import os

@@ -100,7 +100,7 @@ def test_without_the_extra_it_stays_off_and_says_what_to_install(
     assert configure_telemetry() is None
     (message,) = caplog.messages
     assert message.startswith("telemetry is off: ")
-    assert "pip install 'holdfast[otel]'" in message
+    assert "pip install 'holdfast-exec[otel]'" in message
     assert "\n" not in message
 
 

@@ -60,7 +60,7 @@ except InvalidParams as error:
 """
     run = [sys.executable, "-c", code]
     said = subprocess.run(run, capture_output=True, text=True, timeout=20, check=True)
-    assert "holdfast[patterns]" in said.stdout
+    assert "holdfast-exec[patterns]" in said.stdout
 
 
 def test_neighbouring_lines_are_one_run() -> None:

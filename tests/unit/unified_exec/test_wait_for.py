@@ -135,7 +135,7 @@ async def test_a_bad_pattern_is_named(pattern: str) -> None:
 
 async def test_without_the_engine_a_pattern_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
-    with pytest.raises(InvalidParams, match=r"pip install 'holdfast\[patterns\]'"):
+    with pytest.raises(InvalidParams, match=r"pip install 'holdfast-exec\[patterns\]'"):
         await begin(pattern="a")
     wait = await begin(input=True)
     await wait.end()

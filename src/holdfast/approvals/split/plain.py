@@ -14,6 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from holdfast._version import install_command
 from holdfast.approvals.split.budget import Budget, TooCostlyError
 from holdfast.errors import HoldfastError
 
@@ -136,7 +137,7 @@ def _parser() -> Parser:
         except ImportError as error:
             raise SplittingUnavailable(
                 "splitting scripts needs tree-sitter, the extra `approvals` of Holdfast:"
-                " pip install 'holdfast[approvals]'"
+                f" {install_command('approvals')}"
             ) from error
         parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
         _local.parser = parser

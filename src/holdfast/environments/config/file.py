@@ -1,8 +1,8 @@
 """
 Reader of `environments.toml`, for a Codex home and ours, as strict as Codex's.
 
-There is no key that Codex does not know, so that both can read the same file (environments spec
-3). Faults are reported in Codex's words.
+There is no key that Codex does not know, so that both can read the same file
+[environments.file.*]. Faults are reported in Codex's words.
 """
 
 import os

@@ -1,5 +1,5 @@
 """
-The keys of `environments.toml` and the types of their values (environments spec 3).
+The keys of `environments.toml` and the types of their values [environments.file.keys].
 
 Errors use the words of the library with which the real client reads the file.
 """

@@ -1,5 +1,5 @@
 """
-Sources of environments: a variable, a file, or the program itself (environments spec 2).
+Sources of environments: a variable, a file, or the program itself [environments.sources].
 
 The first source that applies is the only one; nothing is merged.
 """

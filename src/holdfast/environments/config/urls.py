@@ -1,4 +1,4 @@
-"""Checks of a server's URL that need no connection (environments spec 3)."""
+"""Checks of a server's URL that need no connection [environments.file.texts]."""
 
 import re
 from typing import Final

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import holdfast
-from holdfast._version import __version__
+from holdfast._version import DISTRIBUTION, __version__
 
 __all__ = ["Bundle", "pack_files", "pack_wheel"]
 
@@ -81,20 +81,21 @@ def _tar(files: Mapping[str, Path]) -> bytes:
 
 def pack_wheel() -> Bundle:
     """Pack Holdfast alone, as a wheel; the host's pip fetches the dependencies."""
-    folder = f"holdfast-{__version__}.dist-info"
-    contents = {name: path.read_bytes() for name, path in _own_files()}
+    name = f"{DISTRIBUTION.replace('-', '_')}-{__version__}"
+    folder = f"{name}.dist-info"
+    contents = {file: path.read_bytes() for file, path in _own_files()}
     contents[f"{folder}/METADATA"] = _metadata().encode()
     contents[f"{folder}/WHEEL"] = (
         b"Wheel-Version: 1.0\nGenerator: holdfast\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     )
-    record = [f"{name},{_record(data)},{len(data)}" for name, data in contents.items()]
+    record = [f"{file},{_record(data)},{len(data)}" for file, data in contents.items()]
     record += [f"{folder}/RECORD,,", ""]
     contents[f"{folder}/RECORD"] = "\n".join(record).encode()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in contents.items():
-            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    return Bundle("wheel", packed.getvalue(), f"holdfast-{__version__}-py3-none-any.whl")
+        for file, data in contents.items():
+            archive.writestr(zipfile.ZipInfo(file), data, zipfile.ZIP_DEFLATED)
+    return Bundle("wheel", packed.getvalue(), f"{name}-py3-none-any.whl")
 
 
 def _own_files() -> Iterator[tuple[str, Path]]:
@@ -110,7 +111,7 @@ def _own_files() -> Iterator[tuple[str, Path]]:
 def _dependencies() -> list[Distribution]:
     """Return the installed distributions that Holdfast needs, directly or not."""
     found: dict[str, Distribution] = {}
-    waiting = ["holdfast"]
+    waiting = [DISTRIBUTION]
     while waiting:
         for requirement in distribution(waiting.pop()).requires or ():
             name = _NAME.match(requirement)
@@ -127,7 +128,7 @@ def _dependencies() -> list[Distribution]:
 
 
 def _metadata() -> str:
-    text = distribution("holdfast").read_text("METADATA")
+    text = distribution(DISTRIBUTION).read_text("METADATA")
     # Every installed distribution has METADATA.
     assert text is not None
     return text

@@ -13,6 +13,7 @@ from itertools import islice
 from time import thread_time
 from typing import Protocol
 
+from holdfast._version import install_command
 from holdfast.errors import InvalidParams
 
 __all__ = [
@@ -159,7 +160,7 @@ def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") 
     except ImportError as missing:
         raise InvalidParams(
             "patterns need the package google-re2, the extra `patterns` of Holdfast:"
-            " pip install 'holdfast[patterns]'"
+            f" {install_command('patterns')}"
         ) from missing
     if len(text) > PATTERN_CHARACTERS:
         raise InvalidParams(

@@ -57,10 +57,10 @@ def test_a_package_without_a_record_cannot_be_copied(monkeypatch: pytest.MonkeyP
 
 def test_the_wheel_is_one() -> None:
     packed = pack_wheel()
-    assert packed.name == f"holdfast-{__version__}-py3-none-any.whl"
+    assert packed.name == f"holdfast_exec-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(io.BytesIO(packed.data)) as wheel:
         names = wheel.namelist()
-        folder = f"holdfast-{__version__}.dist-info"
+        folder = f"holdfast_exec-{__version__}.dist-info"
         assert b"Requires-Dist: msgspec" in wheel.read(f"{folder}/METADATA")
         record = [line.split(",")[0] for line in wheel.read(f"{folder}/RECORD").decode().split()]
     assert sorted(record) == sorted(names)

@@ -1,0 +1,105 @@
+"""
+Resolves every citation in the code: `python -m scripts.checks.citations`.
+
+A docstring or a comment cites a behaviour by its id in tests/requirements.toml, in square
+brackets: `[start.check-order]`. A star stands for a family of ids: `[start.*]`. It cites a
+document by its path from the project's root, with the anchor of a heading where one is meant.
+A document outside of the repository is not cited: nobody else could look it up.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from scripts.checks.markdown import anchors
+
+__all__ = ["main", "requirement_ids", "unresolved"]
+
+ROOT = Path(__file__).parents[2]
+
+FOLDERS = ("src", "tests", "bench", "examples", "scripts")
+
+_REQUIREMENT = re.compile(r"(?<![\w`\])])\[(?P<id>[a-z][a-z0-9-]*(?:\.(?:[a-z0-9-]+|\*))+)\](?!\()")
+_DOCUMENT = re.compile(r"(?<![\w./-])(?P<path>docs/[\w./-]+\.md)(?:#(?P<anchor>[\w-]+))?")
+_OUTSIDE = re.compile(r"\b[Ss]pec \d+(?:\.\d+)*|\b[\w-]+ spec, ?(?:appendix|section)")
+
+
+def requirement_ids(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the ids of a ledger as it was read from its file."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from requirement_ids(value, f"{prefix}{key}.")
+        elif key == "says":
+            yield prefix.removesuffix(".")
+
+
+def unresolved(source: str, ids: Set[str], documents: Mapping[str, Set[str]]) -> Iterator[str]:
+    """
+    Yield what is wrong with the citations of one Python file, each with its line.
+
+    Args:
+        source: The text of the file.
+        ids: All ids of requirements.
+        documents: The anchors of each document, by its path.
+    """
+    for line, text in _said(source):
+        for found in _REQUIREMENT.finditer(text):
+            if not _is_known(found["id"], ids):
+                yield f"{_at(line, text, found)}: no requirement {found['id']}"
+        for found in _DOCUMENT.finditer(text):
+            path, anchor = found["path"], found["anchor"]
+            if path not in documents:
+                yield f"{_at(line, text, found)}: no document {path}"
+            elif anchor and anchor not in documents[path]:
+                yield f"{_at(line, text, found)}: no heading #{anchor} in {path}"
+        for found in _OUTSIDE.finditer(text):
+            yield f"{_at(line, text, found)}: cites what is not in the repository: {found[0]}"
+
+
+def _said(source: str) -> Iterator[tuple[int, str]]:
+    """Yield comments, and strings that are statements of their own, with their first lines."""
+    before = tokenize.NEWLINE
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        starts = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and starts):
+            yield token.start[0], token.string
+        if token.type not in (tokenize.NL, tokenize.COMMENT):
+            before = token.type
+
+
+def _at(line: int, text: str, found: re.Match[str]) -> int:
+    return line + text.count("\n", 0, found.start())
+
+
+def _is_known(cited: str, ids: Set[str]) -> bool:
+    if not cited.endswith(".*"):
+        return cited in ids
+    return any(identity.startswith(cited[:-1]) for identity in ids)
+
+
+def main() -> int:
+    """Print what does not resolve; return the exit status."""
+    ledger = tomllib.loads((ROOT / "tests/requirements.toml").read_text())
+    ids = set(requirement_ids(ledger))
+    documents = {
+        str(path.relative_to(ROOT)): anchors(path.read_text()) for path in ROOT.glob("docs/**/*.md")
+    }
+    wrong = [
+        f"{path.relative_to(ROOT)}:{problem}"
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for problem in unresolved(path.read_text(), ids, documents)
+    ]
+    print("\n".join(wrong) or "every citation resolves")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

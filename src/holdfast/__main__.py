@@ -1,0 +1,8 @@
+"""`python -m holdfast`: the command line, where the command `holdfast` is not on `PATH`."""
+
+import sys
+
+from holdfast.cli.__main__ import main
+
+if __name__ == "__main__":
+    sys.exit(main())
