@@ -5,7 +5,8 @@ Half of what the tests cost was Python importing the same modules a thousand tim
 is a command like any other: whoever runs it gets a process of its own with that process's
 descriptors, folder, variables, limits and exit status. Only the imports are shared. Where
 something else matters (a terminal, another user, the pid itself), `COLD` starts a fresh
-interpreter; the launcher does so by itself where it can tell.
+interpreter; the launcher does so by itself where it can tell. `DRIVER` starts the program
+behind which the library is compared with recorded behaviour in the same way.
 """
 
 import atexit
@@ -15,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["COLD", "HOLDFAST", "is_warm_server", "pid_behind", "start_warm_server"]
+__all__ = ["COLD", "DRIVER", "HOLDFAST", "is_warm_server", "pid_behind", "start_warm_server"]
 
 COLD = [sys.executable, "-m", "holdfast.cli"]
 """The command line in a fresh interpreter."""
@@ -23,8 +24,13 @@ COLD = [sys.executable, "-m", "holdfast.cli"]
 _FOLDER = Path(tempfile.gettempdir(), f"holdfast-warm-{os.getpid()}")
 _SOCKET = _FOLDER / "s"
 
-HOLDFAST = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")), str(_SOCKET)]
+_LAUNCH = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")), str(_SOCKET)]
+
+HOLDFAST = [*_LAUNCH, "holdfast.cli"]
 """The command line in a process that has imported it already."""
+
+DRIVER = [*_LAUNCH, "tests.real.unified_driver"]
+"""That program, in such a process."""
 
 _server: subprocess.Popen[bytes] | None = None
 

@@ -1,4 +1,4 @@
-"""Imports all of the command line, and forks a process for each launcher that asks for one."""
+"""Imports all of the package, and forks a process for each launcher that asks for one."""
 
 import ast
 import atexit
@@ -13,6 +13,7 @@ import struct
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +23,11 @@ import holdfast
 from holdfast.cli.__main__ import main as run_command_line
 
 _EXIT_FAILED = 1
+
+_ROOT = Path(__file__).parents[2]
+"""Where the package of the tests is found."""
+
+_DRIVER = "tests.real.unified_driver"
 
 
 def main() -> None:
@@ -42,6 +48,8 @@ def _import_everything() -> None:
             import_module(name)
         except ImportError:
             continue  # tests of what needs it say so
+    sys.path.append(str(_ROOT))
+    import_module(_DRIVER)
     gc.collect()
     gc.freeze()
 
@@ -176,14 +184,22 @@ def _become(payload: bytes, descriptors: list[int]) -> None:
         _open_streams()
         sys.argv = ["holdfast", *request["arguments"]]
         sys.path[0] = str(Path.cwd())
-        status = _run()
+        status = _run(_program(request["module"]))
     finally:
         os._exit(status)
 
 
-def _run() -> int:
+def _program(module: str) -> Callable[[], object]:
+    """Return what a module does when it is run."""
+    if module != _DRIVER:
+        return run_command_line
+    driver: Callable[[], object] = sys.modules[_DRIVER].run
+    return driver
+
+
+def _run(program: Callable[[], object]) -> int:
     try:
-        status: object = run_command_line()
+        status = program()
     except SystemExit as end:
         status = end.code
     except Exception:  # noqa: BLE001 - as the interpreter does
