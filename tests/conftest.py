@@ -53,6 +53,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Nothing of what is collected is garbage: to look for some takes seconds.
+gc.disable()
+
 # The first loop of a process opens descriptors that stay, for the signals of all loops; the
 # first look-up in the kernel's caches opens the list of mounts.
 new_uvloop().close()
@@ -77,6 +80,7 @@ def pytest_collection_finish() -> None:
     """
     if "tests.e2e.wire" in sys.modules:  # some of the tests start commands
         start_warm_server()
+    gc.enable()
     gc.collect()
     gc.freeze()
 
