@@ -184,7 +184,11 @@ class _Reporter:
         self._fd = fd
         # Where `pytest-timeout` writes all stacks before it ends a worker.
         self._tw = create_terminal_writer(config, sys.__stderr__)
-        self._wants_all = bool(config.option.durations or config.option.xmlpath)
+        self._wants_all = bool(
+            config.option.durations
+            or config.option.xmlpath
+            or config.pluginmanager.hasplugin("tests.processor_times")
+        )
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
         self._send("start", (nodeid, location))

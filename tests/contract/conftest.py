@@ -58,6 +58,9 @@ TRANSPORTS = ("websocket", "unix", "stdio", "ssh")
 _TURNS = ("websocket", "unix", "stdio", "websocket", "unix", "stdio", "ssh")
 """How often a test takes each of them: a connection by ssh costs most."""
 
+_REAL_TURNS = ("real-websocket", "real-websocket", "real-stdio")
+"""The same for a real Codex: on its standard streams, one is started for each test."""
+
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
@@ -109,7 +112,7 @@ def _is_not_its_turn(item: pytest.Function, place: str, loop: object) -> bool:
     if item.get_closest_marker("every_transport") is None:
         if place in TRANSPORTS and place != _TURNS[number // 2 % len(_TURNS)]:
             return True
-        if place in REAL and place != REAL[number // 2 % len(REAL)]:
+        if place in REAL and place != _REAL_TURNS[number // 2 % len(_REAL_TURNS)]:
             return True
     if loop is None or place in REAL or item.get_closest_marker("both_loops") is not None:
         return False

@@ -5,6 +5,7 @@ import atexit
 import gc
 import io
 import os
+import re
 import resource
 import select
 import signal
@@ -24,10 +25,16 @@ from holdfast.cli.__main__ import main as run_command_line
 
 _EXIT_FAILED = 1
 
+TIMES = "times"
+"""The file beside the socket that tells what the processes took, each with its test."""
+
 _ROOT = Path(__file__).parents[2]
 """Where the package of the tests is found."""
 
 _DRIVER = "tests.real.unified_driver"
+
+_TEST = re.compile(rb"PYTEST_CURRENT_TEST': b'([^ ']*)")
+"""The test that a process is started by, in its variables."""
 
 
 def main() -> None:
@@ -62,6 +69,8 @@ class Forks:
         self._launchers: dict[int, tuple[int, int]] = {}  # by descriptor: pid, its pidfd
         self._sockets: dict[int, socket.socket] = {}
         self._ends: dict[int, int] = {}  # by pidfd: descriptor of the launcher
+        self._tests: dict[int, bytes] = {}  # by pidfd: the test that it was started by
+        self._times = Path(sys.argv[1]).with_name(TIMES).open("wb", buffering=0)
         self._poll = select.poll()
 
     def serve(self) -> None:
@@ -112,6 +121,8 @@ class Forks:
         self._launchers[launcher.fileno()] = pid, pidfd
         self._sockets[launcher.fileno()] = launcher
         self._ends[pidfd] = launcher.fileno()
+        test = _TEST.search(payload)
+        self._tests[pidfd] = b"" if test is None else test[1]
         self._poll.register(launcher, select.POLLIN)
         self._poll.register(pidfd, select.POLLIN)
 
@@ -136,7 +147,9 @@ class Forks:
     def _ended(self, pidfd: int) -> None:
         fd = self._ends.pop(pidfd)
         pid, _ = self._launchers.pop(fd)
-        _, status = os.waitpid(pid, 0)
+        _, status, used = os.wait4(pid, 0)
+        taken = used.ru_utime + used.ru_stime
+        self._times.write(b"%s\t%.4f\n" % (self._tests.pop(pidfd), taken))
         launcher = self._sockets.pop(fd)
         self._note(launcher).unlink()
         self._poll.unregister(pidfd)
