@@ -208,7 +208,7 @@ def own_namespaces(at: Ground, flags: int = CLONE_NEWNS) -> None:
         ]:
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
-    except OSError:  # noqa: SIM105 - what suppresses it is slow to load
+    except OSError:  # what suppresses it is slow to load
         pass
     for name, flag in (("mnt", CLONE_NEWNS), ("uts", CLONE_NEWUTS)):
         theirs = at.outsider["namespaces"][name]

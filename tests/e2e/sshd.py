@@ -85,9 +85,7 @@ def need_ssh() -> None:
 
 
 @contextmanager
-def host(
-    folder: Path, *, path: str | None = None, shell: str | None = None
-) -> Iterator[Host]:
+def host(folder: Path, *, path: str | None = None, shell: str | None = None) -> Iterator[Host]:
     """
     Start one.
 
