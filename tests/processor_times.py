@@ -7,7 +7,7 @@ Processes of `tests.warm` belong to another parent, which notes what they took.
 """
 
 import resource
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator
 
 import pytest
@@ -32,7 +32,7 @@ class _Times:
     def __init__(self, heaviest: int) -> None:
         self._heaviest = heaviest
         self._until = _used()
-        self._modules: Counter[str] = Counter()
+        self._modules: dict[str, float] = defaultdict(float)
 
     # -- where the tests run
 
@@ -58,9 +58,10 @@ class _Times:
         for test, seconds in noted_times():
             self._modules[test.partition("::")[0]] += seconds
         terminalreporter.section("processor time")
-        for module, seconds in self._modules.most_common(self._heaviest):
+        heaviest = sorted(self._modules.items(), key=lambda one: one[1], reverse=True)
+        for module, seconds in heaviest[: self._heaviest]:
             terminalreporter.write_line(f"{seconds:8.1f} s  {module or '(started elsewhere)'}")
-        terminalreporter.write_line(f"{self._modules.total():8.1f} s  in all")
+        terminalreporter.write_line(f"{sum(self._modules.values()):8.1f} s  in all")
 
 
 def _used() -> float:

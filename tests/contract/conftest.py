@@ -101,7 +101,7 @@ def _is_left_out(item: pytest.Item, everywhere: bool) -> bool:
         return True  # they have neither files nor HTTP
     if place in REAL and loop is new_uvloop:
         return True
-    if everywhere or place is None:
+    if everywhere or not isinstance(place, str):
         return False
     return _is_not_its_turn(item, place, loop)
 
