@@ -13,7 +13,16 @@ import pytest
 from holdfast.kernel_cache import WHAT_IT_LEADS_TO, recall
 from holdfast.process.readers import _by_loop
 from holdfast.testing.virtual_time import VirtualTimeLoop
+from tests.turns import is_left_out
 from tests.warm import is_warm_server, start_warm_server
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all-places",
+        action="store_true",
+        help="run tests at every place and on every event loop, not on a choice of them",
+    )
 
 
 def pytest_asyncio_loop_factories(
@@ -45,10 +54,23 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Nothing of what is collected is garbage: to look for some takes seconds.
+gc.disable()
+
 # The first loop of a process opens descriptors that stay, for the signals of all loops; the
 # first look-up in the kernel's caches opens the list of mounts.
 new_uvloop().close()
 recall(b"/", WHAT_IT_LEADS_TO)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out combinations that others stand for (`tests/turns.py`)."""
+    if config.getoption("--all-places"):
+        return
+    left_out = {item for item in items if is_left_out(item)}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_finish() -> None:
@@ -59,6 +81,7 @@ def pytest_collection_finish() -> None:
     """
     if "tests.e2e.wire" in sys.modules:  # some of the tests start commands
         start_warm_server()
+    gc.enable()
     gc.collect()
     gc.freeze()
 

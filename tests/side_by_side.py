@@ -184,6 +184,11 @@ class _Reporter:
         self._fd = fd
         # Where `pytest-timeout` writes all stacks before it ends a worker.
         self._tw = create_terminal_writer(config, sys.__stderr__)
+        self._wants_all = bool(
+            config.option.durations
+            or config.option.xmlpath
+            or config.pluginmanager.hasplugin("tests.processor_times")
+        )
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
         self._send("start", (nodeid, location))
@@ -192,6 +197,8 @@ class _Reporter:
         self._send("finish", (nodeid, location))
 
     def pytest_runtest_logreport(self, report: TestReport) -> None:
+        if report.passed and report.when != "call" and not self._wants_all:
+            return  # nobody shows it, and two of three are such
         hook = self._config.hook
         data = hook.pytest_report_to_serializable(config=self._config, report=report)
         self._send("report", data)

@@ -127,7 +127,7 @@ async def make_attempt(
     backend: ExecBackend, attempt: Attempt, ground: Prepared, sandbox: SandboxContext | None
 ) -> str:
     """Run an attempt; see `outcome`."""
-    argv = (PYTHON, "-I", "-S", "-c", attempt.program, json.dumps(dict(ground.places)))
+    argv = (PYTHON, "-I", "-S", "-c", attempt.program, repr(dict(ground.places)))
     return await outcome(
         backend, params(ground, *argv, sandbox=sandbox, env=attempt.env, tty=attempt.tty)
     )

@@ -12,6 +12,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from holdfast.sandbox.landlock import landlock_abi
@@ -35,15 +36,19 @@ LACKS: Mapping[str, tuple[bool, str]] = {
 
 def _source(function: Callable[[Ground], object]) -> str:
     """A function without its decorator, after what its file imports from the standard library."""
-    file = inspect.getsource(sys.modules[function.__module__])
-    imports = [
+    text = inspect.getsource(function)
+    return "\n".join([*_imports(function.__module__), "", text[text.index("def ") :]])
+
+
+@cache
+def _imports(module: str) -> list[str]:
+    """What a module imports from the standard library, a line for each."""
+    return [
         ast.unparse(node)
-        for node in ast.parse(file).body
+        for node in ast.parse(inspect.getsource(sys.modules[module])).body
         if isinstance(node, ast.Import)
         or (isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("tests."))
     ]
-    text = inspect.getsource(function)
-    return "\n".join([*imports, "", text[text.index("def ") :]])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from tests.contract.fake_programs import install
 from tests.e2e.sshd import Host, host, missing_parts, need_ssh
 from tests.e2e.wire import HOLDFAST, gone, is_alive, serving
 from tests.real.codex import codex, codex_serving, temporary
+from tests.turns import number_of
 
 PLACES = [
     "local",
@@ -49,15 +49,17 @@ PLACES = [
 FAKES = ["fake", "fake-remote", "fake-codex"]
 """Those of `holdfast.testing`: as on this machine, as on a Holdfast server, as on a Codex one."""
 
-REAL = frozenset({"real-websocket", "real-stdio"})
+REAL = ("real-websocket", "real-stdio")
 """Places of a real Codex, slow to start on, and so tried on asyncio only."""
 
-IN_TURN = ("stdio", "ssh")
-"""
-Places with a server for each test, which cost most: one test in two is on either loop.
+TRANSPORTS = ("websocket", "unix", "stdio", "ssh")
+"""Ways to a server that is another process; what it does for a client is the same on each."""
 
-So are the places of a test that is marked `loops_in_turn`, because it costs much itself.
-"""
+_TURNS = ("websocket", "unix", "stdio", "websocket", "unix", "stdio", "ssh")
+"""How often a test takes each of them: a connection by ssh costs most."""
+
+_REAL_TURNS = ("real-websocket", "real-websocket", "real-stdio")
+"""The same for a real Codex: on its standard streams, one is started for each test."""
 
 
 def pytest_asyncio_loop_factories(
@@ -71,31 +73,53 @@ def pytest_asyncio_loop_factories(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out uvloop where one loop is enough, and files and HTTP calls of fakes."""
-    left_out = [item for item in items if _is_left_out(item)]
+    """
+    Choose places and event loops of each test, unless `--all-places` asks for all of them.
+
+    Each test runs on this machine on both loops, in memory on one of them, on the other over
+    one of the transports, on one real Codex, and on every fake. Which transport and which Codex
+    is settled by its name and its parameters, so that each of them gets its share of every
+    file. A test that is marked `every_transport` runs on all of them, and one that is marked
+    `both_loops` on both loops everywhere.
+    """
+    everywhere: bool = config.getoption("--all-places")
+    left_out = {item for item in items if _is_left_out(item, everywhere)}
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not _is_left_out(item)]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
-def _is_left_out(item: pytest.Item) -> bool:
+def _is_left_out(item: pytest.Item, everywhere: bool) -> bool:
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return False
     if Path(__file__).parent not in item.path.parents:
         return False  # the hook is called with all tests
-    params = item.callspec.params
+    place = item.callspec.params.get("place")
+    loop = item.callspec.params.get("_asyncio_loop_factory")
     beyond_processes = not {"env", "files", "http"}.isdisjoint(item.fixturenames)
-    if params.get("place") in FAKES and beyond_processes:
+    if place in FAKES and beyond_processes:
+        return True  # they have neither files nor HTTP
+    if place in REAL and loop is new_uvloop:
         return True
-    place = params.get("place")
-    loop = params.get("_asyncio_loop_factory")
-    if place in REAL:
-        return loop is new_uvloop
-    in_turn = place in IN_TURN or item.get_closest_marker("loops_in_turn") is not None
-    if in_turn and loop is not None:
-        number = zlib.crc32(f"{item.originalname} {place}".encode())
-        return (loop is new_uvloop) == (number % 2 == 0)
-    return False
+    if everywhere or not isinstance(place, str):
+        return False
+    return _is_not_its_turn(item, place, loop)
+
+
+def _is_not_its_turn(item: pytest.Function, place: str, loop: object) -> bool:
+    """Return True for a combination of place and loop that others of its kind stand for."""
+    number = number_of(item, {"place", "_asyncio_loop_factory"})
+    if item.get_closest_marker("every_transport") is None:
+        if place in TRANSPORTS and place != _TURNS[number // 2 % len(_TURNS)]:
+            return True
+        if place in REAL and place != _REAL_TURNS[number // 2 % len(_REAL_TURNS)]:
+            return True
+    if loop is None or place in REAL or item.get_closest_marker("both_loops") is not None:
+        return False
+    if place == "local" and item.get_closest_marker("loops_in_turn") is None:
+        return False
+    # A transport is on the loop that the server in memory is not on.
+    return (loop is new_uvloop) == ((number + (place in TRANSPORTS)) % 2 == 0)
 
 
 @dataclass(frozen=True)

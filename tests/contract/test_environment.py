@@ -216,6 +216,7 @@ async def test_variables_are_unset_by_their_exact_names(env: Environment) -> Non
         await env.run(script, unset="HOME")
 
 
+@pytest.mark.every_transport
 @pytest.mark.slow
 async def test_input_is_fed_while_output_floods(env: Environment) -> None:
     given = b"0123456789abcdef" * (4 << 16)
@@ -562,6 +563,7 @@ async def test_what_was_not_found_can_still_be_read(env: Environment) -> None:
         assert "".join([chunk.text async for chunk in process.output()]) == "one\ntwo\n"
 
 
+@pytest.mark.every_transport
 async def test_the_shell_of_a_place_is_told(env: Environment, place: Place) -> None:
     shell = await env.shell()
     assert (await env.run([shell.path, "-c", "echo works"])).stdout == "works\n"
@@ -578,6 +580,7 @@ async def test_the_shell_of_a_place_is_told(env: Environment, place: Place) -> N
         assert (await env.shell("sh")).name == "sh"
 
 
+@pytest.mark.every_transport
 async def test_a_place_can_be_prepared(env: Environment) -> None:
     await env.prepare()
     with pytest.raises(InvalidParams, match="no-such-profile"):

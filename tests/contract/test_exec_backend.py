@@ -19,6 +19,7 @@ from tests.contract.running import Output, Run, check, finish, program, run, she
 from tests.e2e.wire import LIMIT, PATH, Fifo, file_uri
 
 
+@pytest.mark.every_transport
 async def test_a_process_tells_its_output_then_its_exit_then_its_close(place: Place) -> None:
     process = await place.backend.start(shell("echo out; echo err >&2; exit 3"))
     assert process.process_id == "p"
@@ -27,6 +28,7 @@ async def test_a_process_tells_its_output_then_its_exit_then_its_close(place: Pl
     assert (verdict.reason, verdict.exit_code) == (Reason.EXITED, 3)
 
 
+@pytest.mark.every_transport
 async def test_bytes_stay_what_they_are(place: Place) -> None:
     done = await run(place, shell(r"printf '\000\377\303\050\r\n'"))
     assert done == Run(0, b"\x00\xff\xc3\x28\r\n", b"", b"")
@@ -106,6 +108,7 @@ async def test_without_input_there_is_nothing_to_write_to(place: Place) -> None:
     assert await finish(process) == Run(0, b"", b"", b"")
 
 
+@pytest.mark.every_transport
 async def test_more_input_than_anybody_holds_arrives(place: Place) -> None:
     size = 3 << 20
     process = await place.backend.start(shell(f"head -c {size} | wc -c", pipe_stdin=True))
@@ -216,6 +219,7 @@ async def process_is_read(reading: "asyncio.Task[Any]") -> None:
 # -- much at once
 
 
+@pytest.mark.every_transport
 @pytest.mark.slow
 async def test_a_slow_reader_loses_nothing(place: Place) -> None:
     size = 3 << 20
@@ -235,6 +239,7 @@ async def test_a_slow_reader_loses_nothing(place: Place) -> None:
     assert done.stdout == expected
 
 
+@pytest.mark.every_transport
 @pytest.mark.slow
 async def test_many_run_at_once(place: Place) -> None:
     async def one(number: int) -> None:

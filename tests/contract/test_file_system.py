@@ -615,6 +615,7 @@ async def test_a_sandbox_writes_only_where_it_says(files: FileSystem, tmp_path: 
 # -- many at once
 
 
+@pytest.mark.every_transport
 async def test_many_files_go_at_once(files: FileSystem, tmp_path: Path) -> None:
     async def there_and_back(number: int) -> None:
         data = bytes([number]) * (number * 997)

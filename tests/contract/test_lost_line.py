@@ -27,7 +27,11 @@ from tests.contract.fake_programs import install
 from tests.contract.running import Output, check, finish, program, shell
 from tests.e2e.wire import LIMIT, Fifo
 
-pytestmark = pytest.mark.requirement("client.recovery.resumes")
+pytestmark = [
+    pytest.mark.requirement("client.recovery.resumes"),
+    pytest.mark.every_transport,
+    pytest.mark.both_loops,
+]
 
 
 class GatedTarget(Target):

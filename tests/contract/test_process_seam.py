@@ -211,6 +211,7 @@ async def test_output_that_is_gone_is_a_gap_for_who_takes_one(place: Place) -> N
     assert (caught.value.first_seq, caught.value.last_seq) == (gap.first_seq, gap.last_seq)
 
 
+@pytest.mark.every_transport
 async def test_a_reader_that_stops_holds_up_no_other_process(place: Place) -> None:
     flood = await start(place, shell("head -c 8000000 /dev/zero", process_id="flood"))
     stopped = flood.events(gaps=place.real)  # else Codex would have to hold the connection
@@ -432,6 +433,7 @@ async def test_a_kill_loses_nothing_that_was_written(place: Place, tmp_path: Pat
         assert len(done.stdout) in (written, written + 4096)
 
 
+@pytest.mark.every_transport
 async def test_a_process_that_does_not_read_can_be_ended(place: Place) -> None:
     process = await start(place, program("sleep", "60", pipe_stdin=True))
     writes = [asyncio.ensure_future(process.write(bytes(65536))) for _ in range(200)]
@@ -702,6 +704,7 @@ async def test_a_fresh_id_is_none_that_was_given(place: Place) -> None:
 # -- reading later
 
 
+@pytest.mark.every_transport
 async def test_a_closed_process_can_be_read_after_its_server_is_lost(place: Place) -> None:
     process = await start(place, shell("seq 1 20000"))
     await finish(process)
@@ -713,6 +716,7 @@ async def test_a_closed_process_can_be_read_after_its_server_is_lost(place: Plac
         assert process.verdict == await process.wait()
 
 
+@pytest.mark.every_transport
 async def test_a_process_of_a_lost_server_says_so(place: Place) -> None:
     if not place.remote:
         return  # there is no server to lose

@@ -118,6 +118,7 @@ async def test_an_exited_process_waits_for_none(place: Place) -> None:
     assert await process.waiting_for() is expected
 
 
+@pytest.mark.every_transport
 async def test_of_a_lost_server_nobody_knows(place: Place) -> None:
     if not place.remote or place.real:
         pytest.skip("there is no server that could be asked")

@@ -61,8 +61,7 @@ class Host:
         """As if this very version had been installed there."""
         program = self.deployed / __version__ / "bin/holdfast"
         program.parent.mkdir(parents=True)
-        program.write_text(f'#!/bin/sh\nexec {shlex.join(HOLDFAST)} "$@"\n')
-        program.chmod(0o755)
+        _write_program(program)
 
     def files(self) -> list[str]:
         """Everything there is in that home."""
@@ -86,13 +85,14 @@ def need_ssh() -> None:
 
 
 @contextmanager
-def host(folder: Path, *, path: str = OWN_PATH, shell: str | None = None) -> Iterator[Host]:
+def host(folder: Path, *, path: str | None = None, shell: str | None = None) -> Iterator[Host]:
     """
     Start one.
 
     Args:
         folder: An empty one for its keys; the home of the user is in it.
-        path: What its sessions find programs in.
+        path: What its sessions find programs in; without it, the `holdfast` of `tests.warm`
+            and the programs of the system.
         shell: What to start for a session instead of the user's own shell.
     """
     need_ssh()
@@ -104,6 +104,10 @@ def host(folder: Path, *, path: str = OWN_PATH, shell: str | None = None) -> Ite
     shutil.copy(folder / "key.pub", folder / "authorized_keys")
     if os.geteuid() == 0:
         _PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
+    if path is None:
+        (folder / "bin").mkdir()
+        _write_program(folder / "bin/holdfast")
+        path = f"{folder}/bin:{OWN_PATH}"
     server, port = _start(folder, f"HOME={home} PATH={path} XDG_RUNTIME_DIR={runtime}", shell)
     known = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {known}")
@@ -124,6 +128,12 @@ def host(folder: Path, *, path: str = OWN_PATH, shell: str | None = None) -> Ite
         server.wait(2 * LIMIT)
         assert server.stderr is not None
         server.stderr.close()
+
+
+def _write_program(path: Path) -> None:
+    """Write a program that does what `holdfast` does."""
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(HOLDFAST)} "$@"\n')
+    path.chmod(0o755)
 
 
 def _start(folder: Path, variables: str, shell: str | None) -> tuple[subprocess.Popen[bytes], int]:

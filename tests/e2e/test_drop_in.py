@@ -64,6 +64,7 @@ CALLS: dict[str, tuple[tuple[str | bytes, ...], bytes]] = {
 }
 
 
+@pytest.mark.in_turn("sandbox", *SANDBOXES)
 @pytest.mark.parametrize("call", CALLS)
 def test_it_answers_as_bash_does(shell: Shell, sandbox: str, call: str, tmp_path: Path) -> None:
     args, stdin = CALLS[call]

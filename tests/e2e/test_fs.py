@@ -11,6 +11,8 @@ import pytest
 from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess
 from tests.warm import COLD
 
+pytestmark = pytest.mark.in_turn("fs", "url", "cmd")
+
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 BIG = 5 * (1 << 20) + 11

@@ -42,6 +42,10 @@ def mode(request: pytest.FixtureRequest) -> str:
     return found
 
 
+ONE_MODE = pytest.mark.in_turn("mode", HANDSHAKE, MODERN)
+"""For what both kinds of servers do in either mode: each is tried in one of them."""
+
+
 async def run(client: Client, cmd: str, **arguments: Any) -> types.CallToolResult:
     return await client.call_tool("exec_command", {"cmd": cmd, "login": False, **arguments})
 
@@ -91,6 +95,7 @@ async def test_tools_tell_what_they_may_do(mode: str, tmp_path: Path) -> None:
             assert tool.output_schema is not None
 
 
+@ONE_MODE
 async def test_a_long_command_tells_its_progress(kind: Kind, mode: str, tmp_path: Path) -> None:
     told: list[tuple[float, str | None]] = []
     halfway = asyncio.Event()
@@ -129,6 +134,7 @@ async def test_without_a_token_nothing_is_told(tmp_path: Path) -> None:
     assert not [each for each in heard if isinstance(each, types.ProgressNotification)]
 
 
+@ONE_MODE
 async def test_a_terminal_session_is_written_to_polled_and_ended(
     kind: Kind, mode: str, tmp_path: Path
 ) -> None:
@@ -160,6 +166,7 @@ async def test_a_session_is_killed(mode: str, tmp_path: Path) -> None:
         assert await sessions(client) == []
 
 
+@ONE_MODE
 async def test_files_are_written_and_read(kind: Kind, mode: str, tmp_path: Path) -> None:
     async with serving(kind, mode, tmp_path) as place, place.client() as client:
         content = "".join(f"line {number}\n" for number in range(1, 10))
@@ -184,6 +191,7 @@ PATCH = """\
 """
 
 
+@ONE_MODE
 async def test_a_patch_is_applied_as_a_whole_or_not_at_all(
     kind: Kind, mode: str, tmp_path: Path
 ) -> None:
@@ -245,6 +253,7 @@ async def test_bad_calls_are_told_and_do_nothing(
     assert not (folder.parent / "out").exists()
 
 
+@ONE_MODE
 async def test_sixty_one_calls_at_once(kind: Kind, mode: str, tmp_path: Path) -> None:
     async with serving(kind, mode, tmp_path) as place, place.client() as client:
         await client.list_tools()
@@ -270,6 +279,7 @@ def folder() -> Iterator[Path]:
         yield work
 
 
+@ONE_MODE
 async def test_an_approval_that_is_accepted(kind: Kind, mode: str, folder: Path) -> None:
     asked: list[types.ElicitRequestFormParams] = []
 
@@ -290,6 +300,7 @@ async def test_an_approval_that_is_accepted(kind: Kind, mode: str, folder: Path)
         assert meta["holdfast/approval"]["cwd"] == str(folder)
 
 
+@ONE_MODE
 async def test_an_approval_that_is_declined(kind: Kind, mode: str, folder: Path) -> None:
     async with serving(kind, mode, folder, **ASKING) as place, place.client(declining) as client:
         done = await run(client, "touch ../made", **ESCALATED)
@@ -298,6 +309,7 @@ async def test_an_approval_that_is_declined(kind: Kind, mode: str, folder: Path)
     assert not (folder.parent / "made").exists()
 
 
+@ONE_MODE
 async def test_a_command_that_its_sandbox_denied_is_approved(
     kind: Kind, mode: str, folder: Path
 ) -> None:
@@ -309,6 +321,7 @@ async def test_a_command_that_its_sandbox_denied_is_approved(
     assert (folder / "count").read_text() == "once\nonce\n"
 
 
+@ONE_MODE
 async def test_a_denial_that_is_declined_gives_the_first_output(
     kind: Kind, mode: str, folder: Path
 ) -> None:
@@ -332,6 +345,7 @@ async def test_who_cannot_be_asked_is_told_which_flag_helps(mode: str, folder: P
 # -- ends
 
 
+@ONE_MODE
 async def test_a_cancelled_command_is_stopped(kind: Kind, mode: str, tmp_path: Path) -> None:
     async with serving(kind, mode, tmp_path) as place, place.client() as client:
         script = (
@@ -372,6 +386,7 @@ async def test_a_cancelled_command_may_be_kept(tmp_path: Path) -> None:
         assert "hello" in said.structured_content["output"]
 
 
+@ONE_MODE
 async def test_a_cancelled_poll_ends_the_wait_only(kind: Kind, mode: str, tmp_path: Path) -> None:
     async with serving(kind, mode, tmp_path) as place, place.client() as client:
         began = await run(client, "stty -echo; cat", tty=True, yield_time_ms=250)
@@ -409,6 +424,7 @@ async def there(path: Path) -> None:
 # -- resources
 
 
+@ONE_MODE
 async def test_sessions_are_resources_with_updates(kind: Kind, mode: str, tmp_path: Path) -> None:
     updated: asyncio.Queue[str] = asyncio.Queue()
 

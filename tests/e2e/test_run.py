@@ -18,6 +18,8 @@ import pytest
 
 from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess, children, serving
 
+pytestmark = pytest.mark.in_turn("place", "url", "command")
+
 EVERYTHING = bytes(range(256)) * 4096
 """A mebibyte with every byte there is."""
 

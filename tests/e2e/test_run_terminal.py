@@ -14,6 +14,8 @@ from tests.e2e.terminals import CTRL_C, CTRL_D, CTRL_Z, terminal
 from tests.e2e.test_run import assert_gone, until, worker_of
 from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess
 
+pytestmark = pytest.mark.in_turn("place", "url", "command")
+
 RUN = [*HOLDFAST, "run"]
 BASH = ["env", "PS1=$ ", "bash", "--norc", "--noprofile", "-i"]
 

@@ -1,5 +1,6 @@
 """A host behind a real `sshd`: what is there is used, what is missing can be installed."""
 
+import functools
 import os
 import re
 import shlex
@@ -16,9 +17,8 @@ import pytest
 from holdfast._version import __version__
 from holdfast.environments.config.snapshot import Entry, ServingProgram
 from holdfast.environments.remote import RemoteEnvironment, ssh_environment
-from holdfast.environments.ssh import deploy
+from holdfast.environments.ssh import bundle, deploy
 from holdfast.environments.ssh.address import SshAddress, SshCommand
-from holdfast.environments.ssh.bundle import pack_files
 from holdfast.environments.ssh.deploy import Offer
 from holdfast.environments.ssh.target import SshTarget
 from holdfast.errors import ConnectFailed
@@ -73,6 +73,17 @@ def bare(tmp_path: Path, programs: Path) -> Iterator[Host]:
     assert check.returncode != 0, "that Python has our packages"
     with host(tmp_path, path=f"{programs}:{SYSTEM_PATH}") as found:
         yield found
+
+
+@pytest.fixture(autouse=True)
+def packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pack what is sent once for all tests: it takes a second."""
+    monkeypatch.setattr(deploy, "pack_files", _pack_files)
+
+
+@functools.cache
+def _pack_files() -> bundle.Bundle | None:
+    return bundle.pack_files()
 
 
 @pytest.fixture
@@ -146,7 +157,45 @@ async def test_what_runs_on_a_host_ends_when_the_client_is_killed(ready: Host) -
 # -- what is missing is installed
 
 
-async def test_holdfast_is_installed_with_consent_and_found_the_next_time(bare: Host) -> None:
+async def test_holdfast_is_installed_with_consent_found_the_next_time_and_removed(
+    bare: Host, tmp_path: Path
+) -> None:
+    """One life of an installation, since each takes seconds: what comes before it and after."""
+    address = SshAddress.of_url(bare.url, ssh=bare.ssh)
+    assert await deploy.remove(address) == (False, str(bare.deployed))
+    await _break_a_transfer_off(bare, tmp_path)
+    assert bare.files() == []
+    written = _ssh_of_a_file(bare)
+    with pytest.raises(ConnectFailed, match=r"`holdfast connect .*` installs it there"):
+        await written.wait_ready()
+    await written.aclose()
+
+    await _install_with_consent(bare)
+
+    async with _ssh_of_a_file(bare) as place:
+        assert (await place.run("echo hello")).stdout == "hello\n"
+    (bare.home / "notes").write_text("mine")
+    assert await deploy.remove(address) == (True, str(bare.deployed))
+    assert bare.files() == [".local", ".local/share", "notes"]
+
+
+async def _break_a_transfer_off(there: Host, folder: Path) -> None:
+    cut = 'case "$*" in *sys.stdin.buffer*) head -c 1000000 | ssh "$@";; *) exec ssh "$@";; esac'
+    ssh = (add_program(folder, "ssh", f"PATH={SYSTEM_PATH}; {cut}"), *there.ssh[1:])
+    with pytest.raises(
+        ConnectFailed, match=r"the connection broke off after [0-9]+ of [0-9]+ bytes"
+    ):
+        await hello(there, ssh=ssh, install=True)
+
+
+def _ssh_of_a_file(there: Host) -> RemoteEnvironment:
+    """Return an environment as a file describes it: with a command of ssh."""
+    args = (*there.ssh[1:], "-p", str(there.port), "127.0.0.1", "holdfast serve --listen stdio")
+    entry = Entry(id="bare", transport=ServingProgram(program="ssh", args=args))
+    return RemoteEnvironment.of(entry)
+
+
+async def _install_with_consent(bare: Host) -> None:
     offers: list[Offer] = []
 
     async def agree(offer: Offer) -> bool:
@@ -182,35 +231,14 @@ async def test_without_consent_nothing_is_written(bare: Host) -> None:
     assert bare.files() == []
 
 
-async def test_a_transfer_that_breaks_off_leaves_nothing(bare: Host, tmp_path: Path) -> None:
-    cut = 'case "$*" in *sys.stdin.buffer*) head -c 1000000 | ssh "$@";; *) exec ssh "$@";; esac'
-    ssh = (add_program(tmp_path, "ssh", f"PATH={SYSTEM_PATH}; {cut}"), *bare.ssh[1:])
-    with pytest.raises(
-        ConnectFailed, match=r"the connection broke off after [0-9]+ of [0-9]+ bytes"
-    ):
-        await hello(bare, ssh=ssh, install=True)
-    assert bare.files() == []
-    assert await hello(bare, install=True) == f"42\n{bare.home}\n"
-
-
 async def test_a_program_that_does_not_run_there_is_not_left(
     bare: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = pack_files()
-    assert whole is not None
-    monkeypatch.setattr("holdfast.environments.ssh.bundle._dependencies", list)
+    monkeypatch.setattr(deploy, "pack_files", bundle.pack_files)
+    monkeypatch.setattr(bundle, "_dependencies", list)
     with pytest.raises(ConnectFailed, match=r"it does not run with .*: .*No module named"):
         await hello(bare, install=True)
     assert list(bare.deployed.iterdir()) == []
-
-
-async def test_what_was_installed_can_be_removed(bare: Host) -> None:
-    address = SshAddress.of_url(bare.url, ssh=bare.ssh)
-    assert await deploy.remove(address) == (False, str(bare.deployed))
-    await hello(bare, install=True)
-    (bare.home / "notes").write_text("mine")
-    assert await deploy.remove(address) == (True, str(bare.deployed))
-    assert bare.files() == [".local", ".local/share", "notes"]
 
 
 async def test_a_host_whose_python_is_too_old_is_told_so(tmp_path: Path, programs: Path) -> None:
@@ -294,21 +322,6 @@ async def test_a_host_that_never_answers_is_given_up(ready: Host, tmp_path: Path
     with pytest.raises(ConnectFailed, match=r"cannot connect to 127\.0\.0\.1: slow"):
         await place.wait_ready()
     await place.aclose()
-
-
-# -- written down
-
-
-async def test_an_ssh_in_the_file_finds_what_was_installed(bare: Host) -> None:
-    args = (*bare.ssh[1:], "-p", str(bare.port), "127.0.0.1", "holdfast serve --listen stdio")
-    entry = Entry(id="bare", transport=ServingProgram(program="ssh", args=args))
-    first = RemoteEnvironment.of(entry)
-    with pytest.raises(ConnectFailed, match=r"`holdfast connect .*` installs it there"):
-        await first.wait_ready()
-    await first.aclose()
-    await hello(bare, install=True)
-    async with RemoteEnvironment.of(entry) as place:
-        assert (await place.run("echo hello")).stdout == "hello\n"
 
 
 # -- the command line

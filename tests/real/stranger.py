@@ -29,9 +29,9 @@ NOBODY = 65534
 _NAME = re.compile(r"[\w.-]+")
 
 _UNNEEDED = shutil.ignore_patterns(
-    "__pycache__", "config-*", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tkinter"
+    "config-*", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tkinter"
 )
-"""Half of a standard library, by size."""
+"""Half of a standard library, by size. What was compiled is kept: to do it anew takes longer."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,12 @@ from tests.real import mcp
 from tests.real.codex import codex, codex_env
 from tests.real.model import Item, Model, Turn, patch, playing, run, type_in, use
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.slow,
+    pytest.mark.timeout(90),
+    pytest.mark.in_turn("where", "websocket", "stdio"),
+]
 
 CONFIG = """\
 model = "gpt-5.5"

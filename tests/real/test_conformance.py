@@ -17,6 +17,7 @@ import pytest
 
 from tests.e2e.wire import HOLDFAST, serving
 from tests.real.stranger import stranger
+from tests.warm import DRIVER
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = "exec_server_conformance"
@@ -263,7 +264,7 @@ cancels a call after 1.5 s, when a driver on a busy machine may not have begun.
 
 @pytest.mark.timeout(600)
 def test_the_tools_of_a_model() -> None:
-    driver = f"env PYTHONPATH={ROOT} {sys.executable} -m tests.real.unified_driver"
+    driver = " ".join(DRIVER)
 
     def play(names: Sequence[str]) -> tuple[set[str], set[str]]:
         filters = [option for name in names or TOOL_CASES for option in ("--filter", name)]
@@ -287,7 +288,6 @@ def test_the_tools_over_mcp() -> None:
     def play(names: Sequence[str]) -> tuple[set[str], set[str]]:
         chosen = names or (() if whole else MCP_CASES)
         filters = [option for name in chosen for option in ("--filter", name)]
-        # Each case starts a server, which takes a core for a second.
         lines = output(TOOLS, "--mcp", command, "--jobs", "2", *filters, limit=900).splitlines()
         failed, passed = starting(lines, "FAIL"), starting(lines, "ok")
         return passed | failed, failed

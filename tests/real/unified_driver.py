@@ -93,5 +93,10 @@ async def main() -> None:
                 driver.take(line)
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Serve until the end of stdin."""
     asyncio.run(main())
+
+
+if __name__ == "__main__":
+    run()

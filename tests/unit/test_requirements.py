@@ -25,6 +25,8 @@ def entries(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict
 
 def claims(text: str, name: str) -> Iterator[tuple[str, str]]:
     """Each id a file claims, with the place; from its text, so whatever was selected to run."""
+    if "requirement" not in text:
+        return  # to parse it would take longer than to look
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue

@@ -5,7 +5,8 @@ Half of what the tests cost was Python importing the same modules a thousand tim
 is a command like any other: whoever runs it gets a process of its own with that process's
 descriptors, folder, variables, limits and exit status. Only the imports are shared. Where
 something else matters (a terminal, another user, the pid itself), `COLD` starts a fresh
-interpreter; the launcher does so by itself where it can tell.
+interpreter; the launcher does so by itself where it can tell. `DRIVER` starts the program
+behind which the library is compared with recorded behaviour in the same way.
 """
 
 import atexit
@@ -15,16 +16,30 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["COLD", "HOLDFAST", "is_warm_server", "pid_behind", "start_warm_server"]
+__all__ = [
+    "COLD",
+    "DRIVER",
+    "HOLDFAST",
+    "is_warm_server",
+    "noted_times",
+    "pid_behind",
+    "start_warm_server",
+]
 
 COLD = [sys.executable, "-m", "holdfast.cli"]
 """The command line in a fresh interpreter."""
 
 _FOLDER = Path(tempfile.gettempdir(), f"holdfast-warm-{os.getpid()}")
 _SOCKET = _FOLDER / "s"
+_TIMES = _FOLDER / "times"
 
-HOLDFAST = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")), str(_SOCKET)]
+_LAUNCH = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")), str(_SOCKET)]
+
+HOLDFAST = [*_LAUNCH, "holdfast.cli"]
 """The command line in a process that has imported it already."""
+
+DRIVER = [*_LAUNCH, "tests.real.unified_driver"]
+"""That program, in such a process."""
 
 _server: subprocess.Popen[bytes] | None = None
 
@@ -53,10 +68,19 @@ def pid_behind(pid: int) -> int:
         return pid
 
 
+def noted_times() -> list[tuple[str, float]]:
+    """Return the processor time of each process that has ended, with the test it belongs to."""
+    if not _TIMES.exists():
+        return []
+    lines = (line.split("\t") for line in _TIMES.read_text().splitlines())
+    return [(test, float(seconds)) for test, seconds in lines]
+
+
 def _stop() -> None:
     assert _server is not None  # it was started
     assert _server.stdin is not None
     _server.stdin.close()
     _server.wait(10)
     _SOCKET.unlink(missing_ok=True)
+    _TIMES.unlink(missing_ok=True)
     _FOLDER.rmdir()

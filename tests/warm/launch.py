@@ -22,20 +22,27 @@ _PASSED_ON = (
 _STDIO = (0, 1, 2)
 _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS, resource.RLIMIT_NPROC)
 _READ_AT_START = (b"PYTHON", b"LC_", b"LD_", b"NOTIFY_", b"LISTEN_")
-_HARMLESS = (b"PYTHONUNBUFFERED", b"PYTHONDONTWRITEBYTECODE", b"LC_CTYPE")
-"""An interpreter without a locale sets the last one itself, for UTF-8."""
+_HARMLESS = (b"PYTHONUNBUFFERED", b"PYTHONDONTWRITEBYTECODE", b"PYTHONUSERBASE", b"LC_CTYPE")
+"""
+Variables of these kinds that change nothing for a process of the server.
+
+An interpreter without a locale sets the last one itself, for UTF-8. Nothing that is tested lies
+where the one before it leads.
+"""
 _PATIENCE = 60.0
 """Seconds the server may take to come up on a busy machine."""
 
 
 def main() -> None:
-    address, *arguments = sys.argv[1:]
+    address, module, *arguments = sys.argv[1:]
     server = _connect(address) if _can_be_warm() else None
     if server is None or server.recv(1) != b"w":
-        posix.execv(sys.executable, [sys.executable, "-m", "holdfast.cli", *arguments])
+        _start_cold(module, arguments)
+        return
     ignored = [number for number in range(1, 32) if _signal.getsignal(number) == _signal.SIG_IGN]
     folder = posix.open(".", posix.O_PATH | posix.O_CLOEXEC)
     request = {
+        "module": module,
         "arguments": arguments,
         "variables": dict(posix.environ),
         "umask": _umask(),
@@ -54,6 +61,14 @@ def main() -> None:
     for fd in _STDIO:
         posix.close(fd)
     _end_as(server.recv(16))
+
+
+def _start_cold(module: str, arguments: list[str]) -> None:
+    """Become a fresh interpreter that runs a module, which may be one of the tests."""
+    variables = dict(posix.environ)
+    if module.startswith("tests."):
+        variables[b"PYTHONPATH"] = __file__.rpartition("/tests/")[0].encode()
+    posix.execve(sys.executable, [sys.executable, "-m", module, *arguments], variables)
 
 
 def _can_be_warm() -> bool:

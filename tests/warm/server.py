@@ -1,10 +1,11 @@
-"""Imports all of the command line, and forks a process for each launcher that asks for one."""
+"""Imports all of the package, and forks a process for each launcher that asks for one."""
 
 import ast
 import atexit
 import gc
 import io
 import os
+import re
 import resource
 import select
 import signal
@@ -13,6 +14,7 @@ import struct
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +24,17 @@ import holdfast
 from holdfast.cli.__main__ import main as run_command_line
 
 _EXIT_FAILED = 1
+
+TIMES = "times"
+"""The file beside the socket that tells what the processes took, each with its test."""
+
+_ROOT = Path(__file__).parents[2]
+"""Where the package of the tests is found."""
+
+_DRIVER = "tests.real.unified_driver"
+
+_TEST = re.compile(rb"PYTEST_CURRENT_TEST': b'([^ ']*)")
+"""The test that a process is started by, in its variables."""
 
 
 def main() -> None:
@@ -42,6 +55,8 @@ def _import_everything() -> None:
             import_module(name)
         except ImportError:
             continue  # tests of what needs it say so
+    sys.path.append(str(_ROOT))
+    import_module(_DRIVER)
     gc.collect()
     gc.freeze()
 
@@ -54,6 +69,8 @@ class Forks:
         self._launchers: dict[int, tuple[int, int]] = {}  # by descriptor: pid, its pidfd
         self._sockets: dict[int, socket.socket] = {}
         self._ends: dict[int, int] = {}  # by pidfd: descriptor of the launcher
+        self._tests: dict[int, bytes] = {}  # by pidfd: the test that it was started by
+        self._times = Path(sys.argv[1]).with_name(TIMES).open("wb", buffering=0)
         self._poll = select.poll()
 
     def serve(self) -> None:
@@ -104,6 +121,8 @@ class Forks:
         self._launchers[launcher.fileno()] = pid, pidfd
         self._sockets[launcher.fileno()] = launcher
         self._ends[pidfd] = launcher.fileno()
+        test = _TEST.search(payload)
+        self._tests[pidfd] = b"" if test is None else test[1]
         self._poll.register(launcher, select.POLLIN)
         self._poll.register(pidfd, select.POLLIN)
 
@@ -128,7 +147,9 @@ class Forks:
     def _ended(self, pidfd: int) -> None:
         fd = self._ends.pop(pidfd)
         pid, _ = self._launchers.pop(fd)
-        _, status = os.waitpid(pid, 0)
+        _, status, used = os.wait4(pid, 0)
+        taken = used.ru_utime + used.ru_stime
+        self._times.write(b"%s\t%.4f\n" % (self._tests.pop(pidfd), taken))
         launcher = self._sockets.pop(fd)
         self._note(launcher).unlink()
         self._poll.unregister(pidfd)
@@ -176,14 +197,22 @@ def _become(payload: bytes, descriptors: list[int]) -> None:
         _open_streams()
         sys.argv = ["holdfast", *request["arguments"]]
         sys.path[0] = str(Path.cwd())
-        status = _run()
+        status = _run(_program(request["module"]))
     finally:
         os._exit(status)
 
 
-def _run() -> int:
+def _program(module: str) -> Callable[[], object]:
+    """Return what a module does when it is run."""
+    if module != _DRIVER:
+        return run_command_line
+    driver: Callable[[], object] = sys.modules[_DRIVER].run
+    return driver
+
+
+def _run(program: Callable[[], object]) -> int:
     try:
-        status: object = run_command_line()
+        status = program()
     except SystemExit as end:
         status = end.code
     except Exception:  # noqa: BLE001 - as the interpreter does

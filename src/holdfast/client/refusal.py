@@ -61,7 +61,8 @@ _OS_ERROR: Final = re.compile(r"\(os error ([0-9]{1,9})\)\Z")
 
 # Endings of the lines that a Codex server writes about a program on a terminal, and the errno
 # each stands for. These texts carry no number but are as stable
-# [start.program.errors-on-terminal]. Without them a command that does not exist looks like a server that is out of memory.
+# [start.program.errors-on-terminal]. Without them a command that does not exist looks like a
+# server that is out of memory.
 _TERMINAL_ENDINGS: Final = (
     ("exists but is not executable.", errno.EACCES),
     ("exists but is a directory.", errno.EACCES),

@@ -33,9 +33,9 @@ from holdfast.unified_exec import (
     WaitingFor,
     rejected_text,
 )
-from tests.e2e.wire import LIMIT
+from tests.e2e.wire import HOLDFAST, LIMIT
 
-SERVER = [sys.executable, "-m", "holdfast.cli", "serve", "--listen", "stdio"]
+SERVER = [*HOLDFAST, "serve", "--listen", "stdio"]
 
 LONG = 30_000
 
