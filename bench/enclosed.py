@@ -65,13 +65,13 @@ async def _execution(
 ) -> AsyncIterator[_Execution]:
     """What it executes; what Holdfast makes on the disk for that is gone again."""
     # Only here: nothing else that measures a server has anything of Holdfast in it.
-    from holdfast.process import enclosed
-    from holdfast.process.program import Launch
-    from holdfast.process.sandboxes import Sandbox, Sandboxes
+    from holdfast.process.executable_lookup import Launch
+    from holdfast.process.sandboxed import child
+    from holdfast.process.sandboxed.factory import Sandbox, Sandboxes
     from holdfast.protocol.sandbox import SandboxContext
     from holdfast.rpc.params import decode_params
-    from holdfast.sandbox.seccomp import filter_program
-    from holdfast.sandbox.stage import STAGE_PATH
+    from holdfast.sandbox.bubblewrap.filter import filter_program
+    from holdfast.sandbox.bubblewrap.init.program import STAGE_PATH
 
     def without_stage(content: bytes | None) -> bytes | None:
         """The arguments with the filter in the place of that program."""
@@ -106,7 +106,7 @@ async def _execution(
     if not isinstance(made, Sandbox):
         raise BenchError(f"no sandbox: {made}")
     try:
-        with mock.patch.object(enclosed.EnclosedChild, "on_pipes", take):
+        with mock.patch.object(child.EnclosedChild, "on_pipes", take):
             await made.start(Launch(argv[0], list(argv), str(cwd)), env)
         raise BenchError("Holdfast starts sandboxes in another way by now")
     except _Taken as taken:

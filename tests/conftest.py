@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from holdfast.kernel_cache import WHAT_IT_LEADS_TO, recall
-from holdfast.process.readers import _by_loop
+from holdfast.linux.kernel_cache import WHAT_IT_LEADS_TO, recall
+from holdfast.process.io.epoll import _by_loop
 from holdfast.testing.virtual_time import VirtualTimeLoop
 from tests.turns import is_left_out
 from tests.warm import is_warm_server, start_warm_server
@@ -111,7 +111,7 @@ def nothing_is_left_behind() -> Iterator[None]:
         gc.collect()  # closes what nobody holds any more
     deadline = time.monotonic() + 10.0
     while left := _descriptors() - descriptors_before:
-        # A thread closes what a sandbox has removed, see `sandbox/closer.py`.
+        # A thread closes what a sandbox has removed, see `sandbox/bubblewrap/deferred_close.py`.
         assert time.monotonic() < deadline, f"left open: {left}"
         time.sleep(0.001)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from holdfast.sandbox.landlock import landlock_abi
+from holdfast.sandbox.bubblewrap.landlock import landlock_abi
 from tests.breakout import inside
 from tests.breakout.inside import Ground
 

@@ -16,7 +16,7 @@ from holdfast.protocol.process import (
     StartParams,
 )
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.sandbox.devices import DEVICES
+from holdfast.sandbox.bubblewrap.devices import DEVICES
 from tests.breakout.ground import PROFILES, PYTHON, Prepared
 from tests.breakout.harness import LIMIT, params
 

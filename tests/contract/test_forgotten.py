@@ -11,9 +11,9 @@ from holdfast.client.client import ExecServerClient
 from holdfast.errors import InvalidRequest
 from holdfast.events import WaitingFor
 from holdfast.process.backend import LocalBackend
-from holdfast.process.local import LocalProcess
 from holdfast.process.observers import ProcessObserver
-from holdfast.process.table import LocalProcesses
+from holdfast.process.process import LocalProcess
+from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import StartParams, WriteStatus
 from holdfast.server.app import Server
 from tests.contract.conftest import MemoryTarget
@@ -45,7 +45,7 @@ async def forgetful(request: pytest.FixtureRequest) -> AsyncIterator[Forgetful]:
     place = Forgetful()
     async with AsyncExitStack() as stack:
         if request.param == "local":
-            processes = LocalProcesses(retention=0.0, observers=[place])
+            processes = ProcessRegistry(retention=0.0, observers=[place])
             place.backend = await stack.enter_async_context(LocalBackend(processes))
         else:
             server = Server(process_retention=0.0, observers=[place])

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.environments.config.file import load
-from holdfast.sandbox.profile_file import load_profile
+from holdfast.sandbox.profile.file import load_profile
 from scripts.pages import GENERATED
 from tests.warm import HOLDFAST
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import kept
+from holdfast.client import supervised_command
 from holdfast.client.client import ExecServerClient
 from holdfast.client.command import ServingCommand
-from holdfast.client.kept import KeptCommand
+from holdfast.client.supervised_command import KeptCommand
 from holdfast.client.target import CommandTarget
 from holdfast.errors import ConnectFailed, ConnectionLost, SpawnFailed
 from holdfast.process.spawn import spawn
@@ -111,7 +111,7 @@ async def test_a_client_that_is_only_asked_to_end_leaves_nothing_either(
 async def test_a_command_is_asked_to_end_and_what_is_left_then_is_killed(
     fifo: Fifo, watched: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "GRACE", 2 * LIMIT)  # time enough on a busy machine
+    monkeypatch.setattr(supervised_command, "GRACE", 2 * LIMIT)  # time enough on a busy machine
     note = tmp_path / "note"
     script = family(fifo.path).replace(STUBBORN, f"trap ': >{note}; exit' TERM", 1)
     command = await ServingCommand.start(["/bin/sh", "-c", script])
@@ -128,7 +128,7 @@ async def test_a_command_is_asked_to_end_and_what_is_left_then_is_killed(
 async def test_a_command_that_does_not_listen_is_killed_two_seconds_later(
     fifo: Fifo, watched: AsyncExitStack
 ) -> None:
-    assert kept.GRACE == 2.0
+    assert supervised_command.GRACE == 2.0
     command = await ServingCommand.start(["/bin/sh", "-c", family(fifo.path)])
     try:
         pids = await hear(fifo, watched)
@@ -175,7 +175,12 @@ async def test_a_command_does_not_outlive_its_keeper(
 async def test_a_keeper_whose_client_dies_while_it_starts_does_its_duty() -> None:
     ours, theirs = socket.socketpair()
     ours.close()
-    keeper = [sys.executable, "-I", "-S", str(Path(kept.__file__).with_name("keeper.py"))]
+    keeper = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(Path(supervised_command.__file__).with_name("child_supervisor.py")),
+    ]
     command = [str(os.getpid()), "1", "/bin/sleep", "sleep", "600"]
     with theirs:
         pid = spawn(

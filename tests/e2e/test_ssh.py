@@ -17,9 +17,9 @@ import pytest
 from holdfast._version import __version__
 from holdfast.environments.config.snapshot import Entry, ServingProgram
 from holdfast.environments.remote import RemoteEnvironment, ssh_environment
-from holdfast.environments.ssh import bundle, deploy
+from holdfast.environments.ssh import bundle, installer
 from holdfast.environments.ssh.address import SshAddress, SshCommand
-from holdfast.environments.ssh.deploy import Offer
+from holdfast.environments.ssh.installer import Offer
 from holdfast.environments.ssh.target import SshTarget
 from holdfast.errors import ConnectFailed
 from tests.e2e.sshd import OWN_PATH, Host, host
@@ -78,7 +78,7 @@ def bare(tmp_path: Path, programs: Path) -> Iterator[Host]:
 @pytest.fixture(autouse=True)
 def packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pack what is sent once for all tests: it takes a second."""
-    monkeypatch.setattr(deploy, "pack_files", _pack_files)
+    monkeypatch.setattr(installer, "pack_files", _pack_files)
 
 
 @functools.cache
@@ -162,7 +162,7 @@ async def test_holdfast_is_installed_with_consent_found_the_next_time_and_remove
 ) -> None:
     """One life of an installation, since each takes seconds: what comes before it and after."""
     address = SshAddress.of_url(bare.url, ssh=bare.ssh)
-    assert await deploy.remove(address) == (False, str(bare.deployed))
+    assert await installer.remove(address) == (False, str(bare.deployed))
     await _break_a_transfer_off(bare, tmp_path)
     assert bare.files() == []
     written = _ssh_of_a_file(bare)
@@ -175,7 +175,7 @@ async def test_holdfast_is_installed_with_consent_found_the_next_time_and_remove
     async with _ssh_of_a_file(bare) as place:
         assert (await place.run("echo hello")).stdout == "hello\n"
     (bare.home / "notes").write_text("mine")
-    assert await deploy.remove(address) == (True, str(bare.deployed))
+    assert await installer.remove(address) == (True, str(bare.deployed))
     assert bare.files() == [".local", ".local/share", "notes"]
 
 
@@ -234,7 +234,7 @@ async def test_without_consent_nothing_is_written(bare: Host) -> None:
 async def test_a_program_that_does_not_run_there_is_not_left(
     bare: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploy, "pack_files", bundle.pack_files)
+    monkeypatch.setattr(installer, "pack_files", bundle.pack_files)
     monkeypatch.setattr(bundle, "_dependencies", list)
     with pytest.raises(ConnectFailed, match=r"it does not run with .*: .*No module named"):
         await hello(bare, install=True)

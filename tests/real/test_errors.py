@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.client import ExecServerClient
+from holdfast.client.error_mapping import start_refusals
 from holdfast.client.process import RemoteProcess
-from holdfast.client.refusal import start_refusals
 from holdfast.errors import (
     DuplicateProcess,
     InvalidRequest,

@@ -11,7 +11,7 @@ from holdfast.command_exec.command import Command
 from holdfast.command_exec.errors import CommandExecError
 from holdfast.command_exec.manager import CommandExec
 from holdfast.environments.environment import Environment
-from holdfast.environments.folder import below
+from holdfast.environments.paths import below
 from holdfast.environments.sandbox import home_here
 from holdfast.errors import InvalidParams, InvalidRequest, OperationFailed, Refused
 from holdfast.protocol.base import Empty

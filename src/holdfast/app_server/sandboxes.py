@@ -10,9 +10,9 @@ from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.command_exec import LegacyPolicy, WorkspaceWrite
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import DisabledProfile, PermissionProfile, SandboxContext
-from holdfast.sandbox.disk import Seen
-from holdfast.sandbox.legacy import from_legacy
-from holdfast.sandbox.names import named_profile
+from holdfast.sandbox.policy.disk import Seen
+from holdfast.sandbox.profile.builtin import named_profile
+from holdfast.sandbox.profile.legacy import from_legacy
 from holdfast.system_text import system_text
 
 __all__ = ["SandboxProfiles"]

@@ -24,7 +24,7 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
     SpecialPath,
 )
-from holdfast.sandbox.names import special_entry
+from holdfast.sandbox.profile.builtin import special_entry
 
 __all__ = [
     "NO_PERMISSIONS",

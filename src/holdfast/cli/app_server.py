@@ -8,8 +8,8 @@ from holdfast.app_server.sandboxes import SandboxProfiles
 from holdfast.cli.server_worker import run_server
 from holdfast.environments.connect import connect
 from holdfast.errors import HoldfastError, InvalidConfig
-from holdfast.sandbox.names import named_profile
-from holdfast.sandbox.profile_file import load_profile
+from holdfast.sandbox.profile.builtin import named_profile
+from holdfast.sandbox.profile.file import load_profile
 from holdfast.server.listen import ListenUrl
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
 from holdfast.telemetry import Telemetry

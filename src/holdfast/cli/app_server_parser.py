@@ -5,7 +5,7 @@ import argparse
 from holdfast.cli.listen_parser import add_listen_options, positive
 from holdfast.cli.loading import load
 from holdfast.cli.operate_parser import add_log_options
-from holdfast.cli.place_parser import add_environment_option
+from holdfast.cli.server_options_parser import add_environment_option
 
 __all__ = ["add_app_server"]
 

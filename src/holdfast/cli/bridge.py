@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.cli.loading import load
-from holdfast.process.guardian import run_guarded
+from holdfast.supervision.guardian import run_guarded
 from holdfast.transports.handover import (
     MARK,
     STREAMS,

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from time import perf_counter
 
-from holdfast.cli.answers import answer_time, server_version
-from holdfast.cli.place import split_command
-from holdfast.cli.status import Ended
+from holdfast.cli.exit_status import Ended
+from holdfast.cli.latency import answer_time, server_version
+from holdfast.cli.server_options import split_command
 from holdfast.cli.token import bearer_token
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
@@ -18,9 +18,9 @@ from holdfast.environments.config import edit
 from holdfast.environments.config import file as config
 from holdfast.environments.config.providers import holdfast_home
 from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
-from holdfast.environments.folder import folder_of_server
+from holdfast.environments.paths import folder_of_server
 from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
-from holdfast.environments.ssh.deploy import Offer, remove
+from holdfast.environments.ssh.installer import Offer, remove
 from holdfast.environments.ssh.target import SshTarget, program_target
 from holdfast.errors import ConnectFailed, HoldfastError, InvalidConfig
 from holdfast.suggestions import did_you_mean

@@ -17,10 +17,10 @@ from holdfast.cli.table import aligned
 from holdfast.environments.config.file import FILE_NAME
 from holdfast.environments.config.providers import FileProvider, holdfast_home
 from holdfast.errors import InvalidConfig
-from holdfast.process.cgroup_place import Place, find_place
-from holdfast.sandbox.ladder import Ladder, Rung, climb
-from holdfast.sandbox.landlock import OLDEST_ABI
-from holdfast.sandbox.machines import MACHINES
+from holdfast.process.limits.cgroup_discovery import Place, find_place
+from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
+from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
+from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport, probe_support
 
 __all__ = ["Finding", "doctor", "findings"]
 
@@ -46,7 +46,7 @@ def doctor(options: argparse.Namespace) -> int:
     """Run and print all checks; return 1 if no sandbox can be enforced."""
     # First, since a trial of the sandbox leaves processes in our cgroup for a moment.
     place = find_place(os.getpid())
-    ladder = climb()
+    ladder = probe_support()
     found = list(findings(ladder, place))
     enforceable = ladder.rung is not Rung.NONE
     if options.json:
@@ -66,7 +66,7 @@ def doctor(options: argparse.Namespace) -> int:
     return 0 if enforceable else 1
 
 
-def findings(ladder: Ladder, place: Place) -> Iterator[Finding]:
+def findings(ladder: SandboxSupport, place: Place) -> Iterator[Finding]:
     """Yield the results of all checks, and the gaps that a working sandbox leaves."""
     yield Finding("holdfast", "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
@@ -86,7 +86,7 @@ def _platform() -> Finding:
     return Finding("platform", "ok" if known else "failed", detail)
 
 
-def _isolation(ladder: Ladder) -> Iterator[Finding]:
+def _isolation(ladder: SandboxSupport) -> Iterator[Finding]:
     launcher, works = ladder.launcher, ladder.rung is not Rung.NONE
     problem = ladder.problem or ""
     if launcher is None:

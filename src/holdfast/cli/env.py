@@ -12,9 +12,9 @@ from time import perf_counter
 
 import msgspec
 
-from holdfast.cli.answers import answer_time, server_version
-from holdfast.cli.place import split_command
-from holdfast.cli.status import Ended
+from holdfast.cli.exit_status import Ended
+from holdfast.cli.latency import answer_time, server_version
+from holdfast.cli.server_options import split_command
 from holdfast.cli.table import aligned
 from holdfast.cli.token import read_token
 from holdfast.environments.config import edit

@@ -13,14 +13,14 @@ from collections.abc import Coroutine
 from contextlib import ExitStack, suppress
 
 from holdfast.backends import ExecProcess
+from holdfast.cli.exit_status import FAILED, Ended, of_signal, of_verdict
 from holdfast.cli.loading import load
-from holdfast.cli.status import FAILED, Ended, of_signal, of_verdict
 from holdfast.cli.streams import OutputWriter, is_null, read_chunks
 from holdfast.cli.terminal import RawTerminal, terminal_size
 from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError
 from holdfast.events import Exited, Reason, Verdict
-from holdfast.process.guardian import stop_this_process
 from holdfast.protocol.process import OutputChunk, WriteStatus
+from holdfast.supervision.guardian import stop_this_process
 
 __all__ = ["ForegroundCommand"]
 

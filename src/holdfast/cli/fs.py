@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import holdfast
 from holdfast.backends import FileSystem
+from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.cli.loading import load
-from holdfast.cli.place import choose_place, connected, is_remote
-from holdfast.cli.status import FAILED, Ended
+from holdfast.cli.server_options import choose_place, connected, is_remote
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,

@@ -4,7 +4,7 @@ import argparse
 from typing import TypeAlias
 
 from holdfast.cli.loading import load
-from holdfast.cli.place_parser import add_place_options, add_verbose_option
+from holdfast.cli.server_options_parser import add_place_options, add_verbose_option
 
 __all__ = ["add_fs"]
 

@@ -15,10 +15,10 @@ from typing import BinaryIO
 
 from msgspec import UNSET
 
+from holdfast.cli.exit_status import Ended
 from holdfast.cli.fs import FOLDER, FilePlace, Outcome, complain, inside
 from holdfast.cli.fs_local import PartialFile, is_folder, landing, make_folder, source_of
 from holdfast.cli.progress import Progress
-from holdfast.cli.status import Ended
 from holdfast.errors import ConnectionLost, InvalidRequest, OperationFailed
 from holdfast.filesystem.transfer import read_blocks
 from holdfast.filesystem.trees import (

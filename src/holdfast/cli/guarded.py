@@ -9,7 +9,7 @@ import signal
 
 from holdfast.cli.loading import load
 from holdfast.cli.serve import reloads
-from holdfast.process.guardian import run_guarded
+from holdfast.supervision.guardian import run_guarded
 
 __all__ = ["app_server", "mcp", "shell"]
 

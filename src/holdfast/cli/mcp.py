@@ -13,8 +13,8 @@ from holdfast.environments.config.home import is_configured
 from holdfast.errors import InvalidConfig
 from holdfast.mcp_server.options import PROFILES, ServerOptions
 from holdfast.server.entrance import EntranceOptions
-from holdfast.server.life import LifeOptions, StartFailed, live
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
+from holdfast.server.serve import LifeOptions, StartFailed, live
 from holdfast.telemetry import Telemetry
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 import argparse
 
-from holdfast.cli.confine_parser import seconds
 from holdfast.cli.loading import load
-from holdfast.cli.place_parser import add_environment_option
+from holdfast.cli.sandbox_options_parser import seconds
+from holdfast.cli.server_options_parser import add_environment_option
 
 __all__ = ["add_mcp"]
 

@@ -5,7 +5,6 @@ import argparse
 from holdfast._version import __version__
 from holdfast.cli.app_server_parser import add_app_server
 from holdfast.cli.arguments import SuggestingParser
-from holdfast.cli.confine_parser import add_confining_options
 from holdfast.cli.connect_parser import add_connect
 from holdfast.cli.env_parser import add_env
 from holdfast.cli.fs_parser import add_fs
@@ -13,9 +12,10 @@ from holdfast.cli.listen_parser import add_listen_options, add_principal_limits,
 from holdfast.cli.loading import load
 from holdfast.cli.mcp_parser import add_mcp
 from holdfast.cli.operate_parser import add_operating_options
-from holdfast.cli.place_parser import add_place_options, add_verbose_option
 from holdfast.cli.policy_parser import add_policy
+from holdfast.cli.sandbox_options_parser import add_confining_options
 from holdfast.cli.sandbox_parser import add_doctor, add_sandbox
+from holdfast.cli.server_options_parser import add_place_options, add_verbose_option
 from holdfast.cli.shell_parser import add_shell
 
 __all__ = ["SERVER_CONFIG", "make_parser"]

@@ -1,7 +1,7 @@
 """
 `holdfast run`: one command in the foreground, here or on a server.
 
-A guardian (see `process/guardian.py`) makes sure that no process of the command is left,
+A guardian (see `supervision/guardian.py`) makes sure that no process of the command is left,
 whatever happens to this process. Signals arrive through the guardian.
 """
 
@@ -9,7 +9,7 @@ import argparse
 import signal
 
 from holdfast.cli.loading import load
-from holdfast.process.guardian import run_guarded
+from holdfast.supervision.guardian import run_guarded
 
 __all__ = ["run"]
 
@@ -27,6 +27,6 @@ _FORWARDED = (
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run a command and return its exit status, or one of our own: see `cli/status.py`."""
+    """Run a command and return its exit status, or one of our own: see `cli/exit_status.py`."""
     # The worker is loaded after the fork, so that the guardian stays small.
     return run_guarded(lambda lifeline: load("run_attended")(options, lifeline), forward=_FORWARDED)

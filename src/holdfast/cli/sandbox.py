@@ -10,13 +10,13 @@ from holdfast.environments.sandbox import Ground, home_here, place_sandbox
 from holdfast.errors import InvalidParams
 from holdfast.local_servers import reachable
 from holdfast.protocol.paths import PathUri
-from holdfast.sandbox.explain import Row
-from holdfast.sandbox.explain import explain as rows_of
-from holdfast.sandbox.gaps import policy_gaps
-from holdfast.sandbox.ladder import Ladder, Rung, climb
-from holdfast.sandbox.landlock import OLDEST_ABI
-from holdfast.sandbox.policy import Policy
-from holdfast.sandbox.resolve import Facts, resolve
+from holdfast.sandbox.bubblewrap.gaps import policy_gaps
+from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
+from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport, probe_support
+from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.policy.explain import Row
+from holdfast.sandbox.policy.explain import explain as rows_of
+from holdfast.sandbox.policy.policy import Policy
 
 __all__ = ["explain"]
 
@@ -30,7 +30,7 @@ def explain(options: argparse.Namespace) -> int:
         return _failed(f"cannot look at {options.cwd or '.'}: {error.strerror}")
     except InvalidParams as error:
         return _failed(str(error))
-    ladder = climb() if policy.isolates else None
+    ladder = probe_support() if policy.isolates else None
     rows = rows_of(policy)
     enforceable = ladder is None or ladder.rung is not Rung.NONE
     if options.json:
@@ -74,14 +74,14 @@ def _policy(profile: str, cwd: str) -> Policy:
     return resolve(context, facts)
 
 
-def _gaps(ladder: Ladder, policy: Policy) -> list[str]:
+def _gaps(ladder: SandboxSupport, policy: Policy) -> list[str]:
     """Return the known gaps of the sandbox; none if no sandbox is possible."""
     if ladder.rung is Rung.NONE:
         return []
     return [*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps]
 
 
-def _enforcement(ladder: Ladder | None, policy: Policy) -> dict[str, object]:
+def _enforcement(ladder: SandboxSupport | None, policy: Policy) -> dict[str, object]:
     if ladder is None:
         return {"rung": None, "launcher": None, "problem": None, "gaps": []}
     launcher = ladder.launcher
@@ -93,7 +93,9 @@ def _enforcement(ladder: Ladder | None, policy: Policy) -> dict[str, object]:
     }
 
 
-def _enforcement_rows(ladder: Ladder | None, policy: Policy) -> list[tuple[str, str, str] | Row]:
+def _enforcement_rows(
+    ladder: SandboxSupport | None, policy: Policy
+) -> list[tuple[str, str, str] | Row]:
     if ladder is None:
         return []
     by = "nothing"

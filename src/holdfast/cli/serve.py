@@ -8,7 +8,7 @@ import sys
 from holdfast.cli.loading import load
 from holdfast.cli.server_config import with_config
 from holdfast.errors import InvalidConfig
-from holdfast.process.guardian import run_guarded
+from holdfast.supervision.guardian import run_guarded
 
 __all__ = ["reloads", "serve"]
 

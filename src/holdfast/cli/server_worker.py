@@ -8,9 +8,9 @@ from collections.abc import Callable
 from holdfast.cli.serve import reloads
 from holdfast.server.entrance import EntranceOptions
 from holdfast.server.kept import Keeping
-from holdfast.server.life import LifeOptions, ListenFailed, ServiceMaker, StartFailed, live
 from holdfast.server.logs import LogFormat, start_logging
 from holdfast.server.principals import PrincipalLimits
+from holdfast.server.serve import LifeOptions, ListenFailed, ServiceMaker, StartFailed, live
 
 __all__ = ["run_server", "set_log_level"]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from holdfast.approvals import UNTRUSTED, Approvals, TerminalApprover, load_rules
 from holdfast.backends import ExecProcess
-from holdfast.cli.confine import given_limits
-from holdfast.cli.place import choose_place, split_command
-from holdfast.cli.status import FAILED, Ended
+from holdfast.cli.exit_status import FAILED, Ended
+from holdfast.cli.sandbox_options import given_limits
+from holdfast.cli.server_options import choose_place, split_command
 from holdfast.cli.table import aligned
 from holdfast.cli.terminal import RawTerminal, terminal_size
 from holdfast.cli.token import bearer_token
@@ -24,10 +24,10 @@ from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment
 from holdfast.environments.limits import Limits
 from holdfast.errors import HoldfastError
-from holdfast.process.guardian import kill_all_children
 from holdfast.prompt.console import Console
 from holdfast.prompt.reading import make_reader
 from holdfast.prompt.screen import Screen, wants_colours
+from holdfast.supervision.guardian import kill_all_children
 from holdfast.unified_exec import Options, SessionInfo, UnifiedExec
 
 __all__ = ["run_shell"]

@@ -3,10 +3,10 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.cli.confine_parser import add_confining_options, seconds
 from holdfast.cli.loading import load
-from holdfast.cli.place_parser import add_place_options
 from holdfast.cli.policy_parser import add_rules_option
+from holdfast.cli.sandbox_options_parser import add_confining_options, seconds
+from holdfast.cli.server_options_parser import add_place_options
 
 __all__ = ["add_shell"]
 

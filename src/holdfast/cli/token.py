@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from holdfast.cli.status import FAILED, Ended
+from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.environments.config.home import TOKEN_VARIABLE
 from holdfast.token_file import BadTokenFile, read_tokens
 

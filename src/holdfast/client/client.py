@@ -13,12 +13,12 @@ from typing import Self, TypeVar
 
 from msgspec import UNSET
 
+from holdfast.client.client_connection import Link
+from holdfast.client.error_mapping import start_refusals
 from holdfast.client.filesystem import RemoteFileSystem
 from holdfast.client.http import RemoteHttpClient
-from holdfast.client.link import Link
 from holdfast.client.process import RemoteProcess
 from holdfast.client.recovery import recover
-from holdfast.client.refusal import start_refusals
 from holdfast.client.target import Target
 from holdfast.errors import (
     ConnectFailed,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from holdfast.client.command_log import CommandLog
-from holdfast.client.kept import KeptCommand
+from holdfast.client.supervised_command import KeptCommand
 from holdfast.errors import ConnectFailed, SpawnFailed
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.stdio import connect_pipes

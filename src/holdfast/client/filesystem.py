@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import UNSET
 
+from holdfast.client.client_connection import Link
 from holdfast.client.encoding import decoded, encoded
-from holdfast.client.link import Link
-from holdfast.client.refusal import refusals
+from holdfast.client.error_mapping import refusals
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, Unsupported
 from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
 from holdfast.protocol import codes

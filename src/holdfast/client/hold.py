@@ -7,7 +7,7 @@ client stops reading the connection, which delays everything on it.
 
 from typing import TYPE_CHECKING
 
-from holdfast.client.link import TooManyCalls
+from holdfast.client.client_connection import TooManyCalls
 from holdfast.errors import ConnectionLost, RemoteError, RemoteProtocolError
 from holdfast.protocol import codes
 from holdfast.protocol.methods import PROCESS_HOLD

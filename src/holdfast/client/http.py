@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.client.encoding import decoded
-from holdfast.client.refusal import refusals
+from holdfast.client.error_mapping import refusals
 from holdfast.errors import ConnectionLost, HoldfastError, OperationFailed, RemoteProtocolError
 from holdfast.protocol.base import Method, Wire
 from holdfast.protocol.http import HttpHeader, HttpRequestParams, HttpResponse

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
+from holdfast.client.error_mapping import refusals
 from holdfast.client.hold import RemoteHold
-from holdfast.client.refusal import refusals
 from holdfast.client.reorder import Reorder
 from holdfast.client.stdin import RemoteStdin
 from holdfast.errors import (
@@ -36,7 +36,7 @@ from holdfast.events import (
 )
 from holdfast.process.arguments import check_input, check_read, check_streams
 from holdfast.process.event_stream import EventReaders, LogEventStream
-from holdfast.process.output import OutputLog
+from holdfast.process.io.log import OutputLog
 from holdfast.protocol import codes
 from holdfast.protocol.methods import (
     PROCESS_READ,
@@ -64,7 +64,7 @@ from holdfast.protocol.process import (
     WaitingForParams,
     WriteStatus,
 )
-from holdfast.sandbox.denial import find_denial
+from holdfast.sandbox.policy.denial import find_denial
 
 if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient

@@ -26,7 +26,7 @@ from holdfast.tasks import ignoring_stray_cancellation
 
 if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient
-    from holdfast.client.link import Link
+    from holdfast.client.client_connection import Link
 
 __all__ = [
     "RECOVERY_LIMIT",

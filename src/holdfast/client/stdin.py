@@ -18,7 +18,7 @@ from holdfast.protocol.process import CloseStdinParams, WriteParams, WriteStatus
 
 if TYPE_CHECKING:
     from holdfast.client.client import ExecServerClient
-    from holdfast.client.link import Link
+    from holdfast.client.client_connection import Link
 
 __all__ = ["MAX_BACKLOG_BYTES", "MAX_BACKLOG_WRITES", "RemoteStdin"]
 

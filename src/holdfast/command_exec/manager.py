@@ -32,7 +32,7 @@ from holdfast.command_exec.errors import (
 )
 from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.environment import Environment
-from holdfast.environments.folder import AnyPath
+from holdfast.environments.paths import AnyPath
 from holdfast.environments.sandbox import AnySandbox
 from holdfast.errors import HoldfastError, SpawnFailed
 from holdfast.protocol.process import EnvPolicy, ProcessLimits, StartParams

@@ -1,5 +1,7 @@
 """
-Makes the file that an agent calls: a program of a few system calls, as in `sandbox.calls`.
+Makes the file that an agent calls: a program of a few system calls.
+
+The program is made by `sandbox.bubblewrap.init.assembler`.
 
 It connects to the server's socket, receives a table of system calls with descriptors, and
 goes on with that table. Where no server listens, it runs a command that starts one, once,
@@ -14,7 +16,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.sandbox.calls import ENVIRONMENT, At, CallProgram, Label
+from holdfast.sandbox.bubblewrap.init.assembler import ENVIRONMENT, At, CallProgram, Label
 
 __all__ = ["FINAL", "FINAL_SIZE", "INBOX", "INBOX_SIZE", "SOCKET", "make_launcher"]
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Self
 
 from holdfast.protocol.process import OutputChunk
-from holdfast.sandbox.denial import find_denial
+from holdfast.sandbox.policy.denial import find_denial
 
 __all__ = ["StderrFile"]
 

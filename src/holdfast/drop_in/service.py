@@ -28,10 +28,10 @@ from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_setti
 from holdfast.environments.config.providers import holdfast_home
 from holdfast.environments.sandbox import Ground, place_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
-from holdfast.process.bounds import has_bounds, make_bounds
-from holdfast.process.handed import HandedStart
-from holdfast.process.program import Launch
-from holdfast.process.sandboxes import Sandbox, shared_sandboxes
+from holdfast.process.executable_lookup import Launch
+from holdfast.process.limits.rlimits import has_bounds, make_bounds
+from holdfast.process.sandboxed.factory import Sandbox, shared_sandboxes
+from holdfast.process.sandboxed.handed import HandedStart
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.protocol.sandbox import (
@@ -41,8 +41,8 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
-from holdfast.sandbox.memory_files import data_file
-from holdfast.sandbox.stage import CallersSession
+from holdfast.sandbox.bubblewrap.init.program import CallersSession
+from holdfast.sandbox.bubblewrap.memory_files import data_file
 
 __all__ = ["IDLE", "ShellServer", "serve"]
 

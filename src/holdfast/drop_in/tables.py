@@ -15,7 +15,13 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.drop_in.launcher import FINAL, FINAL_SIZE, INBOX, INBOX_SIZE, SOCKET
-from holdfast.sandbox.calls import ARGUMENTS, ENVIRONMENT, At, CallProgram, Label
+from holdfast.sandbox.bubblewrap.init.assembler import (
+    ARGUMENTS,
+    ENVIRONMENT,
+    At,
+    CallProgram,
+    Label,
+)
 
 __all__ = [
     "CANNOT_RUN",

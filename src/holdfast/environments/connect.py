@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from holdfast.environments.config.home import is_configured
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, LOCAL
 from holdfast.environments.environment import Environment
-from holdfast.environments.folder import AnyPath
 from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.paths import AnyPath
 from holdfast.environments.sandbox import AnySandbox, as_profile
 from holdfast.errors import InvalidParams
 
 if TYPE_CHECKING:
-    from holdfast.environments.ssh.deploy import Consent
+    from holdfast.environments.ssh.installer import Consent
 
 __all__ = ["connect"]
 

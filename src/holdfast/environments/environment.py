@@ -19,8 +19,8 @@ from holdfast.environments.commands.completed import Completed
 from holdfast.environments.commands.run import DRAIN, OnOutput
 from holdfast.environments.commands.running import Running, Starting
 from holdfast.environments.files import Files
-from holdfast.environments.folder import AnyPath, below, folder_of_server
 from holdfast.environments.limits import Limits
+from holdfast.environments.paths import AnyPath, below, folder_of_server
 from holdfast.environments.sandbox import AnySandbox, Ground, home_here, place_sandbox
 from holdfast.environments.shell import find_shell, shell_kind
 from holdfast.errors import EnvironmentClosed, InvalidParams, NotFound

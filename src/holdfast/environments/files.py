@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast.backends import FileSystem
 from holdfast.environments.commands.arguments import as_bytes
-from holdfast.environments.folder import AnyPath
 from holdfast.environments.named_errors import naming
+from holdfast.environments.paths import AnyPath
 from holdfast.environments.tree_transfer import (
     OnProgress,
     TransferCount,

@@ -51,10 +51,10 @@ class LocalEnvironment(Environment):
     def _backend(self) -> "LocalBackend":
         # Late, like the other backends: an environment that only has its files used starts
         # no process. The package loads its public names on first use.
-        from holdfast.process.table import LocalProcesses
+        from holdfast.process.registry import ProcessRegistry
 
         # Callers hold their processes, so none has to stay findable by its id.
-        backend = holdfast.LocalBackend(LocalProcesses(shell=login_shell(), retention=0.0))
+        backend = holdfast.LocalBackend(ProcessRegistry(shell=login_shell(), retention=0.0))
         self._stack.push_async_exit(backend)
         return backend
 

@@ -14,13 +14,13 @@ from holdfast.client.target import Target, WebSocketTarget
 from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.environments.environment import Environment, Status
-from holdfast.environments.seams import (
+from holdfast.environments.lazy_backends import (
     FailFastFileSystem,
     SharedBackend,
     SharedFileSystem,
     SharedHttpClient,
 )
-from holdfast.environments.shared import SharedClient
+from holdfast.environments.lazy_client import SharedClient
 from holdfast.environments.ssh.address import SshAddress, SshCommand
 from holdfast.environments.ssh.target import CONNECT_TIMEOUT, SshTarget, program_target
 from holdfast.errors import HoldfastError
@@ -29,7 +29,7 @@ from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.telemetry import ClientTelemetry
 
 if TYPE_CHECKING:
-    from holdfast.environments.ssh.deploy import Consent
+    from holdfast.environments.ssh.installer import Consent
 
 __all__ = ["RemoteEnvironment", "ssh_environment"]
 

@@ -18,7 +18,7 @@ from holdfast.errors import InvalidConfig, InvalidParams
 from holdfast.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from holdfast.environments.ssh.deploy import Consent
+    from holdfast.environments.ssh.installer import Consent
 
 __all__ = ["by_name", "default_environment", "on_server", "on_ssh_host"]
 

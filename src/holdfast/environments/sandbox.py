@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, get_args
 
-from holdfast.environments.folder import AnyPath
+from holdfast.environments.paths import AnyPath
 from holdfast.errors import InvalidParams
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.protocol.sandbox import (
@@ -31,8 +31,8 @@ from holdfast.protocol.sandbox import (
     SpecialPath,
     SpecialValue,
 )
-from holdfast.sandbox.names import ProfileName, named_profile
-from holdfast.sandbox.profile_file import parse_profile
+from holdfast.sandbox.profile.builtin import ProfileName, named_profile
+from holdfast.sandbox.profile.file import parse_profile
 
 __all__ = ["AnySandbox", "Ground", "SandboxProfile", "as_profile", "home_here", "place_sandbox"]
 

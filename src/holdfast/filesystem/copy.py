@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.errors import InvalidRequest
-from holdfast.filesystem.failure import about
-from holdfast.filesystem.folders import create_directory
-from holdfast.filesystem.replace import Target, find_target, start_writing
+from holdfast.filesystem.atomic_write import Target, find_target, start_writing
+from holdfast.filesystem.directories import create_directory
+from holdfast.filesystem.errno_mapping import about
 
 __all__ = ["INTO_ITSELF", "NEEDS_RECURSIVE", "OTHER_KIND", "copy", "copy_content"]
 

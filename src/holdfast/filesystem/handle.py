@@ -16,9 +16,9 @@ from typing import Protocol
 
 from holdfast.errors import InvalidRequest, NotFound
 from holdfast.filesystem import nofollow
-from holdfast.filesystem.failure import about
-from holdfast.filesystem.folders import lossy
-from holdfast.filesystem.replace import Target, Writer, find_target, start_writing
+from holdfast.filesystem.atomic_write import Target, Writer, find_target, start_writing
+from holdfast.filesystem.directories import lossy
+from holdfast.filesystem.errno_mapping import about
 from holdfast.filesystem.threads import Lane, Threads
 from holdfast.protocol.base import I64_MAX
 from holdfast.protocol.fs import OpenMode

@@ -14,17 +14,17 @@ from functools import partial
 from typing import Self, TypeVar
 
 from holdfast.errors import InvalidRequest
-from holdfast.filesystem.cached import cached_content, cached_metadata
-from holdfast.filesystem.confine import (
+from holdfast.filesystem.errno_mapping import about, native_path
+from holdfast.filesystem.handle import LocalFileHandle, OpenFile
+from holdfast.filesystem.inotify import Inotify
+from holdfast.filesystem.nowait import cached_content, cached_metadata
+from holdfast.filesystem.operations import Operations
+from holdfast.filesystem.sandboxed.sandbox_operations import (
     operations,
     reading_operations,
     reads_everything,
     shows_secrets,
 )
-from holdfast.filesystem.failure import about, native_path
-from holdfast.filesystem.handle import LocalFileHandle, OpenFile
-from holdfast.filesystem.inotify import Inotify
-from holdfast.filesystem.operations import Operations
 from holdfast.filesystem.threads import FileThreads, Threads, ThreadShare
 from holdfast.filesystem.walk import Walked, check_limits
 from holdfast.filesystem.watch import LocalMissingWatch, watch_missing

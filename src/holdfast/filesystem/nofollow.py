@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from holdfast.errors import InvalidRequest, OperationFailed
-from holdfast.filesystem.cached import metadata_of
+from holdfast.filesystem.nowait import metadata_of
 from holdfast.protocol.fs import FileMetadata
 
 __all__ = [

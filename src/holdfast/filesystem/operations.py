@@ -9,11 +9,11 @@ import os
 from collections.abc import Iterable
 from typing import Protocol
 
-from holdfast.filesystem import folders, nofollow
-from holdfast.filesystem.cached import metadata
+from holdfast.filesystem import directories, nofollow
+from holdfast.filesystem.atomic_write import find_target, find_target_nofollow, write_pieces
 from holdfast.filesystem.copy import copy
 from holdfast.filesystem.handle import OpenFile, open_file, read_file
-from holdfast.filesystem.replace import find_target, find_target_nofollow, write_pieces
+from holdfast.filesystem.nowait import metadata
 from holdfast.filesystem.walk import Walked, walk
 from holdfast.protocol.fs import DirectoryEntry, FileMetadata, OpenMode, WalkOptions
 from holdfast.protocol.paths import PathUri
@@ -74,7 +74,7 @@ class _Direct:
         write_pieces(find(path), pieces)
 
     def create_directory(self, path: str, *, recursive: bool, follow_symlinks: bool) -> None:
-        create = folders.create_directory if follow_symlinks else nofollow.create_directory
+        create = directories.create_directory if follow_symlinks else nofollow.create_directory
         create(path, recursive=recursive)
 
     def get_metadata(self, path: str, *, follow_symlinks: bool) -> FileMetadata:
@@ -84,13 +84,13 @@ class _Direct:
         return os.path.realpath(path, strict=True)
 
     def read_directory(self, path: str) -> list[DirectoryEntry]:
-        return folders.read_directory(path)
+        return directories.read_directory(path)
 
     def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
         return walk(path, uri, options)
 
     def remove(self, path: str, *, recursive: bool, force: bool, follow_symlinks: bool) -> None:
-        remove = folders.remove if follow_symlinks else nofollow.remove
+        remove = directories.remove if follow_symlinks else nofollow.remove
         remove(path, recursive=recursive, force=force)
 
     def copy(self, source: str, destination: str, *, recursive: bool) -> None:

@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import Refused
-from holdfast.filesystem.failure import refusal
+from holdfast.filesystem.errno_mapping import refusal
 
 __all__ = ["FileThreads", "Lane", "ThreadShare", "Threads"]
 

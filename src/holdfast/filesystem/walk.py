@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple, Protocol
 
 from holdfast.errors import InvalidRequest
-from holdfast.filesystem.folders import kind_of, lossy
+from holdfast.filesystem.directories import kind_of, lossy
 from holdfast.protocol.fs import WalkEntry, WalkError, WalkOptions, WalkResponse
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.system_text import system_text

@@ -117,7 +117,7 @@ class McpServer:
             if not self._opening.cancelled() and self._opening.exception() is None:
                 await self._opening.result().aclose()
 
-    # -- a service of `server.life`
+    # -- a service of `server.serve`
 
     def accept(self, transport: Transport) -> Receiver:
         """Serve one client."""

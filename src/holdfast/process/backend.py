@@ -7,8 +7,8 @@ from holdfast.errors import InvalidParams, StdinClosed
 from holdfast.events import Reason, Verdict, WaitingFor
 from holdfast.process.arguments import WriteIds, check_input, check_read
 from holdfast.process.event_stream import EventReaders, LogEventStream
-from holdfast.process.local import LocalProcess
-from holdfast.process.table import LocalProcesses
+from holdfast.process.process import LocalProcess
+from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import (
     Enforcement,
     ReadResponse,
@@ -43,8 +43,8 @@ class LocalBackend:
     Use it as a context manager: at its end everything it started is killed.
     """
 
-    def __init__(self, processes: LocalProcesses | None = None) -> None:
-        self._processes = LocalProcesses() if processes is None else processes
+    def __init__(self, processes: ProcessRegistry | None = None) -> None:
+        self._processes = ProcessRegistry() if processes is None else processes
 
     async def __aenter__(self) -> "LocalBackend":
         return self

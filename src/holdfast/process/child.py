@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from holdfast.process.executable_lookup import Launch
 from holdfast.process.group import kill_left, left_since
-from holdfast.process.program import Launch
+from holdfast.process.limits.rlimit_marks import kill_by_rlimit_soon
+from holdfast.process.process_tree import kill_tree
 from holdfast.process.pty import open_terminal
-from holdfast.process.rlimit_marks import kill_by_rlimit_soon
 from holdfast.process.spawn import spawn
-from holdfast.process.tree import kill_tree
 from holdfast.protocol.process import OutputStream
 
 if TYPE_CHECKING:
-    from holdfast.process.cgroups import CommandCgroup
+    from holdfast.process.limits.cgroup import CommandCgroup
 
 __all__ = ["Child", "owned_pids"]
 
@@ -72,7 +72,7 @@ class Child:
         self.cgroup: CommandCgroup | None = None
         """What limits it and all that it starts, if anything does."""
         self.mark: int | None = None
-        """By which all that it starts is found, if it has limits; see `process.rlimit_marks`."""
+        """By which all that it starts is found, if it has limits (`limits.rlimit_marks`)."""
         self._reaped = False
         self._waiter: asyncio.Future[None] | None = None
         # When it was reaped, if its group was not empty then; see `process.group`.

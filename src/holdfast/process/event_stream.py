@@ -14,7 +14,7 @@ from typing import Self
 from holdfast.errors import HoldfastError, OutputLost
 from holdfast.events import Closed, Exited, Gap, ProcessEvent, StreamEnded, Verdict
 from holdfast.process.arguments import check_after_seq
-from holdfast.process.output import LogListener, OutputLog
+from holdfast.process.io.log import LogListener, OutputLog
 from holdfast.protocol.process import OutputChunk
 
 __all__ = [

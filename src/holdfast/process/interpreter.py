@@ -10,7 +10,7 @@ import struct
 import time
 from collections.abc import Callable
 
-from holdfast.kernel_cache import Facts, How, open_cached
+from holdfast.linux.kernel_cache import Facts, How, open_cached
 
 __all__ = ["is_interpreter_at_hand"]
 

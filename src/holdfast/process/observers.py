@@ -13,7 +13,7 @@ from holdfast.events import Verdict
 from holdfast.protocol.process import StartParams
 
 if TYPE_CHECKING:
-    from holdfast.process.local import LocalProcess
+    from holdfast.process.process import LocalProcess
 
 __all__ = ["Observers", "Preparation", "ProcessObserver", "ProcessStart", "sandbox_type"]
 

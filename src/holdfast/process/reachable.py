@@ -17,9 +17,9 @@ from functools import cache
 from typing import TypeVar
 
 from holdfast.errors import SpawnFailed
-from holdfast.kernel_cache import WHAT_IT_LEADS_TO, recall
+from holdfast.linux.kernel_cache import WHAT_IT_LEADS_TO, recall
+from holdfast.process.executable_lookup import DEFAULT_PATH
 from holdfast.process.interpreter import is_interpreter_at_hand
-from holdfast.process.program import DEFAULT_PATH
 from holdfast.process.start_threads import StartThreads
 from holdfast.system_text import system_text
 

@@ -6,7 +6,7 @@ leads back from it to its command. Its variables do, as systemd's `INVOCATION_ID
 found is what cleared its variables (`env -i`) or changed its user (`sudo`).
 
 The client chooses this mark, nested commands have those of all around them, and a start costs
-nothing more by it. A limit needs a mark that a command cannot drop: see `process.rlimit_marks`.
+nothing more by it. A limit needs a mark that a command cannot drop: see `limits.rlimit_marks`.
 """
 
 import os

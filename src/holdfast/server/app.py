@@ -15,9 +15,9 @@ from holdfast.errors import OperationFailed, Overloaded
 from holdfast.events import Reason
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.local_servers import Reachable, hide
-from holdfast.process.input_budget import InputBudget, InputTotal
+from holdfast.process.io.input_budget import InputBudget, InputTotal
 from holdfast.process.observers import ProcessObserver
-from holdfast.process.table import LocalProcesses, MakeLog, plain_log
+from holdfast.process.registry import MakeLog, ProcessRegistry, plain_log
 from holdfast.protocol.methods import FAMILIES
 from holdfast.rpc.router import Router
 from holdfast.server.auth import Check
@@ -258,8 +258,8 @@ class Server:
                 for process in processes:
                     await process.wait_closed()
 
-    def _make_processes(self) -> LocalProcesses:
-        return LocalProcesses(
+    def _make_processes(self) -> ProcessRegistry:
+        return ProcessRegistry(
             shell=self._shell,
             observers=self._observers,
             make_log=self._make_log,

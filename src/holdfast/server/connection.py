@@ -16,13 +16,13 @@ from holdfast.protocol.methods import INITIALIZED, PROCESS_ACK, SERVER_STOPPING
 from holdfast.protocol.process import AckParams
 from holdfast.rpc.params import decode_params
 from holdfast.rpc.router import Route, Router
-from holdfast.server.bodies import ConnectionBodies
 from holdfast.server.dispatch import Dispatcher
-from holdfast.server.handles import ConnectionFiles
+from holdfast.server.http_streams import ConnectionBodies
 from holdfast.server.journal import SessionJournal
+from holdfast.server.open_files import ConnectionFiles
+from holdfast.server.response_slots import Turns
 from holdfast.server.sessions import Session, short_session
 from holdfast.server.state import ServerState
-from holdfast.server.turns import Turns
 from holdfast.transports.base import Transport
 
 __all__ = ["ServerConnection"]

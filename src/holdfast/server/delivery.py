@@ -13,8 +13,8 @@ from typing import Protocol
 from msgspec import UNSET
 
 from holdfast.events import Gap, Reason, StreamEnded, Verdict
-from holdfast.process.local import LocalProcess
-from holdfast.process.output import MAX_RETAINED_BYTES, LogListener
+from holdfast.process.io.log import MAX_RETAINED_BYTES, LogListener
+from holdfast.process.process import LocalProcess
 from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_STREAM_ENDED
 from holdfast.protocol.process import (
     ClosedEvent,

@@ -10,8 +10,6 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.local_servers import Listed, Reachable, UnusableRuntimeFolder, list_server
-from holdfast.process.guardian import tell_service_manager
-from holdfast.process.service_manager import READY, RELOADING
 from holdfast.server.auth import (
     Access,
     AuthOptions,
@@ -21,6 +19,8 @@ from holdfast.server.auth import (
     make_check,
 )
 from holdfast.server.listen import ListenUrl
+from holdfast.supervision.guardian import tell_service_manager
+from holdfast.supervision.service_manager import READY, RELOADING
 from holdfast.token_file import (
     DEFAULT_PRINCIPAL,
     BadTokenFile,

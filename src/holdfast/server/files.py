@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.errors import InvalidRequest, NotFound
-from holdfast.filesystem.failure import native_path
+from holdfast.filesystem.errno_mapping import native_path
 from holdfast.filesystem.handle import LocalFileHandle, check_read_length, check_write_range
 from holdfast.filesystem.walk import Walked
 from holdfast.protocol.base import Empty
@@ -59,7 +59,7 @@ from holdfast.rpc.encode import Encoded, encode_value
 from holdfast.rpc.router import Router
 from holdfast.server.audited import audited_change, note_opened
 from holdfast.server.connection import ServerConnection
-from holdfast.server.handles import check_handle_id, unknown_handle
+from holdfast.server.open_files import check_handle_id, unknown_handle
 
 __all__ = ["add_file_methods"]
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from holdfast.errors import HoldfastError
 from holdfast.events import Verdict
 from holdfast.log_event import LogEvent, clip, inform, path_text
-from holdfast.process.local import LocalProcess
+from holdfast.process.admission import is_sandboxed
 from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.refuse import is_sandboxed
+from holdfast.process.process import LocalProcess
 from holdfast.protocol.process import StartParams
 from holdfast.protocol.sandbox import ExternalProfile, ManagedProfile
 from holdfast.server.sessions import Session, short_session

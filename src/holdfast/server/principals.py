@@ -13,8 +13,8 @@ import msgspec
 
 from holdfast.errors import Overloaded
 from holdfast.events import Verdict
-from holdfast.process.local import LocalProcess
 from holdfast.process.observers import ProcessObserver, ProcessStart
+from holdfast.process.process import LocalProcess
 
 __all__ = ["Counted", "PrincipalLimits", "Principals", "Totals", "Usage"]
 

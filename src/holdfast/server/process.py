@@ -10,7 +10,7 @@ from msgspec import UNSET
 from holdfast.errors import InvalidParams
 from holdfast.events import WaitingFor
 from holdfast.process.backend import signal_number
-from holdfast.process.local import LocalProcess
+from holdfast.process.process import LocalProcess
 from holdfast.process.variable_marks import is_mark
 from holdfast.protocol.base import Empty
 from holdfast.protocol.methods import (

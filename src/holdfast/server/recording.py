@@ -4,8 +4,8 @@ from weakref import WeakKeyDictionary
 
 from holdfast.errors import SpawnFailed
 from holdfast.events import Reason, Verdict
-from holdfast.process.local import LocalProcess
 from holdfast.process.observers import ProcessObserver, ProcessStart
+from holdfast.process.process import LocalProcess
 from holdfast.telemetry import ProcessRecord, StartRecord, Telemetry
 
 __all__ = ["ProcessRecorder"]

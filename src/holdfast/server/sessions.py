@@ -15,9 +15,9 @@ from contextlib import suppress
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
 from holdfast.log_event import LogEvent
-from holdfast.process.local import LocalProcess
 from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.table import LocalProcesses
+from holdfast.process.process import LocalProcess
+from holdfast.process.registry import ProcessRegistry
 from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, is_mark, kill_by_variable
 from holdfast.protocol import codes
 from holdfast.server.delivery import Delivery, Owner
@@ -49,7 +49,7 @@ _MOST_MARKS = 64
 class Session(ProcessObserver):
     """One client's processes, with or without a connection to it."""
 
-    def __init__(self, session_id: str, processes: LocalProcesses, usage: Usage) -> None:
+    def __init__(self, session_id: str, processes: ProcessRegistry, usage: Usage) -> None:
         self.id = session_id
         self.processes = processes
         self.usage = usage
@@ -146,7 +146,7 @@ class Sessions:
 
     def __init__(
         self,
-        make_processes: Callable[[], LocalProcesses],
+        make_processes: Callable[[], ProcessRegistry],
         *,
         expiry: float = EXPIRY,
     ) -> None:

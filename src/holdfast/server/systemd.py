@@ -5,9 +5,9 @@ import os
 import socket
 import stat
 
-from holdfast.process.guardian import guardian_pid, service_manager, tell_service_manager
-from holdfast.process.service_manager import WATCHDOG
 from holdfast.server.listen import BadListenUrl, ListenUrl
+from holdfast.supervision.guardian import guardian_pid, service_manager, tell_service_manager
+from holdfast.supervision.service_manager import WATCHDOG
 from holdfast.system_text import system_text
 
 __all__ = ["handed_sockets", "lets_everybody_in", "send_signs_of_life"]

@@ -14,7 +14,7 @@ from holdfast.environments.commands.running import Starting
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT
 from holdfast.environments.environment import Environment as AsyncEnvironment
 from holdfast.environments.files import Files as AsyncFiles
-from holdfast.environments.folder import AnyPath
+from holdfast.environments.paths import AnyPath
 from holdfast.environments.sandbox import AnySandbox
 from holdfast.errors import EnvironmentClosed
 from holdfast.events import Verdict

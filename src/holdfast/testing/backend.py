@@ -15,7 +15,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.events import Reason, Verdict
-from holdfast.process.refuse import refuse_unsupported
+from holdfast.process.admission import refuse_unsupported
 from holdfast.protocol import codes
 from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.process import StartParams

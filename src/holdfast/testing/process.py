@@ -28,7 +28,7 @@ from holdfast.events import (
 from holdfast.process.arguments import check_input, check_read, check_streams
 from holdfast.process.backend import signal_number
 from holdfast.process.event_stream import HIGH_WATER, EventReaders, LogEventStream
-from holdfast.process.output import OutputLog
+from holdfast.process.io.log import OutputLog
 from holdfast.protocol import codes
 from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.paths import PathUri

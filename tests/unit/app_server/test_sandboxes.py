@@ -14,7 +14,7 @@ from holdfast.protocol.command_exec import (
 )
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import ExternalProfile, ManagedProfile, SandboxContext
-from holdfast.sandbox.names import named_profile
+from holdfast.sandbox.profile.builtin import named_profile
 
 pytestmark = pytest.mark.requirement("app-server.profiles")
 

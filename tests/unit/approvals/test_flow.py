@@ -43,7 +43,7 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
     UnrestrictedFiles,
 )
-from holdfast.sandbox.names import path_entry, sandbox_context, special_entry
+from holdfast.sandbox.profile.builtin import path_entry, sandbox_context, special_entry
 
 INSIDE = sandbox_context("workspace-write", cwd="/ws")
 DENIED = DeniedRun(what="a file", output="Read-only file system", exit_code=1)

@@ -11,16 +11,18 @@ from holdfast.cli import doctor as doctor_module
 from holdfast.cli import sandbox as sandbox_module
 from holdfast.cli.doctor import Finding, Standing, doctor, findings
 from holdfast.cli.sandbox import explain
-from holdfast.process.cgroup_place import Place
-from holdfast.sandbox.ladder import Ladder, Rung
-from holdfast.sandbox.launcher import Launcher
+from holdfast.process.limits.cgroup_discovery import Place
+from holdfast.sandbox.bubblewrap.binary import Launcher
+from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport
 
 BWRAP = Launcher("/usr/bin/bwrap", "0.8.0", frozenset())
-FULL = Ladder(rung=Rung.FULL, launcher=BWRAP, landlock_abi=7, gaps=("a gap",))
-NO_PROC = Ladder(rung=Rung.WITHOUT_PROC, launcher=BWRAP, problem="no /proc here")
-NO_USERS = Ladder(rung=Rung.NONE, launcher=BWRAP, problem="bwrap: No; set the sysctl x to 1")
+FULL = SandboxSupport(rung=Rung.FULL, launcher=BWRAP, landlock_abi=7, gaps=("a gap",))
+NO_PROC = SandboxSupport(rung=Rung.WITHOUT_PROC, launcher=BWRAP, problem="no /proc here")
+NO_USERS = SandboxSupport(
+    rung=Rung.NONE, launcher=BWRAP, problem="bwrap: No; set the sysctl x to 1"
+)
 NO_PLACE = Place(problem="no cgroups", advice="get some")
-NO_BWRAP = Ladder(rung=Rung.NONE, problem="bubblewrap is not installed: install it")
+NO_BWRAP = SandboxSupport(rung=Rung.NONE, problem="bubblewrap is not installed: install it")
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def by_name(ladder: Ladder) -> dict[str, Finding]:
+def by_name(ladder: SandboxSupport) -> dict[str, Finding]:
     return {finding.name: finding for finding in findings(ladder, NO_PLACE)}
 
 
@@ -68,13 +70,13 @@ def test_what_to_change_is_said_where_nothing_can_be_enforced() -> None:
 @pytest.mark.parametrize(("ladder", "status"), [(FULL, 0), (NO_PROC, 0), (NO_USERS, 1)])
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_status_says_whether_sandboxes_can_be_enforced(
-    ladder: Ladder,
+    ladder: SandboxSupport,
     status: int,
     as_json: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(doctor_module, "climb", lambda: ladder)
+    monkeypatch.setattr(doctor_module, "probe_support", lambda: ladder)
     assert doctor(argparse.Namespace(json=as_json)) == status
     shown = capsys.readouterr().out
     if as_json:
@@ -115,7 +117,7 @@ def test_a_profile_that_cannot_be_enforced_is_explained_and_fails(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sandbox_module, "climb", lambda: NO_USERS)
+    monkeypatch.setattr(sandbox_module, "probe_support", lambda: NO_USERS)
     assert explain(argparse.Namespace(profile=profile, cwd=None, json=False)) == status
     shown = capsys.readouterr().out
     assert ("set the sysctl" in shown) is (status == 1)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.cli.exit_status import Ended
 from holdfast.cli.foreground import ForegroundCommand
-from holdfast.cli.status import Ended
 from holdfast.cli.streams import read_chunks
 from holdfast.errors import (
     ConnectionLost,

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from holdfast.client import kept
+from holdfast.client import supervised_command
 from holdfast.client.client import ExecServerClient
 from holdfast.client.command import ServingCommand
 from holdfast.errors import ConnectFailed, ConnectionLost
@@ -100,8 +100,8 @@ async def test_a_command_has_a_group_of_its_own_and_is_asked_to_end() -> None:
 @pytest.mark.slow
 @pytest.mark.requirement("client.stdio")
 async def test_a_command_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kept.GRACE == 2.0
-    monkeypatch.setattr(kept, "GRACE", 0.05)
+    assert supervised_command.GRACE == 2.0
+    monkeypatch.setattr(supervised_command, "GRACE", 0.05)
     command, heard = await start(
         "/bin/sh", "-c", 'trap "" TERM; echo $$; while :; do sleep 60; done'
     )

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.client import process as process_module
 from holdfast.client.client import ExecServerClient
-from holdfast.client.link import MAX_CALLS
+from holdfast.client.client_connection import MAX_CALLS
 from holdfast.client.stdin import MAX_BACKLOG_BYTES
 from holdfast.errors import (
     ConnectionLost,

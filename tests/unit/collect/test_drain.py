@@ -10,7 +10,7 @@ from holdfast.collect.drain import Drain
 from holdfast.errors import ConnectionLost, HoldfastError
 from holdfast.events import Closed, Exited, Gap, LogEntry, ProcessEvent, Reason, Verdict
 from holdfast.process.event_stream import EventReaders, LogEventStream
-from holdfast.process.output import LogListener, OutputLog, Retention
+from holdfast.process.io.log import LogListener, OutputLog, Retention
 from holdfast.protocol.process import OutputChunk, ReadResponse
 
 LIMIT = 5.0

@@ -11,8 +11,8 @@ import holdfast
 from holdfast.client.target import CommandTarget, UnixTarget, WebSocketTarget
 from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment
-from holdfast.environments.folder import below, folder_of_server
 from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.paths import below, folder_of_server
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import ConnectFailed, EnvironmentClosed, InvalidConfig, InvalidParams
 from holdfast.protocol.handshake import EnvironmentInfo, ShellInfo

@@ -29,7 +29,7 @@ from holdfast.protocol.sandbox import (
     SpecialValue,
     UnrestrictedFiles,
 )
-from holdfast.sandbox.names import named_profile
+from holdfast.sandbox.profile.builtin import named_profile
 
 FOLDER = PathUri.from_path("/srv/app")
 GROUND = Ground(folder=FOLDER, home=PathUri.from_path("/home/me"))

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 
 from holdfast.errors import InvalidParams, InvalidRequest, NotFound, OperationFailed
-from holdfast.filesystem import folders, nofollow, resolve
+from holdfast.filesystem import directories, nofollow
 from holdfast.filesystem import handle as handle_module
 from holdfast.filesystem.local import LocalFileSystem
+from holdfast.filesystem.sandboxed import resolve
 from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.sandbox.disk import HostDisk
+from holdfast.sandbox.policy.disk import HostDisk
 
 
 def uri(path: Path | str) -> PathUri:
@@ -303,9 +304,9 @@ async def test_a_folder_with_too_many_entries_is_refused(
 ) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).touch()
-    monkeypatch.setattr(folders, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(directories, "MAX_ENTRIES", 3)
     assert len(await files.read_directory(uri(tmp_path))) == 3
-    monkeypatch.setattr(folders, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(directories, "MAX_ENTRIES", 2)
     with pytest.raises(OperationFailed, match="returned 3 entries; limit is 2"):
         await files.read_directory(uri(tmp_path))
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
-from holdfast.filesystem.sandboxed_trees import SandboxedFiles
-from holdfast.sandbox.policy import Policy, Rule
+from holdfast.filesystem.sandboxed.trees import SandboxedFiles
+from holdfast.sandbox.policy.policy import Policy, Rule
 
 NAMES = ("a", "b", "c")
 FOLDERS = [(), *((x,) for x in NAMES), *((x, y) for x in NAMES for y in NAMES)]

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.filesystem.sandboxed_trees import SandboxedFiles
+from holdfast.filesystem.sandboxed.trees import SandboxedFiles
 from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
-from holdfast.sandbox.policy import Policy, Rule
+from holdfast.sandbox.policy.policy import Policy, Rule
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("fs.sandbox.races")]
 

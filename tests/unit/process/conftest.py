@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 
 from holdfast.events import Reason
-from holdfast.process.table import LocalProcesses
+from holdfast.process.registry import ProcessRegistry
 from tests.unit.process.starting import LIMIT
 
 ON_BOTH_LOOPS = {"test_ending.py", "test_pump.py"}
@@ -24,8 +24,8 @@ def pytest_asyncio_loop_factories(
 
 
 @pytest.fixture
-async def processes() -> AsyncIterator[LocalProcesses]:
-    processes = LocalProcesses(inherited={"INHERITED": "yes"}, shell="/bin/login-shell")
+async def processes() -> AsyncIterator[ProcessRegistry]:
+    processes = ProcessRegistry(inherited={"INHERITED": "yes"}, shell="/bin/login-shell")
     yield processes
     processes.end(Reason.SERVER_STOPPING)
     assert await processes.wait_all_closed(LIMIT)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.process import cgroup_tree, cgroups
+from holdfast.linux import cgroupfs
+from holdfast.process.limits import cgroup
 
 
 class FakeTree:
@@ -34,7 +35,7 @@ class FakeTree:
         (self.top / "cgroup.type").unlink()
         monkeypatch.setattr(os, "mkdir", self._fake_mkdir)
         monkeypatch.setattr(os, "rmdir", self._fake_rmdir)
-        for module in (cgroup_tree, cgroups):
+        for module in (cgroupfs, cgroup):
             monkeypatch.setattr(module, "write", self._write)
 
     # -- for tests

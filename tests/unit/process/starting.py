@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from holdfast.events import ProcessEvent, StreamEnded, Verdict
-from holdfast.process.local import LocalProcess
-from holdfast.process.table import LocalProcesses
+from holdfast.process.process import LocalProcess
+from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputStream, ReadResponse, StartParams
 
@@ -40,7 +40,7 @@ def shell(script: str, **more: Any) -> StartParams:
     return program("/bin/sh", "-c", script, **more)
 
 
-def launch(processes: LocalProcesses, params: StartParams) -> LocalProcess:
+def launch(processes: ProcessRegistry, params: StartParams) -> LocalProcess:
     """Start what needs no waiting."""
     for _ in range(10):
         process = processes.launch(params)
@@ -52,7 +52,7 @@ def launch(processes: LocalProcesses, params: StartParams) -> LocalProcess:
     raise AssertionError("its files are not at hand")
 
 
-async def started(processes: LocalProcesses, params: StartParams) -> LocalProcess:
+async def started(processes: ProcessRegistry, params: StartParams) -> LocalProcess:
     """Start anything."""
     process = processes.launch(params)
     async with asyncio.timeout(LIMIT):

@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import InvalidParams
 from holdfast.events import Closed, Exited, Reason
 from holdfast.process.backend import LocalBackend, LocalExecProcess, signal_number
-from holdfast.process.table import LocalProcesses
+from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import (
     OutputChunk,
     ShellSnapshotParams,
@@ -36,7 +36,7 @@ def test_any_other_name_is_an_unknown_variant(name: str) -> None:
 
 
 @pytest.fixture
-def backend(processes: LocalProcesses) -> LocalBackend:
+def backend(processes: ProcessRegistry) -> LocalBackend:
     return LocalBackend(processes)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import Child, owned_pids
-from holdfast.process.program import Launch
+from holdfast.process.executable_lookup import Launch
 
 LIMIT = 5_000
 """Milliseconds."""

@@ -16,9 +16,9 @@ import pytest
 
 from holdfast.errors import InvalidParams, OperationFailed
 from holdfast.events import Exited, Reason, Verdict
-from holdfast.process.local import LocalProcess
-from holdfast.process.output import LogListener
-from holdfast.process.table import LocalProcesses
+from holdfast.process.io.log import LogListener
+from holdfast.process.process import LocalProcess
+from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import OutputChunk, ProcessLimits, StartParams
 from tests.unit.process.starting import (
     LIMIT,
@@ -138,7 +138,7 @@ def filling(then: str, **more: Any) -> StartParams:
     return program("/usr/bin/python3", "-I", "-S", "-c", code, **more)
 
 
-def held(processes: LocalProcesses, then: str, **more: Any) -> tuple[LocalProcess, Story]:
+def held(processes: ProcessRegistry, then: str, **more: Any) -> tuple[LocalProcess, Story]:
     """A process that fills both of its pipes while its reader is behind."""
     process = launch(processes, filling(then, **more))
     story = Story(process)
@@ -151,7 +151,7 @@ def held(processes: LocalProcesses, then: str, **more: Any) -> tuple[LocalProces
 
 @pytest.mark.parametrize("streams", ["close", "keep"])
 async def test_a_kill_throws_nothing_away_that_is_in_the_pipes(
-    processes: LocalProcesses, streams: Any
+    processes: ProcessRegistry, streams: Any
 ) -> None:
     process, story = held(processes, "time.sleep(60)")
     await until_full(process)
@@ -162,7 +162,7 @@ async def test_a_kill_throws_nothing_away_that_is_in_the_pipes(
 
 
 async def test_an_exit_is_told_after_what_was_written_whoever_is_behind(
-    processes: LocalProcesses,
+    processes: ProcessRegistry,
 ) -> None:
     process, story = held(processes, "raise SystemExit(3)")
     assert (await closed(process)).exit_code == 3
@@ -170,7 +170,7 @@ async def test_an_exit_is_told_after_what_was_written_whoever_is_behind(
     assert story.after == {}
 
 
-async def test_a_limit_throws_nothing_away_that_it_allows(processes: LocalProcesses) -> None:
+async def test_a_limit_throws_nothing_away_that_it_allows(processes: ProcessRegistry) -> None:
     limits = ProcessLimits(wall_time_ms=60_000, output_bytes=FULL)
     process = await started(processes, filling("time.sleep(60)", limits=limits))
     story = Story(process)
@@ -183,7 +183,7 @@ async def test_a_limit_throws_nothing_away_that_it_allows(processes: LocalProces
 
 @pytest.mark.parametrize("tty", [False, True])
 async def test_a_flood_from_the_background_does_not_hold_up_the_exit(
-    processes: LocalProcesses, tty: bool
+    processes: ProcessRegistry, tty: bool
 ) -> None:
     script = "trap '' HUP; yes & exit 4"
     process = launch(processes, shell(script, tty=tty))
@@ -200,7 +200,7 @@ async def test_a_flood_from_the_background_does_not_hold_up_the_exit(
 
 
 async def test_kept_streams_are_read_until_their_end(
-    processes: LocalProcesses, tmp_path: Path
+    processes: ProcessRegistry, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "go")
     script = "setsid sh -c 'echo ready; read x < go; echo late' & wait"
@@ -217,7 +217,7 @@ async def test_kept_streams_are_read_until_their_end(
 @pytest.mark.parametrize("tty", [False, True])
 @pytest.mark.parametrize("when", ["before the exit", "after the exit"])
 async def test_kept_streams_can_be_closed_later(
-    processes: LocalProcesses, watch: Watching, tty: bool, when: str
+    processes: ProcessRegistry, watch: Watching, tty: bool, when: str
 ) -> None:
     process = launch(processes, shell("setsid sh -c 'echo $$; exec sleep 60' & wait", tty=tty))
     other = await watch(process)
@@ -235,7 +235,7 @@ async def test_kept_streams_can_be_closed_later(
 
 
 async def test_what_waits_in_kept_streams_is_read_before_they_are_closed(
-    processes: LocalProcesses, watch: Watching, tmp_path: Path
+    processes: ProcessRegistry, watch: Watching, tmp_path: Path
 ) -> None:
     script = "setsid sh -c 'echo $$; read x < go; echo late; exec sleep 60' & wait"
     os.mkfifo(tmp_path / "go")
@@ -253,7 +253,7 @@ async def test_what_waits_in_kept_streams_is_read_before_they_are_closed(
 
 
 async def test_a_close_that_was_asked_for_is_not_taken_back(
-    processes: LocalProcesses, watch: Watching
+    processes: ProcessRegistry, watch: Watching
 ) -> None:
     process = launch(processes, shell("setsid sh -c 'echo $$; exec sleep 60' & wait"))
     await watch(process)
@@ -264,7 +264,7 @@ async def test_a_close_that_was_asked_for_is_not_taken_back(
 
 @pytest.mark.parametrize("word", ["", "Keep", "both", "close "])
 async def test_another_word_for_the_streams_is_refused_and_kills_nothing(
-    processes: LocalProcesses, word: Any
+    processes: ProcessRegistry, word: Any
 ) -> None:
     process = launch(processes, program("/bin/cat", pipe_stdin=True))
     text = f"unknown variant `{word}`, expected `close` or `keep`"
@@ -283,7 +283,7 @@ async def test_another_word_for_the_streams_is_refused_and_kills_nothing(
 
 @pytest.mark.parametrize("tty", [False, True])
 async def test_what_was_left_in_the_group_is_killed_between_exit_and_close(
-    processes: LocalProcesses, watch: Watching, tty: bool
+    processes: ProcessRegistry, watch: Watching, tty: bool
 ) -> None:
     process = launch(processes, shell("trap '' HUP; sleep 60 & echo $!", tty=tty))
     other = await watch(process)
@@ -296,7 +296,7 @@ async def test_what_was_left_in_the_group_is_killed_between_exit_and_close(
 
 
 async def test_what_was_left_may_be_killed_and_read_to_its_end(
-    processes: LocalProcesses, watch: Watching
+    processes: ProcessRegistry, watch: Watching
 ) -> None:
     script = "(sleep 60 & echo $!; wait) & (setsid sh -c 'echo apart; exec sleep 60' &)"
     process = launch(processes, shell(script))
@@ -311,7 +311,7 @@ async def test_what_was_left_may_be_killed_and_read_to_its_end(
 
 
 async def test_what_was_left_is_killed_after_the_close_too(
-    processes: LocalProcesses, watch: Watching
+    processes: ProcessRegistry, watch: Watching
 ) -> None:
     process = launch(processes, shell("sleep 60 >/dev/null 2>&1 & echo $!"))
     other = await watch(process)
@@ -323,7 +323,7 @@ async def test_what_was_left_is_killed_after_the_close_too(
     assert not processes.terminate("p", left=True)
 
 
-async def test_nothing_is_left_of_most(processes: LocalProcesses) -> None:
+async def test_nothing_is_left_of_most(processes: ProcessRegistry) -> None:
     process = launch(processes, shell("exit 0"))
     await closed(process)
     assert process._child._left_since is None
@@ -332,7 +332,7 @@ async def test_nothing_is_left_of_most(processes: LocalProcesses) -> None:
 
 
 async def test_a_zombie_alone_is_nothing_to_kill_and_the_streams_are_closed(
-    processes: LocalProcesses, watch: Watching
+    processes: ProcessRegistry, watch: Watching
 ) -> None:
     script = "setsid sh -c 'echo $$; exec sleep 60' & read x"
     process = launch(processes, shell(script, pipe_stdin=True))
@@ -345,7 +345,7 @@ async def test_a_zombie_alone_is_nothing_to_kill_and_the_streams_are_closed(
     assert other.alive
 
 
-async def test_left_kills_what_runs_as_well(processes: LocalProcesses, watch: Watching) -> None:
+async def test_left_kills_what_runs_as_well(processes: ProcessRegistry, watch: Watching) -> None:
     process = launch(processes, shell("sleep 60 & echo $!; wait"))
     other = await watch(process)
     assert process.terminate(left=True)
@@ -354,7 +354,7 @@ async def test_left_kills_what_runs_as_well(processes: LocalProcesses, watch: Wa
 
 
 async def test_a_group_whose_leader_somebody_else_has_reaped_is_left_alone(
-    processes: LocalProcesses, watch: Watching
+    processes: ProcessRegistry, watch: Watching
 ) -> None:
     process = launch(processes, shell("sleep 60 & echo $!; read x", pipe_stdin=True))
     other = await watch(process)
@@ -367,7 +367,7 @@ async def test_a_group_whose_leader_somebody_else_has_reaped_is_left_alone(
 
 
 async def test_a_refusal_of_the_system_is_told(
-    processes: LocalProcesses, watch: Watching, monkeypatch: pytest.MonkeyPatch
+    processes: ProcessRegistry, watch: Watching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(group: int, number: int) -> None:
         raise PermissionError(errno.EPERM, "no")

@@ -15,7 +15,7 @@ from holdfast.process.event_stream import (
     EventReaders,
     LogEventStream,
 )
-from holdfast.process.output import OutputLog, Retention
+from holdfast.process.io.log import OutputLog, Retention
 from holdfast.protocol.process import OutputChunk
 
 EXIT = Verdict(reason=Reason.EXITED, exit_code=0)

@@ -20,7 +20,7 @@ def guarded(work: str, *, forward: str = "()", before: str = "") -> Iterator[sub
     program = textwrap.dedent(
         """
         import os, signal, sys, time
-        from holdfast.process.guardian import *
+        from holdfast.supervision.guardian import *
         def say(*words): print(*words, flush=True)
         def work(lifeline):
         {work}
@@ -206,7 +206,7 @@ def test_orphans_are_reaped_and_others_spared() -> None:
     program = textwrap.dedent(
         """
         import os
-        from holdfast.process.guardian import *
+        from holdfast.supervision.guardian import *
         pids = [os.spawnlp(os.P_NOWAIT, "true", "true") for _ in range(2)]
         for pid in pids:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.events import Reason, WaitingFor
-from holdfast.process import foreground, input_wanted
-from holdfast.process.input_wanted import Polling, look
-from holdfast.process.local import LocalProcess
-from holdfast.process.table import LocalProcesses
+from holdfast.process.io import foreground, input_wanted
+from holdfast.process.io.input_wanted import Polling, look
+from holdfast.process.process import LocalProcess
+from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import WriteStatus
 from tests.unit.process.starting import LIMIT, launch, program, shell, written
 
@@ -82,7 +82,7 @@ Start = Callable[..., Terminal]
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    processes = LocalProcesses()
+    processes = ProcessRegistry()
     yield lambda *argv: Terminal(launch(processes, program(*argv, tty=True)))
     processes.end(Reason.SERVER_STOPPING)
     await processes.wait_all_closed(LIMIT)
@@ -280,7 +280,7 @@ async def test_a_look_leaves_no_descriptor_open(start: Start) -> None:
 
 
 async def test_a_process_of_pipes_and_one_that_ended_are_not_looked_at() -> None:
-    processes = LocalProcesses()
+    processes = ProcessRegistry()
     piped = launch(processes, shell("sleep 60"))
     assert piped.waiting_for() is WaitingFor.UNKNOWN
     processes.end(Reason.SERVER_STOPPING)

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast.errors import DuplicateProcess, InvalidParams, InvalidRequest, SpawnFailed
 from holdfast.events import Reason, Verdict
-from holdfast.process.local import LocalProcess
 from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.table import LocalProcesses
+from holdfast.process.process import LocalProcess
+from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import ShellSnapshotParams, ShellSnapshotShell, StartParams
 from tests.unit.process.starting import LIMIT, PATH, closed, launch, output, program, shell
 
@@ -65,7 +65,7 @@ def login(folder: Path, **more: Any) -> StartParams:
 
 async def test_a_life_is_told_from_the_request_to_the_close() -> None:
     diary = Diary()
-    processes = LocalProcesses(observers=[diary])
+    processes = ProcessRegistry(observers=[diary])
     await closed(launch(processes, shell("echo out; exit 2")))
     assert diary.told == [
         ("preparing", "p"),
@@ -83,7 +83,7 @@ async def test_who_subscribes_at_the_start_misses_nothing(tmp_path: Path) -> Non
         def started(self, start: ProcessStart, process: LocalProcess) -> None:
             process.log.wake_once(lambda: seen.append(output(process)))
 
-    processes = LocalProcesses(observers=[Subscriber()])
+    processes = ProcessRegistry(observers=[Subscriber()])
     await closed(launch(processes, shell("echo out")))
     assert seen == [b"out\n"]
 
@@ -100,7 +100,7 @@ async def test_a_start_that_fails_is_told_with_its_error(
     params: StartParams, error: type[Exception], words: list[str]
 ) -> None:
     diary = Diary()
-    processes = LocalProcesses(observers=[diary])
+    processes = ProcessRegistry(observers=[diary])
     with pytest.raises(error):
         processes.launch(params)
     assert diary.words == words
@@ -111,7 +111,7 @@ async def test_a_start_that_fails_is_told_with_its_error(
 
 async def test_two_attempts_with_one_id_are_told_apart() -> None:
     diary = Diary()
-    processes = LocalProcesses(observers=[diary])
+    processes = ProcessRegistry(observers=[diary])
     params = program("/bin/cat", pipe_stdin=True)
     process = launch(processes, params)
     with pytest.raises(DuplicateProcess):
@@ -126,7 +126,7 @@ async def test_two_attempts_with_one_id_are_told_apart() -> None:
 
 async def test_a_start_that_waits_is_told_like_any_other(tmp_path: Path) -> None:
     diary = Diary()
-    processes = LocalProcesses(observers=[diary])
+    processes = ProcessRegistry(observers=[diary])
     waiting = processes.launch(login(tmp_path))
     assert isinstance(waiting, Awaitable)
     assert diary.words == ["preparing"]
@@ -137,7 +137,7 @@ async def test_a_start_that_waits_is_told_like_any_other(tmp_path: Path) -> None
 
 async def test_a_start_that_is_called_off_or_given_up_has_failed(tmp_path: Path) -> None:
     diary = Diary()
-    processes = LocalProcesses(observers=[diary])
+    processes = ProcessRegistry(observers=[diary])
     waiting = processes.launch(login(tmp_path))
     assert isinstance(waiting, Awaitable)
     processes.terminate("p")
@@ -163,7 +163,7 @@ async def test_a_start_that_is_dropped_leaves_no_record(tmp_path: Path) -> None:
         def preparing(self, start: ProcessStart) -> None:
             records[start] = "mine"
 
-    processes = LocalProcesses(observers=[Recorder()])
+    processes = ProcessRegistry(observers=[Recorder()])
     waiting = processes.launch(login(tmp_path))
     assert len(records) == 1
     del waiting
@@ -195,7 +195,7 @@ class Broken(ProcessObserver):
 
 async def test_an_observer_that_fails_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
     diary = Diary()
-    processes = LocalProcesses(observers=[Broken(), diary])
+    processes = ProcessRegistry(observers=[Broken(), diary])
     with caplog.at_level(logging.ERROR):
         assert (await closed(launch(processes, shell("exit 2")))).exit_code == 2
         with pytest.raises(SpawnFailed):
@@ -206,7 +206,7 @@ async def test_an_observer_that_fails_breaks_nothing(caplog: pytest.LogCaptureFi
 
 
 async def test_an_observer_may_come_later() -> None:
-    processes = LocalProcesses()
+    processes = ProcessRegistry()
     process = launch(processes, program("/bin/cat", pipe_stdin=True))
     diary = Diary()
     processes.add_observer(diary)
@@ -222,6 +222,6 @@ async def test_an_observer_may_add_another() -> None:
         def started(self, start: ProcessStart, process: LocalProcess) -> None:
             processes.add_observer(diary)
 
-    processes = LocalProcesses(observers=[Adder()])
+    processes = ProcessRegistry(observers=[Adder()])
     await closed(launch(processes, shell("exit 0")))
     assert diary.words == ["exited", "closed"]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import SpawnFailed
-from holdfast.process import interpreter, reachable, spawn, start_threads, table
+from holdfast.process import interpreter, reachable, registry, spawn, start_threads
 from holdfast.process.backend import LocalBackend
 from holdfast.process.reachable import (
     call_after_look,
@@ -135,7 +135,7 @@ async def test_a_look_has_a_result_or_an_error() -> None:
 async def test_a_start_in_a_thread_is_as_any_other(
     raised: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(table, "is_start_at_hand", lambda *start, **more: False)
+    monkeypatch.setattr(registry, "is_start_at_hand", lambda *start, **more: False)
     soft, hard = 512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if raised:
         monkeypatch.setattr(spawn, "_own_limit", (soft, hard))
@@ -168,7 +168,7 @@ async def test_what_a_thread_starts_outlives_it_and_hears_of_no_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The kernel means the thread, not the process, by the parent whose end a child is told."""
-    monkeypatch.setattr(table, "is_start_at_hand", lambda *start, **more: False)
+    monkeypatch.setattr(registry, "is_start_at_hand", lambda *start, **more: False)
     script = "import ctypes; ctypes.CDLL(None).prctl(1, 9); print('up', flush=True); input()"
     async with LocalBackend() as backend:
         process = await backend.start(

@@ -9,9 +9,9 @@ from collections.abc import Awaitable
 import pytest
 
 from holdfast.events import LimitKind, Reason
-from holdfast.process.local import LocalProcess
-from holdfast.process.rlimit_marks import is_left, kill_by_rlimit, mark_limit, new_mark
-from holdfast.process.table import LocalProcesses
+from holdfast.process.limits.rlimit_marks import is_left, kill_by_rlimit, mark_limit, new_mark
+from holdfast.process.process import LocalProcess
+from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import ProcessLimits, StartParams
 from tests.unit.process.starting import LIMIT, closed, output, program, shell
 
@@ -23,7 +23,7 @@ def daemon(script: str) -> str:
     return f"setsid sh -c '{script}' & echo started; exit 0"
 
 
-async def begin(processes: LocalProcesses, params: StartParams) -> LocalProcess:
+async def begin(processes: ProcessRegistry, params: StartParams) -> LocalProcess:
     started = processes.launch(params)
     return await started if isinstance(started, Awaitable) else started
 
@@ -38,7 +38,7 @@ async def gone(mark: int) -> None:
 @both
 @pytest.mark.parametrize("script", ["(yes) & exit 0", daemon("exec yes")], ids=["job", "daemon"])
 async def test_what_a_command_left_writes_no_more_than_the_command_may(
-    processes: LocalProcesses, script: str, tty: bool
+    processes: ProcessRegistry, script: str, tty: bool
 ) -> None:
     process = await begin(
         processes, shell(script, tty=tty, limits=ProcessLimits(output_bytes=10_000))
@@ -52,7 +52,7 @@ async def test_what_a_command_left_writes_no_more_than_the_command_may(
     await gone(mark)
 
 
-async def test_no_more_than_the_limit_is_passed_on(processes: LocalProcesses) -> None:
+async def test_no_more_than_the_limit_is_passed_on(processes: ProcessRegistry) -> None:
     limits = ProcessLimits(output_bytes=10_000)
     process = await begin(processes, shell("head -c 10000 /dev/zero; yes", limits=limits))
 
@@ -62,7 +62,7 @@ async def test_no_more_than_the_limit_is_passed_on(processes: LocalProcesses) ->
     assert len(output(process)) == 10_000
 
 
-async def test_exactly_the_limit_is_not_too_much(processes: LocalProcesses) -> None:
+async def test_exactly_the_limit_is_not_too_much(processes: ProcessRegistry) -> None:
     limits = ProcessLimits(output_bytes=10_000)
     process = await begin(processes, shell("head -c 10000 /dev/zero", limits=limits))
 
@@ -70,7 +70,7 @@ async def test_exactly_the_limit_is_not_too_much(processes: LocalProcesses) -> N
     assert len(output(process)) == 10_000
 
 
-async def test_a_daemon_has_the_time_of_its_command(processes: LocalProcesses) -> None:
+async def test_a_daemon_has_the_time_of_its_command(processes: ProcessRegistry) -> None:
     """It has let go of the streams, so nothing more can come of the command."""
     script = daemon("exec sleep 60 >/dev/null 2>&1 </dev/null")
     process = await begin(processes, shell(script, limits=ProcessLimits(wall_time_ms=1000)))
@@ -85,7 +85,7 @@ async def test_a_daemon_has_the_time_of_its_command(processes: LocalProcesses) -
 
 
 async def test_a_command_that_takes_too_long_ends_with_its_daemons(
-    processes: LocalProcesses,
+    processes: ProcessRegistry,
 ) -> None:
     script = "setsid sh -c 'sleep 61 & exit' >/dev/null 2>&1; echo started; sleep 62"
     process = await begin(processes, shell(script, limits=ProcessLimits(wall_time_ms=1000)))
@@ -97,7 +97,7 @@ async def test_a_command_that_takes_too_long_ends_with_its_daemons(
     await gone(mark)
 
 
-async def test_a_command_without_limits_has_no_mark(processes: LocalProcesses) -> None:
+async def test_a_command_without_limits_has_no_mark(processes: ProcessRegistry) -> None:
     process = await begin(processes, program("/bin/bash", "-c", "ulimit -x"))
     await closed(process)
 

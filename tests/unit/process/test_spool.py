@@ -10,8 +10,8 @@ import pytest
 from holdfast.errors import SpawnFailed
 from holdfast.events import Reason, Verdict
 from holdfast.process.child import owned_pids
-from holdfast.process.output import OutputLog, Retention
-from holdfast.process.table import LocalProcesses
+from holdfast.process.io.log import OutputLog, Retention
+from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import OutputStream, StartParams
 from tests.unit.process.starting import closed, launch, output, program, shell
 
@@ -37,7 +37,7 @@ class Spool(OutputLog):
 
 
 async def test_a_log_may_be_a_spool(tmp_path: Path) -> None:
-    processes = LocalProcesses(make_log=lambda params: Spool(tmp_path / params.process_id))
+    processes = ProcessRegistry(make_log=lambda params: Spool(tmp_path / params.process_id))
     size = 3 << 20
     process = launch(processes, program("/usr/bin/head", "-c", str(size), "/dev/zero"))
     assert isinstance(process.log, Spool)
@@ -53,7 +53,7 @@ async def test_a_log_is_made_for_each_process(tmp_path: Path) -> None:
         asked.append(params)
         return OutputLog()
 
-    processes = LocalProcesses(make_log=make_log)
+    processes = ProcessRegistry(make_log=make_log)
     starts = [shell(f"echo {name}", process_id=name) for name in ("a", "b")]
     for params in starts:
         process = launch(processes, params)
@@ -63,7 +63,7 @@ async def test_a_log_is_made_for_each_process(tmp_path: Path) -> None:
 
 
 async def test_a_spool_without_a_process_has_no_file(tmp_path: Path) -> None:
-    processes = LocalProcesses(make_log=lambda params: Spool(tmp_path / params.process_id))
+    processes = ProcessRegistry(make_log=lambda params: Spool(tmp_path / params.process_id))
     with pytest.raises(SpawnFailed):
         processes.launch(program("/no/such"))
     assert os.listdir(tmp_path) == []
@@ -75,7 +75,7 @@ async def test_a_log_that_cannot_be_made_is_the_error_of_the_start(tmp_path: Pat
     def refuse(params: StartParams) -> OutputLog:
         raise OSError(errno.ENOSPC, "no room")
 
-    processes = LocalProcesses(make_log=refuse)
+    processes = ProcessRegistry(make_log=refuse)
     before = owned_pids()
     with pytest.raises(OSError, match="no room"):
         processes.launch(program("/bin/touch", str(mark)))
@@ -92,7 +92,7 @@ async def test_a_log_that_fails_does_not_hide_the_end(
         def append(self, stream: OutputStream, data: bytes) -> None:
             raise OSError(errno.ENOSPC, "no room")
 
-    processes = LocalProcesses(make_log=lambda params: Full())
+    processes = ProcessRegistry(make_log=lambda params: Full())
     process = launch(processes, shell("echo a; echo b; exit 3"))
     if held:
         process.hold_output("a reader")  # what it wrote is taken at its exit

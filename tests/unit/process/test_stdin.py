@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest, StdinClosed
-from holdfast.process import input_budget
-from holdfast.process import stdin as module
-from holdfast.process.input_budget import InputBudget, InputTotal
-from holdfast.process.stdin import MAX_QUEUED_WRITES, MAX_REMEMBERED_IDS, StdinQueue
+from holdfast.process.io import input_budget
+from holdfast.process.io import stdin as module
+from holdfast.process.io.input_budget import InputBudget, InputTotal
+from holdfast.process.io.stdin import MAX_QUEUED_WRITES, MAX_REMEMBERED_IDS, StdinQueue
 from holdfast.protocol.process import WriteStatus
 
 ACCEPTED = WriteStatus.ACCEPTED

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.sandbox.audit import LOGGING_ABI, can_read_log
-from holdfast.sandbox.landlock import landlock_abi
+from holdfast.sandbox.bubblewrap.audit import LOGGING_ABI, can_read_log
+from holdfast.sandbox.bubblewrap.landlock import landlock_abi
 
 __all__ = ["auditing"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.sandbox.bwrap import Plan
-from holdfast.sandbox.policy import Standing
+from holdfast.sandbox.bubblewrap.arguments import Plan
+from holdfast.sandbox.policy.policy import Standing
 
 
 class Mount(NamedTuple):

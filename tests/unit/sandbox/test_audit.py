@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from holdfast.sandbox.audit import LandlockLog, can_read_log, read_fields
+from holdfast.sandbox.bubblewrap.audit import LandlockLog, can_read_log, read_fields
 from tests.unit.sandbox.auditing import auditing
 
 ACCESS = (

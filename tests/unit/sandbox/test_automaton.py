@@ -5,8 +5,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.sandbox.automaton import Automaton
-from holdfast.sandbox.glob_syntax import BadPattern, as_regex, parts
+from holdfast.sandbox.profile.automaton import Automaton
+from holdfast.sandbox.profile.glob_syntax import BadPattern, as_regex, parts
 
 PATTERNS = st.text(alphabet="ab/*?[]!-{},\\", max_size=14)
 TEXTS = st.text(alphabet="abc/-*{", max_size=10)

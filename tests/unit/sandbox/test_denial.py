@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.events import Denial, DenialKind
 from holdfast.protocol.process import OutputChunk, OutputStream
-from holdfast.sandbox.denial import find_denial
+from holdfast.sandbox.policy.denial import find_denial
 
 
 def chunks(*written: tuple[OutputStream, str]) -> list[OutputChunk]:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.bwrap import plan
-from holdfast.sandbox.devices import (
+from holdfast.sandbox.bubblewrap.arguments import plan
+from holdfast.sandbox.bubblewrap.devices import (
     DEVICES,
     OwnDevices,
     may_make_devices,
     need_devices,
     remove_unused_devices,
 )
-from holdfast.sandbox.names import special_entry
+from holdfast.sandbox.profile.builtin import special_entry
 from tests.unit.sandbox.trees import policy_for
 
 needs_privilege = pytest.mark.skipif(

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.sandbox.disk import HOST, Remembering, trace
+from holdfast.sandbox.policy.disk import HOST, Remembering, trace
 
 
 def test_a_disk_says_what_is_where(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_who_owns_a_directory_can_make_something_in_it(tmp_path: Path) -> None:
 def test_nobody_can_make_something_where_all_is_read_only(tmp_path: Path) -> None:
     """Not even the owner of a directory who may change its mode."""
     question = (
-        "import sys; from holdfast.sandbox.disk import HOST;"
+        "import sys; from holdfast.sandbox.policy.disk import HOST;"
         "print(*[HOST.can_create(path) for path in sys.argv[1:]])"
     )
     (tmp_path / "closed").mkdir(mode=0o500)

@@ -1,8 +1,8 @@
 """A policy in rows."""
 
-from holdfast.sandbox.explain import Row, explain
-from holdfast.sandbox.names import path_entry, special_entry
-from holdfast.sandbox.policy import Policy
+from holdfast.sandbox.policy.explain import Row, explain
+from holdfast.sandbox.policy.policy import Policy
+from holdfast.sandbox.profile.builtin import path_entry, special_entry
 from tests.unit.sandbox.trees import WS, glob_entry, policy_for
 
 ROOT = special_entry("root", "read")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.sandbox.gaps import machine_gaps, policy_gaps
-from holdfast.sandbox.landlock import OLDEST_ABI, SCOPING_ABI
-from holdfast.sandbox.policy import Policy, Rule
+from holdfast.sandbox.bubblewrap.gaps import machine_gaps, policy_gaps
+from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI, SCOPING_ABI
+from holdfast.sandbox.policy.policy import Policy, Rule
 
 READ = {"/": Rule("/", "read", "directory")}
 WORK = {

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from holdfast.errors import CannotEnforce
-from holdfast.sandbox.globs import compile_glob, expand
+from holdfast.sandbox.profile.globs import compile_glob, expand
 from tests.unit.sandbox.trees import FakeDisk
 
 FILES = ["a.env", "n/b.env", "n/m/c.env", ".hidden.env", "n/c.txt", "{a}.env", "[x"]

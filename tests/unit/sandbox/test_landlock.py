@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from holdfast.sandbox.landlock import landlock_abi, ruleset
-from holdfast.sandbox.policy import Policy, Rule
+from holdfast.sandbox.bubblewrap.landlock import landlock_abi, ruleset
+from holdfast.sandbox.policy.policy import Policy, Rule
 
 WRITE, MOVE = 1 << 1, 1 << 13
 

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.protocol.command_exec import LegacyPolicy
 from holdfast.protocol.sandbox import DisabledProfile, ExternalProfile, ManagedProfile
-from holdfast.sandbox.legacy import from_legacy
-from holdfast.sandbox.names import named_profile
+from holdfast.sandbox.profile.builtin import named_profile
+from holdfast.sandbox.profile.legacy import from_legacy
 from tests.unit.sandbox.trees import FakeDisk
 
 DISK = FakeDisk({"/data/.git/config": "x", "/data/.codex": None, "/data/.aws": None})

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from holdfast.errors import CannotEnforce
 from holdfast.protocol.sandbox import Access, FileEntry
-from holdfast.sandbox.bwrap import plan
-from holdfast.sandbox.mounts import BLANKS_AT_MOST, Target
-from holdfast.sandbox.names import path_entry, special_entry
-from holdfast.sandbox.policy import PROTECTED_NAMES, Policy, parent_of
+from holdfast.sandbox.bubblewrap.arguments import plan
+from holdfast.sandbox.bubblewrap.mounts import BLANKS_AT_MOST, Target
+from holdfast.sandbox.policy.policy import PROTECTED_NAMES, Policy, parent_of
+from holdfast.sandbox.profile.builtin import path_entry, special_entry
 from tests.unit.sandbox.mounted import read_plan, standing
 from tests.unit.sandbox.trees import WS, FakeDisk, glob_entry, policy_for
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.sandbox.names import path_entry, special_entry
-from holdfast.sandbox.policy import Policy, parent_of
+from holdfast.sandbox.policy.policy import Policy, parent_of
+from holdfast.sandbox.profile.builtin import path_entry, special_entry
 from tests.unit.sandbox.trees import WS, glob_entry, policy_for
 
 ROOT = special_entry("root", "read")

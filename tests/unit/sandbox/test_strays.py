@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.strays import remove_strays
-from holdfast.sandbox.verify import Planned, led_elsewhere, read_table
+from holdfast.sandbox.bubblewrap.mount_check import Planned, led_elsewhere, read_table
+from holdfast.sandbox.bubblewrap.strays import remove_strays
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
-from holdfast.sandbox.disk import Seen
-from holdfast.sandbox.policy import Policy
-from holdfast.sandbox.resolve import Facts, resolve
+from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.policy.disk import Seen
+from holdfast.sandbox.policy.policy import Policy
 
 WS = "/srv/ws"
 

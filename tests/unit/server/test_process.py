@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidParams
-from holdfast.process import table
-from holdfast.process.local import LocalProcess
+from holdfast.process import registry
+from holdfast.process.io.log import OutputLog, Retention
 from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.output import OutputLog, Retention
+from holdfast.process.process import LocalProcess
 from holdfast.protocol.process import StartParams
 from holdfast.rpc.base64 import decode_base64
 from holdfast.server.app import Server
@@ -454,7 +454,7 @@ async def test_a_server_takes_observers_and_logs_of_others() -> None:
 async def test_requests_about_a_start_that_waits_for_files_come_after_it(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table, "is_start_at_hand", lambda *start, **more: False)
+    monkeypatch.setattr(registry, "is_start_at_hand", lambda *start, **more: False)
     params = {"cwd": "file:///", "env": {"PATH": PATH}, "tty": False, "pipeStdin": True}
     asked = [
         client.ask("process/start", processId="p", argv=["cat"], **params),

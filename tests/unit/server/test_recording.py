@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import SpawnFailed
-from holdfast.process.local import LocalProcess
-from holdfast.process.table import LocalProcesses
+from holdfast.process.process import LocalProcess
+from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import StartParams
 from holdfast.protocol.sandbox import (
@@ -57,7 +57,7 @@ async def run(*entries: FileEntry, cwd: str = "/") -> list[tuple[object, ...]]:
     """Start something in a sandbox and wait for its end; what was told meanwhile."""
     recorder = Recorder()
     observer = ProcessRecorder(recorder)  # type: ignore[arg-type]  # as much as is needed
-    processes = LocalProcesses(observers=[observer], retention=0.0)
+    processes = ProcessRegistry(observers=[observer], retention=0.0)
     root = FileEntry(path=SpecialPath(value=SpecialValue(kind="root")), access="read")
     files = RestrictedFiles(entries=(root, *entries))
     params = StartParams(

@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.errors import InvalidRequest, SessionAttached, UnknownProcess
 from holdfast.events import Reason
-from holdfast.process.output import MAX_RETAINED_BYTES
-from holdfast.process.table import LocalProcesses
+from holdfast.process.io.log import MAX_RETAINED_BYTES
+from holdfast.process.registry import ProcessRegistry
 from holdfast.server.delivery import DETACHED, UNDER_WAY
 from holdfast.server.principals import Principals
 from holdfast.server.sessions import EXPIRY, Session, Sessions
@@ -49,7 +49,7 @@ class Owner:
 
 @pytest.fixture
 async def sessions() -> AsyncIterator[Sessions]:
-    sessions = Sessions(LocalProcesses)
+    sessions = Sessions(ProcessRegistry)
     yield sessions
     await sessions.end_all(Reason.SERVER_STOPPING, grace=LIMIT)
 
@@ -247,7 +247,7 @@ async def test_a_detached_session_holds_what_fills_its_log_until_it_is_resumed(
 
 @pytest.mark.requirement("extension.hold-detached")
 async def test_a_process_that_ends_while_nobody_is_there_is_kept_as_long_as_its_session() -> None:
-    sessions = Sessions(lambda: LocalProcesses(retention=0.01))
+    sessions = Sessions(lambda: ProcessRegistry(retention=0.01))
     session = sessions.open(Owner(acknowledges=True))
     process = launch(session.processes, shell("echo out"))
     sessions.detach(session)
@@ -311,7 +311,7 @@ async def test_a_client_holds_one_process_and_no_other(sessions: Sessions) -> No
 
 @pytest.mark.requirement("session.expiry")
 async def test_a_session_nobody_comes_back_to_ends_with_its_processes() -> None:
-    sessions = Sessions(LocalProcesses, expiry=0.0)
+    sessions = Sessions(ProcessRegistry, expiry=0.0)
     session = sessions.open(Owner())
     process = launch(session.processes, shell("trap '' HUP TERM; sleep 60 & wait"))
     sessions.detach(session)
@@ -329,7 +329,7 @@ def test_a_session_is_kept_for_30_seconds() -> None:
 
 @pytest.mark.requirement("session.resume.resets-the-clock")
 async def test_a_session_that_was_resumed_does_not_end() -> None:
-    sessions = Sessions(LocalProcesses, expiry=0.01)
+    sessions = Sessions(ProcessRegistry, expiry=0.01)
     kept, left = sessions.open(Owner()), sessions.open(Owner())
     sessions.detach(kept)
     sessions.detach(left)
@@ -366,7 +366,7 @@ async def test_a_connection_that_ends_after_its_session_changes_nothing(
 
 
 async def test_nothing_is_kept_of_a_process_that_is_forgotten() -> None:
-    sessions = Sessions(lambda: LocalProcesses(retention=0.0))
+    sessions = Sessions(lambda: ProcessRegistry(retention=0.0))
     session = sessions.open(Owner(acknowledges=True))
     logs = []
 
@@ -386,7 +386,7 @@ async def test_nothing_is_kept_of_a_process_that_is_forgotten() -> None:
 
 @pytest.mark.virtual_time
 async def test_a_connection_that_breaks_again_and_again_does_not_keep_what_has_ended() -> None:
-    sessions = Sessions(lambda: LocalProcesses(retention=30.0))
+    sessions = Sessions(lambda: ProcessRegistry(retention=30.0))
     session = sessions.open(Owner(acknowledges=True))
     seen, unseen = (
         launch(session.processes, shell("echo hi", process_id=name)) for name in ("seen", "unseen")

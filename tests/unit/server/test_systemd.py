@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.process.service_manager import (
+from holdfast.server import systemd
+from holdfast.server.listen import BadListenUrl, ListenUrl
+from holdfast.server.systemd import handed_sockets, lets_everybody_in
+from holdfast.supervision.service_manager import (
     READY,
     RELOADING,
     STOPPING,
@@ -15,9 +18,6 @@ from holdfast.process.service_manager import (
     ServiceManager,
     take_service_manager,
 )
-from holdfast.server import systemd
-from holdfast.server.listen import BadListenUrl, ListenUrl
-from holdfast.server.systemd import handed_sockets, lets_everybody_in
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from holdfast.environments.commands.arguments import (
 from holdfast.environments.commands.completed import Completed
 from holdfast.environments.commands.run import OnOutput, run_on, run_to_end
 from holdfast.environments.commands.running import EndLeft, Running
-from holdfast.environments.folder import AnyPath
 from holdfast.environments.limits import Limits
+from holdfast.environments.paths import AnyPath
 from holdfast.environments.sandbox import AnySandbox
 from holdfast.errors import (
     DuplicateProcess,

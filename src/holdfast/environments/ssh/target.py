@@ -25,7 +25,7 @@ from holdfast._version import __version__
 from holdfast.client.command import ServingCommand
 from holdfast.client.target import CommandTarget, Target
 from holdfast.environments.ssh.address import SERVE, SshCommand
-from holdfast.environments.ssh.probe import (
+from holdfast.environments.ssh.bootstrap import (
     MARK,
     Gone,
     Missing,
@@ -41,7 +41,7 @@ from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.handover import END
 
 if TYPE_CHECKING:
-    from holdfast.environments.ssh.deploy import Consent
+    from holdfast.environments.ssh.installer import Consent
 
 __all__ = ["CONNECT_TIMEOUT", "SshTarget", "program_target"]
 
@@ -147,7 +147,7 @@ class SshTarget(Target):
         found = await self._launch()
         if isinstance(found, Missing) and before is None:
             # Late, because it loads archive modules that only an installation needs.
-            from holdfast.environments.ssh.deploy import offer
+            from holdfast.environments.ssh.installer import offer
 
             await self._drop_command()
             if await offer(self.address, found, self._install) is None:

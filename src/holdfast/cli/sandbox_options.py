@@ -1,0 +1,120 @@
+"""The sandbox and limits of `holdfast run`: from options to the wire, and back to messages."""
+
+import argparse
+
+from holdfast.cli.exit_status import FAILED, Ended
+from holdfast.environments.limits import Limits
+from holdfast.environments.sandbox import Ground, home_here, place_sandbox
+from holdfast.errors import InvalidParams
+from holdfast.events import Denial, DenialKind, LimitKind, Reason, Verdict
+from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.protocol.paths import InvalidPathUri, PathUri
+from holdfast.protocol.process import ProcessLimits
+from holdfast.protocol.sandbox import SandboxContext
+
+__all__ = ["given_limits", "limits_of", "sandbox_of", "told"]
+
+
+def sandbox_of(
+    options: argparse.Namespace,
+    cwd: PathUri,
+    *,
+    remote: bool = False,
+    info: EnvironmentInfo | None = None,
+) -> SandboxContext | None:
+    """
+    Return the sandbox of the options, with the command's directory as its workspace.
+
+    Args:
+        options: The parsed command line.
+        cwd: The command's directory.
+        remote: True if it is on a server.
+        info: The server's description of its machine.
+
+    Raises:
+        Ended: There is no such profile, or it cannot be used there.
+    """
+    if options.sandbox is None:
+        return None
+    home = _home_there(info) if remote else home_here()
+    try:
+        return place_sandbox(options.sandbox, Ground(folder=cwd, home=home, here=not remote))
+    except InvalidParams as error:
+        raise Ended(FAILED, str(error)) from error
+
+
+def _home_there(info: EnvironmentInfo | None) -> PathUri | None:
+    told = None if info is None else info.user_home_dir
+    try:
+        return None if told is None else PathUri.parse(told)
+    except InvalidPathUri:
+        return None
+
+
+def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
+    """
+    Return the limits of the options, or None.
+
+    Raises:
+        Ended: One of them is invalid.
+    """
+    try:
+        return given_limits(options).on_wire()
+    except InvalidParams as error:
+        text = str(error)
+        for name, option in _BY_NAME.items():
+            text = text.replace(f"limit {name}", option)
+        raise Ended(FAILED, text) from error
+
+
+def given_limits(options: argparse.Namespace) -> Limits:
+    """Return the limits of the options."""
+    return Limits(
+        memory=options.limit_memory,
+        processes=options.limit_processes,
+        open_files=options.limit_files,
+        total_memory=options.limit_total_memory,
+        cpu_time=options.limit_cpu,
+        output=options.limit_output,
+        wall_time=options.limit_time,
+    )
+
+
+def told(verdict: Verdict) -> str | None:
+    """Return a line that explains a failure caused by the sandbox or a limit, or None."""
+    if verdict.reason is Reason.LIMIT:
+        option = _OPTIONS.get(verdict.limit) if verdict.limit is not None else None
+        by = "a limit" if option is None else option
+        return f"ended by {by}: it {verdict.detail or 'does not say why'}"
+    if verdict.denial is not None:
+        return f"denied by the sandbox: {_denied(verdict.denial)}"
+    if verdict.exit_code and verdict.network_attempts:
+        return f"there is no network in the sandbox: {verdict.network_attempts[0]}"
+    return None
+
+
+# Limits with a minimum, by the names that errors use.
+_BY_NAME = {"open_files": "--limit-files", "total_memory": "--limit-total-memory"}
+
+# The option behind each limit, which the user recognizes.
+_OPTIONS = {
+    LimitKind.ADDRESS_SPACE: "--limit-memory",
+    LimitKind.PROCESSES: "--limit-processes",
+    LimitKind.OPEN_FILES: "--limit-files",
+    LimitKind.MEMORY: "--limit-total-memory",
+    LimitKind.CPU_TIME: "--limit-cpu",
+    LimitKind.OUTPUT: "--limit-output",
+    LimitKind.WALL_TIME: "--limit-time",
+}
+
+_WRITES = (DenialKind.READ_ONLY_FILE_SYSTEM, DenialKind.FAILED_TO_WRITE_FILE)
+
+
+def _denied(denial: Denial) -> str:
+    if denial.network:
+        return "the network"
+    if denial.path is not None:
+        return f"{'write' if denial.kind in _WRITES else 'access'} to {denial.path}"
+    if denial.kind is DenialKind.SYSTEM_CALL:
+        return "a system call"
+    return denial.snippet or "it does not say what"

@@ -1,0 +1,226 @@
+"""Connection to the server that `--on`, `--url` or `--cmd` names, or to the default."""
+
+import argparse
+import asyncio
+import os
+import shlex
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, cast
+
+import holdfast
+from holdfast.cli.exit_status import FAILED, Ended
+from holdfast.cli.loading import load
+from holdfast.cli.token import bearer_token
+from holdfast.environments.config.home import holdfast_home, is_configured
+from holdfast.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    HoldfastError,
+    InvalidConfig,
+    InvalidParams,
+)
+
+if TYPE_CHECKING:
+    from holdfast.client import ExecServerClient
+    from holdfast.environments.remote import RemoteEnvironment
+
+__all__ = ["choose_place", "connected", "is_remote", "split_command", "words_of"]
+
+# Seconds between two messages that a lost connection is still being retried.
+_STILL_TRYING = 5.0
+
+
+def choose_place(options: argparse.Namespace) -> None:
+    """
+    Let options without a server mean the default environment; call this first.
+
+    Raises:
+        Ended: There is no default, it cannot be read, or the options contradict each other.
+    """
+    named = options.on is not None or options.url is not None or options.cmd is not None
+    if not named and is_configured(os.environ):
+        _choose_default(options)
+    if options.token_file is not None and options.url is None:
+        place = "this machine" if not is_remote(options) else f"`{options.on or options.cmd}`"
+        raise Ended(
+            FAILED,
+            f"--token-file goes with --url, not with {place};"
+            " a named environment has its own token, given to `holdfast env add`",
+        )
+
+
+def _choose_default(options: argparse.Namespace) -> None:
+    try:
+        provider = load("provider_from_env")(os.environ, holdfast_home(os.environ))
+        snapshot = provider.snapshot()
+    except InvalidConfig as error:
+        raise Ended(FAILED, words_of(error)) from error
+    if snapshot.default is None:
+        raise Ended(
+            FAILED, "there is no default environment: name one with --on, `local` is this machine"
+        )
+    entry = snapshot.entry(snapshot.default)
+    if entry is None:
+        # The default is this machine.
+        return
+    is_url = isinstance(entry.transport, load("ServerUrl"))
+    if is_url and isinstance(provider, load("UrlProvider")):
+        # As a URL, so that `--token-file` may go with it.
+        options.url = entry.transport.url
+    else:
+        options.on, options.by_default = entry.id, True
+
+
+def is_remote(options: argparse.Namespace) -> bool:
+    """Return True if the options name another machine."""
+    named = options.on is not None and options.on != "local"
+    return named or options.url is not None or options.cmd is not None
+
+
+@asynccontextmanager
+async def connected(
+    options: argparse.Namespace, say: Callable[[str], None]
+) -> "AsyncIterator[ExecServerClient]":
+    """
+    Connect to the server of the options, and disconnect at the end.
+
+    Args:
+        options: The command line, after `choose_place`.
+        say: Shows a line to the user at once, such as that the connection is lost.
+
+    Raises:
+        Ended: The command cannot be parsed, its server is lost, or there is no such name.
+        ConnectionLost: The server is lost, or was never reached.
+    """
+    # Loaded on first use by the package: a local command does without a client.
+    client_class = holdfast.ExecServerClient
+    if options.url is not None:
+        token = bearer_token(options)
+        async with await client_class.connect(options.url, bearer_token=token) as client:
+            with _LossTeller(client, say):
+                yield client
+        return
+    if options.on is not None:
+        environment = _named(options.on)
+        async with _last_words(await _client_of(environment, options)) as client, environment:
+            with _LossTeller(client, say):
+                yield client
+        return
+    target = load("program_target")(split_command(options.cmd))
+    try:
+        connecting = await client_class.connect(target)
+    except ConnectFailed as error:
+        raise Ended(FAILED, f"no server answers through `{options.cmd}`: {error}") from error
+    async with connecting, _last_words(connecting) as client:
+        with _LossTeller(client, say):
+            yield client
+
+
+class _LossTeller:
+    """Reporter of a lost connection, of the retries, and of the recovery."""
+
+    def __init__(self, client: "ExecServerClient", say: Callable[[str], None]) -> None:
+        self._client = client
+        self._say = say
+        self._loop = asyncio.get_running_loop()
+        self._lost_at: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        # Chained: an environment may listen as well.
+        self._before = self._client.connection_changed
+        self._client.connection_changed = self._changed
+
+    def __exit__(self, *exc: object) -> None:
+        self._client.connection_changed = self._before
+        self._stop_timer()
+
+    def _changed(self) -> None:
+        self._before()
+        client = self._client
+        if client.is_connected:
+            if self._lost_at is not None:
+                seconds = self._loop.time() - self._lost_at
+                self._say(f"connected again to {client.target.label}, after {seconds:.1f} s")
+            self._lost_at = None
+            self._stop_timer()
+        elif client.lost_for_good:
+            # The error of the command gives the reason.
+            self._stop_timer()
+        elif self._lost_at is None and client.recovers:
+            self._lost_at = self._loop.time()
+            self._say(f"the connection to {client.target.label} is lost: trying again")
+            self._timer = self._loop.call_later(_STILL_TRYING, self._still_trying)
+
+    def _still_trying(self) -> None:
+        # The timer runs only while the connection is lost.
+        assert self._lost_at is not None
+        seconds = self._loop.time() - self._lost_at
+        self._say(f"no connection to {self._client.target.label} for {seconds:.0f} s: still trying")
+        self._timer = self._loop.call_later(_STILL_TRYING, self._still_trying)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+async def _client_of(
+    environment: "RemoteEnvironment", options: argparse.Namespace
+) -> "ExecServerClient":
+    """
+    Connect to an environment; errors name it.
+
+    Raises:
+        Ended: There is no connection.
+    """
+    try:
+        return await environment.client()
+    except ConnectionLost as error:
+        await environment.aclose()
+        name, advice = f"environment `{options.on}`", ""
+        if getattr(options, "by_default", False):
+            name, advice = f"the default {name}", "; `--on local` means this machine"
+        raise Ended(FAILED, f"cannot reach {name}: {error.__cause__ or error}{advice}") from error
+
+
+def _named(where: str) -> "RemoteEnvironment":
+    try:
+        environment = holdfast.connect(where)
+    except (InvalidConfig, InvalidParams) as error:
+        raise Ended(FAILED, words_of(error)) from error
+    # The caller has checked `is_remote`, so it is not the local environment.
+    return cast("RemoteEnvironment", environment)
+
+
+def words_of(error: HoldfastError) -> str:
+    """Return the text of an error with its advice."""
+    advice = getattr(error, "advice", None)
+    return f"{error}; {advice}" if advice else str(error)
+
+
+@asynccontextmanager
+async def _last_words(client: "ExecServerClient") -> "AsyncIterator[ExecServerClient]":
+    """
+    Add the last stderr line of a command such as ssh to its error: the only trace of its
+    reason.
+    """
+    try:
+        yield client
+    except ConnectionLost as error:
+        words = await client.target.last_words()
+        raise Ended(FAILED, ": ".join(filter(None, [str(error), words]))) from error
+
+
+def split_command(command: str) -> list[str]:
+    """
+    Split a command as a shell does.
+
+    Raises:
+        Ended: A quote is not closed.
+    """
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise Ended(FAILED, f"cannot read the command `{command}`: {error}") from error

@@ -1,0 +1,162 @@
+"""
+Supervisor process between a client and the command it talks to: ends the whole process tree.
+
+A client may be killed before it can end anything, and a command may ignore the end of its
+stdin. The keeper notices the death of the client through a pidfd. As a child subreaper it
+inherits every orphan below the command. It sends SIGTERM to the command's process group, and
+SIGKILL to whatever is left after the grace period [environments.command-group].
+
+This file is run as a script, without site-packages: `python -I -S child_supervisor.py CLIENT GRACE
+PROGRAM ARGV...`. Its streams become the command's. Descriptor 3 is a socket to the client. The
+keeper reports there whether the start succeeded; the client closes its end to ask for the end
+of the command.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+
+__all__ = ["main"]
+
+# The client passes one descriptor beyond the standard streams, which is always number 3.
+_SOCKET = 3
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class _Stopped(Exception):
+    """Raised by the signal handler; treated like the end of the socket."""
+
+
+def main(argv: list[str]) -> int:
+    """Start the command, wait until it or the client ends, and kill what is left."""
+    # Without the site's packages, and without asking where they might be.
+    sys.path.insert(0, os.path.abspath(f"{__file__}/../../.."))
+    # Late, because it needs the path set above. The guardian has these functions already.
+    from holdfast.supervision.guardian import become_subreaper, kill_all_children, reap_children
+
+    client, grace, program, *arguments = argv
+    become_subreaper()
+    # Blocked until the handlers below are in place: a signal in between would end the keeper
+    # and leave the command running.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    try:
+        watched = os.pidfd_open(int(client))
+        # The parent is the client only while it lives; a later pidfd could be of a reused pid.
+        if os.getppid() != int(client):
+            # The client died before the pidfd was open, and nothing has been started yet.
+            return 0
+        command = os.posix_spawn(
+            program,
+            arguments,
+            _environment(),
+            # The command must not hold the control socket: its end would then not be seen by
+            # the client.
+            file_actions=[(os.POSIX_SPAWN_CLOSE, _SOCKET)],
+            setpgroup=0,
+            setsigmask=[],
+            # Python ignores these two, and an ignored signal is inherited by exec.
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+        )
+    except OSError as error:
+        _tell(b"failed %d\n" % (error.errno or 0))
+        return 0
+    ended = os.pidfd_open(command)
+    _tell(b"started %d\n" % command)
+    _let_go_of_streams()
+    heard = _hear_signals()
+    # Orphans are reaped as they end. The command itself stays a zombie, so that its pid, which
+    # is also the process group id, cannot be reused before the last `killpg`.
+    signal.signal(signal.SIGCHLD, lambda number, frame: reap_children(spare=(command,)))
+    first: int | None = _SOCKET
+    try:
+        for number in _STOP_SIGNALS:
+            signal.signal(number, _stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        first = _wait(_SOCKET, watched, ended, heard=heard)
+    except _Stopped:
+        pass
+    # From here on the keeper finishes its work whatever it is sent; SIGKILL cannot be ignored.
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if first != ended:
+        _signal_group(command, signal.SIGTERM)
+        _wait(ended, heard=heard, limit=float(grace))
+    # `kill_all_children` reaps by itself; the handler would compete with it.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _signal_group(command, signal.SIGKILL)
+    kill_all_children()
+    return 0
+
+
+def _tell(what: bytes) -> None:
+    try:  # noqa: SIM105 - contextlib would be one import more
+        os.write(_SOCKET, what)
+    except OSError:
+        # The client is gone already, which `_wait` notices next.
+        pass
+
+
+def _signal_group(group: int, number: int) -> None:
+    try:  # noqa: SIM105 - contextlib would be one import more
+        os.killpg(group, number)
+    except ProcessLookupError:
+        # No process is left in the group.
+        pass
+
+
+def _environment() -> dict[bytes, bytes]:
+    """Return the variables that the keeper was started with."""
+    # Not `os.environ`: under PEP 538 the interpreter may have set `LC_CTYPE` there.
+    with open("/proc/self/environ", "rb") as file:
+        pairs = [entry.partition(b"=") for entry in file.read().split(b"\0") if entry]
+    return {name: value for name, _, value in pairs}
+
+
+def _let_go_of_streams() -> None:
+    """Point descriptors 0 to 2 at `/dev/null`."""
+    # A copy of a pipe kept here would hide its end: client and command have to see each other
+    # end.
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(null, fd)
+    os.close(null)
+
+
+def _hear_signals() -> int:
+    """Return a descriptor that becomes readable when a signal arrives."""
+    # A Python handler runs between two bytecodes. A signal that arrives just before `poll`
+    # would not interrupt it, so the C-level handler writes into this pipe.
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    return heard
+
+
+def _wait(*descriptors: int, heard: int, limit: float | None = None) -> int | None:
+    """Return the first descriptor that has become readable, or None after `limit` seconds."""
+    poll = select.poll()
+    for fd in (*descriptors, heard):
+        poll.register(fd, select.POLLIN)
+    deadline = None if limit is None else time.monotonic() + limit
+    while True:
+        left = None if deadline is None else max(deadline - time.monotonic(), 0) * 1000
+        found = {fd for fd, _ in poll.poll(left)}
+        if heard in found:
+            # Python calls the signal handlers after this system call.
+            os.read(heard, 4096)
+        for fd in descriptors:
+            if fd in found:
+                return fd
+        if not found:
+            return None
+
+
+def _stop(number: int, frame: object) -> None:
+    raise _Stopped
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""File operations with the permissions of a sandbox."""

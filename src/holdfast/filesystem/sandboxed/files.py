@@ -1,0 +1,289 @@
+"""
+File operations inside of a sandbox, done by the server itself [fs.sandbox.*].
+
+The real server starts a confined helper for most of them. Here each path is resolved
+by `resolve`, which knows what the sandbox would show, and the operation is done on
+the descriptors it hands out. The answers are those of the helper, with two exceptions:
+what the helper would write into a folder of its own that vanishes with it is refused,
+and a recursive removal that cannot finish does not begin.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from holdfast.errors import InvalidRequest, OperationFailed
+from holdfast.filesystem.atomic_write import OLD, Target, write_pieces
+from holdfast.filesystem.directories import listed
+from holdfast.filesystem.handle import OpenFile, not_a_file, read_all, reading, replacing
+from holdfast.filesystem.nowait import metadata_of
+from holdfast.filesystem.sandboxed.resolve import KeptMissing, Place, Resolver, failure, reopen
+from holdfast.filesystem.sandboxed.visibility import Sight, View
+from holdfast.protocol.fs import DirectoryEntry, FileMetadata, OpenMode
+from holdfast.sandbox.policy.policy import Policy
+
+__all__ = ["Confined"]
+
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_LIST = os.O_RDONLY | os.O_DIRECTORY
+_LINK = "path contains a symbolic link"
+_NO_ENTRY = "path must name an entry"
+_ROUNDS = 64
+"""Attempts at a folder with those above it, besides two for each of them."""
+
+
+class Confined:
+    """
+    The operations on files, as far as a policy allows them.
+
+    Paths are absolute and have no dots; each operation resolves them anew. For threads.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._resolver = Resolver(View(policy))
+
+    @property
+    def resolver(self) -> Resolver:
+        """What it finds paths with."""
+        return self._resolver
+
+    # -- reading
+
+    def read_file(self, path: str, *, follow_symlinks: bool) -> bytes:
+        """As `handle.read_file`."""
+        descriptor = self._open_to_read(path, follow_symlinks)
+        try:
+            return read_all(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def open_file(self, path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
+        """As `handle.open_file`."""
+        if mode == "read":
+            return reading(self._open_to_read(path, follow_symlinks=True))
+        target = self._target(path, follow_symlinks=True)
+        if target.old >= 0 and not stat.S_ISREG(os.fstat(target.old).st_mode):
+            target.close()
+            raise not_a_file(path)
+        return replacing(target, permissions)
+
+    def _open_to_read(self, path: str, follow_symlinks: bool) -> int:
+        descriptor = self._resolver.open_at_once(path, _READ)
+        if descriptor >= 0:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return descriptor
+            os.close(descriptor)
+        if not follow_symlinks:
+            _check_entry(path)
+        with self._resolver.find(
+            path, follow=follow_symlinks, links_on_the_way=follow_symlinks
+        ) as place:
+            place.present()
+            if place.is_symlink:
+                raise failure(errno.ELOOP)
+            if place.sight is Sight.DENIED or place.sight is Sight.GATE:
+                raise failure(errno.EACCES)
+            if not stat.S_ISREG(place.mode):
+                raise (
+                    not_a_file(path)
+                    if follow_symlinks
+                    else InvalidRequest("path is not a regular file")
+                )
+            return reopen(place.descriptor, _READ)
+
+    def get_metadata(self, path: str, *, follow_symlinks: bool) -> FileMetadata:
+        """As `cached.metadata`; what is denied tells its kind only."""
+        with self._resolver.find(
+            path, follow=follow_symlinks, links_on_the_way=follow_symlinks
+        ) as place:
+            place.present()
+            if place.is_symlink:
+                raise InvalidRequest(_LINK)
+            found = metadata_of(place.descriptor, "")
+            if place.sight is Sight.DENIED:
+                return FileMetadata(
+                    is_directory=found.is_directory,
+                    is_file=not found.is_directory,
+                    is_symlink=place.is_link,
+                    size=0,
+                    created_at_ms=0,
+                    modified_at_ms=0,
+                )
+            return FileMetadata(
+                is_directory=found.is_directory,
+                is_file=found.is_file,
+                is_symlink=place.is_link,
+                size=found.size,
+                created_at_ms=found.created_at_ms,
+                modified_at_ms=found.modified_at_ms,
+                permissions=found.permissions,
+            )
+
+    def canonicalize(self, path: str) -> str:
+        """The real path of what is there."""
+        with self._resolver.find(path) as place:
+            return place.present().path
+
+    def read_directory(self, path: str) -> list[DirectoryEntry]:
+        """As `folders.read_directory`; a link that leads out of sight is left out."""
+        with self._resolver.find(path) as place:
+            return listed((name, kind) for name, kind, _ in self.list_folder(place))
+
+    def list_folder(self, place: Place) -> Iterable[tuple[str, str | None, bool]]:
+        """
+        The entries of a folder: name, kind (as `folders.kind_of`), and whether it is a link.
+
+        A link that leads out of sight leads nowhere.
+
+        Raises:
+            OSError: It is none, or may not be listed.
+        """
+        place.present()
+        if not place.is_folder:
+            raise failure(errno.ENOTDIR)
+        if place.sight is Sight.DENIED or place.sight is Sight.GATE:
+            raise failure(errno.EACCES)
+        descriptor = reopen(place.descriptor, _LIST)
+        view = self._resolver.view
+        in_part = view.shows_part_of(place.path)
+        try:
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    path = f"{place.path.rstrip('/')}/{entry.name}"
+                    if in_part and view.sight(path, folder=True) is Sight.HIDDEN:
+                        continue
+                    is_link = entry.is_symlink()
+                    kind = self._kind_behind(path) if is_link else _kind_of(entry)
+                    yield entry.name, kind, is_link
+        finally:
+            os.close(descriptor)
+
+    def _kind_behind(self, path: str) -> str | None:
+        """What a link leads to, or `None` for nothing that can be seen."""
+        try:
+            with self._resolver.find(path) as place:
+                mode = place.present().mode
+        except OSError:
+            return None
+        if stat.S_ISDIR(mode):
+            return "directory"
+        masked = place.sight is Sight.DENIED
+        return "file" if masked or stat.S_ISREG(mode) else "other"
+
+    # -- writing
+
+    def write_file(self, path: str, pieces: Iterable[bytes], *, follow_symlinks: bool) -> None:
+        """As `replace.write_pieces`."""
+        write_pieces(self._target(path, follow_symlinks=follow_symlinks), pieces)
+
+    def target(self, path: str) -> Target:
+        """As `replace.find_target`, if it may be written."""
+        return self._target(path, follow_symlinks=True)
+
+    def _target(self, path: str, *, follow_symlinks: bool) -> Target:
+        if not follow_symlinks:
+            _check_entry(path)
+        with self.find_to_write(
+            path, follow=follow_symlinks, links_on_the_way=follow_symlinks
+        ) as place:
+            if not place.exists:
+                self.check_may_appear(place)
+                return Target(os.dup(place.folder), place.name, -1)
+            if place.is_symlink:
+                raise failure(errno.ELOOP)
+            if place.is_folder:
+                raise failure(errno.EISDIR)
+            if place.sight is Sight.DENIED:
+                raise failure(errno.EROFS if follow_symlinks else errno.EACCES)
+            if place.sight is not Sight.WRITE:
+                raise failure(errno.EROFS)
+            if not follow_symlinks and not stat.S_ISREG(place.mode):
+                raise InvalidRequest("path is not a regular file")
+            is_device = stat.S_ISCHR(place.mode) or stat.S_ISBLK(place.mode)
+            if is_device and not self._resolver.view.has_device(place.path):
+                raise failure(errno.EACCES)
+            old = reopen(place.descriptor, OLD)
+            # Another file can stand in for it only where one may be made.
+            inside = place.folder_sight is Sight.WRITE and stat.S_ISREG(place.mode)
+            return Target(os.dup(place.folder) if inside else -1, place.name, old)
+
+    def create_directory(self, path: str, *, recursive: bool, follow_symlinks: bool) -> None:
+        """As `folders.create_directory` and `nofollow.create_directory`."""
+        if not follow_symlinks and not recursive and path == "/":
+            raise OperationFailed("directory already exists")
+        if not recursive:
+            with self.find_to_write(path, follow=False, links_on_the_way=follow_symlinks) as place:
+                if place.exists:
+                    raise failure(errno.EEXIST)
+                self.check_may_appear(place, folder=True)
+                os.mkdir(place.name, dir_fd=place.folder)
+            return
+        missing = [path]
+        # Whoever takes away what is made here cannot keep this going for ever.
+        for _ in range(_ROUNDS + 2 * path.count("/")):
+            try:
+                is_there = self._make_folder(missing[-1], follow_symlinks)
+            except FileNotFoundError:
+                missing.append(os.path.dirname(missing[-1]))
+                continue
+            if is_there:
+                missing.pop()
+            if not missing:
+                return
+        raise failure(errno.EBUSY)
+
+    def _make_folder(self, path: str, follow_symlinks: bool) -> bool:
+        """Make one folder, which may be there; `False` if it is worth another look."""
+        with self._resolver.find(path, follow=False, links_on_the_way=follow_symlinks) as place:
+            if place.is_folder:
+                return True
+            if place.exists:
+                if follow_symlinks and self._kind_behind(path) == "directory":
+                    return True
+                raise failure(errno.EEXIST if follow_symlinks else errno.ENOTDIR)
+            self.check_may_appear(place, folder=True)
+            try:
+                os.mkdir(place.name, dir_fd=place.folder)
+            except FileExistsError:
+                return False  # somebody was faster
+        return True
+
+    @contextmanager
+    def find_to_write(
+        self, path: str, *, follow: bool, links_on_the_way: bool = True
+    ) -> Iterator[Place]:
+        """As `Resolver.find`, for whoever makes or changes what is there."""
+        try:
+            with self._resolver.find(
+                path, follow=follow, links_on_the_way=links_on_the_way
+            ) as place:
+                yield place
+        except KeptMissing:
+            raise failure(errno.EROFS) from None
+
+    def check_may_appear(self, place: Place, *, folder: bool = False) -> None:
+        """
+        Check that something may be made where nothing is yet.
+
+        Raises:
+            OSError: It may not. So also where the real sandbox has a folder that only it
+                can see: what was written there would be lost.
+        """
+        sight = self._resolver.view.sight(place.path, folder=folder)
+        if sight is Sight.DENIED:
+            raise failure(errno.EACCES)
+        if sight is not Sight.WRITE or place.folder_sight is not Sight.WRITE:
+            raise failure(errno.EROFS)
+
+
+def _check_entry(path: str) -> None:
+    if path == "/":
+        raise InvalidRequest(_NO_ENTRY)
+
+
+def _kind_of(entry: "os.DirEntry[str]") -> str:
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"

@@ -1,0 +1,202 @@
+"""
+Whole trees inside of a sandbox: walking, copying and removing them.
+
+Each path on the way is resolved anew, so what is swapped meanwhile is met as what it
+is by then, and never leads out. Removal goes through open folders that are inside.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from functools import partial
+
+from holdfast.errors import InvalidRequest, OperationFailed
+from holdfast.filesystem.copy import INTO_ITSELF, NEEDS_RECURSIVE, OTHER_KIND, copy_content
+from holdfast.filesystem.directories import remove_tree
+from holdfast.filesystem.errno_mapping import about
+from holdfast.filesystem.sandboxed.files import Confined
+from holdfast.filesystem.sandboxed.resolve import Place, failure, reopen
+from holdfast.filesystem.sandboxed.visibility import Sight
+from holdfast.filesystem.walk import Facts, Walked, walk
+from holdfast.protocol.fs import WalkOptions
+from holdfast.protocol.paths import PathUri
+
+__all__ = ["SandboxedFiles"]
+
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_LINK = "path contains a symbolic link"
+_NO_ENTRY = "path must name an entry"
+
+
+class SandboxedFiles(Confined):
+    """All operations on files, as far as a policy allows them."""
+
+    def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
+        """As `walk.walk`; what is denied is listed, and not entered."""
+        return walk(path, uri, options, tree=_Tree(self))
+
+    def remove(self, path: str, *, recursive: bool, force: bool, follow_symlinks: bool) -> None:
+        """
+        As `folders.remove` and `nofollow.remove`.
+
+        What cannot go as a whole does not go in part, unless it changes meanwhile.
+        """
+        if not follow_symlinks:
+            if recursive:
+                raise OperationFailed("recursive no-follow removal is unsupported")
+            if path == "/":
+                raise InvalidRequest(_NO_ENTRY)
+        try:
+            with self.resolver.find(path, follow=False, links_on_the_way=follow_symlinks) as place:
+                place.present()
+                if place.is_symlink and not follow_symlinks:
+                    raise InvalidRequest(_LINK)
+                _remove(self, place, recursive)
+        except FileNotFoundError:
+            if not force:
+                raise
+
+    def copy(self, source: str, destination: str, *, recursive: bool) -> None:
+        """As `copy.copy`, where both ends are in the sandbox."""
+        # Errors of the destination are given its path further in, and keep it.
+        with about(source):
+            with self.resolver.find(source, follow=False) as place:
+                place.present()
+                if not place.is_folder:
+                    _copy_entry(self, place, destination)
+                    return
+                if not recursive:
+                    raise InvalidRequest(NEEDS_RECURSIVE)
+                if _is_within(_real(self, destination), place.path):
+                    raise InvalidRequest(INTO_ITSELF, path=destination)
+            _copy_tree(self, source, destination)
+
+
+class _Tree:
+    """The tree that a walk goes through."""
+
+    def __init__(self, files: Confined) -> None:
+        self._files = files
+
+    def facts(self, path: str) -> Facts:
+        with self._files.resolver.find(path) as place:
+            found = os.fstat(place.present().descriptor)
+            return Facts(place.is_folder, place.is_link, (found.st_dev, found.st_ino))
+
+    def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:
+        with self._files.resolver.find(path) as place:
+            yield from self._files.list_folder(place)
+
+    def check(self, path: str) -> None:
+        with self._files.resolver.find(path, follow=False) as place:
+            place.present()
+
+
+# -- removing
+
+
+def _remove(files: Confined, place: Place, recursive: bool) -> None:
+    whole = recursive and place.is_folder
+    if whole and place.sight in {Sight.DENIED, Sight.GATE}:
+        raise failure(errno.EACCES)
+    if place.folder_sight in {Sight.READ, Sight.GATE}:
+        raise failure(errno.EROFS)
+    if whole and place.sight is Sight.READ:
+        raise failure(errno.EROFS)
+    if place.folder_sight is not Sight.WRITE or not files.resolver.view.may_go(
+        place.path, folder=place.is_folder
+    ):
+        raise failure(errno.EBUSY)  # in the sandbox something is mounted there
+    if not place.is_folder:
+        os.unlink(place.name, dir_fd=place.folder)
+    elif not recursive:
+        os.rmdir(place.name, dir_fd=place.folder)
+    else:
+        _check_tree(files, place.path)
+        # Once more for each thing that goes: it may not have been there yet.
+        remove_tree(
+            place.name,
+            place.folder,
+            path=place.path,
+            check=partial(_check_goes, files),
+        )
+
+
+def _check_goes(files: Confined, path: str, is_folder: bool) -> None:
+    if not files.resolver.view.may_go(path, folder=is_folder):
+        raise failure(errno.EBUSY)
+
+
+def _check_tree(files: Confined, path: str) -> None:
+    """Look for something that must stay, before anything goes."""
+    pending = [path]
+    while pending:
+        path = pending.pop()
+        with files.resolver.find(path, follow=False) as place:
+            if not place.is_folder:
+                continue
+            for name, kind, is_link in files.list_folder(place):
+                inner = f"{path}/{name}"
+                is_folder = kind == "directory" and not is_link
+                _check_goes(files, inner, is_folder)
+                if is_folder:
+                    pending.append(inner)
+
+
+# -- copying
+
+
+def _copy_entry(files: Confined, place: Place, destination: str) -> None:
+    """Copy a file or a link."""
+    if place.sight is Sight.DENIED:
+        raise failure(errno.EACCES)
+    if place.is_symlink:
+        text = os.readlink("", dir_fd=place.descriptor)
+        with about(destination), files.find_to_write(destination, follow=False) as target:
+            if target.exists:
+                raise failure(errno.EEXIST)
+            files.check_may_appear(target)
+            os.symlink(text, target.name, dir_fd=target.folder)
+    elif stat.S_ISREG(place.mode):
+        descriptor = reopen(place.descriptor, _READ)
+        with about(destination):
+            copy_content(descriptor, lambda: files.target(destination))
+    else:
+        raise InvalidRequest(OTHER_KIND)
+
+
+def _copy_tree(files: Confined, source: str, destination: str) -> None:
+    pending = [(source, destination)]
+    while pending:
+        source, destination = pending.pop()
+        with files.resolver.find(source, follow=False) as folder:
+            entries = list(files.list_folder(folder))
+        with about(destination):
+            files.create_directory(destination, recursive=True, follow_symlinks=True)
+        for name, kind, is_link in entries:
+            inner, target = f"{source.rstrip('/')}/{name}", f"{destination.rstrip('/')}/{name}"
+            if kind == "directory" and not is_link:
+                pending.append((inner, target))
+            elif kind == "file" or is_link:
+                with files.resolver.find(inner, follow=False) as place:
+                    if place.is_symlink or stat.S_ISREG(place.present().mode):
+                        _copy_entry(files, place, target)
+
+
+def _real(files: Confined, path: str) -> str:
+    """Where something is, or would be once the folders around it are made."""
+    rest = ""
+    while True:
+        try:
+            with files.resolver.find(path) as place:
+                return place.path + rest
+        except FileNotFoundError:
+            path, _, name = path.rpartition("/")
+            path, rest = path or "/", f"/{name}{rest}"
+        except OSError:
+            return path + rest  # nothing will be made there
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -1,0 +1,1 @@
+"""System calls and kernel files that Python has no module for."""

@@ -1,0 +1,1 @@
+"""Limits of time, output and memory, and what enforces each."""

@@ -1,0 +1,584 @@
+"""
+The processes of one owner, by the owner's ids: starting, finding, forgetting.
+
+The order of the checks of a start is part of the protocol [start.check-order].
+"""
+
+import asyncio
+import errno
+import logging
+import os
+from collections import deque
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from holdfast.errors import (
+    CannotEnforce,
+    DuplicateProcess,
+    InvalidParams,
+    InvalidRequest,
+    SpawnFailed,
+    UnknownProcess,
+)
+from holdfast.events import Reason, Verdict
+from holdfast.process.admission import (
+    NO_PROXY,
+    complaint,
+    is_sandboxed,
+    manages_network,
+    native_cwd,
+    refuse_managed_network,
+    refuse_unsupported,
+)
+from holdfast.process.arguments import check_streams
+from holdfast.process.child import Child
+from holdfast.process.environment import child_environment
+from holdfast.process.executable_lookup import (
+    Launch,
+    pipe_launch,
+    terminal_folder,
+    terminal_launch,
+)
+from holdfast.process.io.epoll import readers_of
+from holdfast.process.io.input_budget import InputBudget
+from holdfast.process.io.log import OutputLog
+from holdfast.process.observers import Observers, ProcessObserver, ProcessStart
+from holdfast.process.pending_start import PendingStart
+from holdfast.process.process import LocalProcess, Outcome
+from holdfast.process.pty import DEFAULT_SIZE
+from holdfast.process.reachable import call_after_look, is_start_at_hand, places
+from holdfast.process.snapshots.cache import Snapshots
+from holdfast.process.snapshots.script import applies, check_scope, wrap
+from holdfast.process.spawn import needs_descriptor_limit
+from holdfast.process.start_threads import StartThreads
+from holdfast.protocol.process import (
+    Enforcement,
+    ProcessLimits,
+    ShellSnapshotParams,
+    StartParams,
+    StreamsAtEnd,
+)
+from holdfast.system_text import system_text
+
+if TYPE_CHECKING:
+    from holdfast.process.sandboxed.factory import Sandbox
+
+__all__ = ["RETENTION", "MakeLog", "PendingStart", "ProcessRegistry", "plain_log"]
+
+logger = logging.getLogger(__name__)
+
+RESUMED_TIME = 5.0
+"""Seconds after a resume in which nothing is forgotten that the client may not have."""
+
+RETENTION = 30.0
+"""Seconds a closed process can still be read, and its id is not free."""
+
+MakeLog = Callable[[StartParams], OutputLog]
+"""Makes the log of a process that is about to be started."""
+
+
+def plain_log(params: StartParams) -> OutputLog:
+    """Return a log that keeps its output in memory, within the usual limits."""
+    return OutputLog()
+
+
+class ProcessRegistry:
+    """
+    The processes of one owner, by the owner's ids.
+
+    A process stays for `RETENTION` seconds after its close, then its id is free.
+    """
+
+    def __init__(
+        self,
+        *,
+        inherited: Mapping[str, str] | None = None,
+        shell: str = "/bin/sh",
+        observers: Iterable[ProcessObserver] = (),
+        make_log: MakeLog = plain_log,
+        retention: float = RETENTION,
+        input_budget: InputBudget | None = None,
+    ) -> None:
+        """
+        Args:
+            inherited: What an environment policy inherits; this process's own by default.
+            shell: The user's login shell, for terminals without a `SHELL`.
+            observers: Told of each start and each end.
+            make_log: Called before each spawn. What it returns takes the output, and decides
+                what is kept of it. If the spawn fails, nothing is written to it. An error
+                that it raises is that of the start.
+            retention: Seconds a closed process is kept.
+            input_budget: Bounds the input that waits for all of them; one of their own by default.
+        """
+        self._loop = asyncio.get_running_loop()
+        # Made now: once a child runs, nothing may fail for want of a descriptor.
+        readers_of(self._loop)
+        self._inherited = os.environ if inherited is None else inherited
+        self._shell = shell
+        self._observers = Observers(observers)
+        self._make_log = make_log
+        self._retention = retention
+        self._input_budget = InputBudget() if input_budget is None else input_budget
+        self._processes: dict[str, LocalProcess] = {}
+        # Closed processes and when to forget them, the oldest first; one timer serves all.
+        self._closed: deque[tuple[float, LocalProcess]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        # When the forgetting was paused, and when it went on for the last time.
+        self._paused_at: float | None = None
+        self._resumed_at = -RESUMED_TIME
+        # Starts that have to wait for something before the process is there, as long
+        # as somebody holds them: one that is dropped before it runs frees its id.
+        self._starting: WeakValueDictionary[str, PendingStart] = WeakValueDictionary()
+        self._snapshots = Snapshots(self._loop)
+        self._threads = StartThreads()
+
+    def __iter__(self) -> Iterator[LocalProcess]:
+        return iter(self._processes.values())
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def find(self, process_id: str) -> LocalProcess | None:
+        """The process of that id, if there is one."""
+        return self._processes.get(process_id)
+
+    def get(self, process_id: str) -> LocalProcess:
+        """
+        The process of that id.
+
+        Raises:
+            UnknownProcess: There is none.
+            InvalidRequest: Its start is still under way.
+        """
+        process = self._processes.get(process_id)
+        if process is None:
+            if process_id in self._starting:
+                raise InvalidRequest(f"process id {process_id} is starting")
+            raise UnknownProcess(process_id)
+        return process
+
+    def add_observer(self, observer: ProcessObserver) -> None:
+        """Tell one more of what happens from now on, also to processes that run already."""
+        self._observers.add(observer)
+
+    def call_after_start(self, process_id: str, call: Callable[[], None]) -> bool:
+        """
+        Call something when a start that only waits for its files has ended, well or not.
+
+        Returns:
+            False if there is none, and nothing will be called.
+        """
+        starting = self._starting.get(process_id)
+        if starting is None or starting.afterwards is None:
+            return False
+        starting.afterwards.append(call)
+        return True
+
+    def is_starting(self, process_id: str) -> bool:
+        """Whether a start of that id is under way and waits for something."""
+        return process_id in self._starting
+
+    def terminate(
+        self,
+        process_id: str,
+        *,
+        tree: bool = False,
+        left: bool = False,
+        streams: StreamsAtEnd = "close",
+    ) -> bool:
+        """
+        Kill a process, or call off its start; see `LocalProcess.terminate`.
+
+        Returns:
+            True if there was something to end; False also for an id that is not known.
+
+        Raises:
+            InvalidParams: `streams` is another word.
+            OperationFailed: The system refused.
+        """
+        check_streams(streams)
+        starting = self._starting.get(process_id)
+        if starting is not None:
+            starting.called_off = True
+            return True
+        process = self._processes.get(process_id)
+        return process is not None and process.terminate(tree=tree, left=left, streams=streams)
+
+    def launch(self, params: StartParams) -> LocalProcess | Awaitable[LocalProcess]:
+        """
+        Start a process; an awaitable only if it has to wait for something.
+
+        That is a shell's profile to be captured, a sandbox to be built, limits to be set, or
+        files that are not at hand: a mount may be dead.
+
+        The order of the checks is part of the protocol [start.check-order]. A
+        start that fails leaves no trace: the id is free.
+
+        Raises:
+            InvalidParams: The arguments cannot be served.
+            DuplicateProcess: The id is taken.
+            SpawnFailed: The system refused.
+        """
+        start = ProcessStart(params)
+        self._observers.preparing(start)
+        try:
+            return self._checked_launch(start)
+        except BaseException as error:
+            self._observers.failed(start, error)
+            raise
+
+    def _checked_launch(self, start: ProcessStart) -> LocalProcess | Awaitable[LocalProcess]:
+        params = start.params
+        refuse_unsupported(params)
+        snapshot = params.shell_snapshot
+        if snapshot is not None:
+            check_scope(snapshot)
+        if not params.argv:
+            raise InvalidParams("argv must not be empty")
+        if params.process_id in self._processes or params.process_id in self._starting:
+            raise DuplicateProcess(params.process_id)
+        snapshot = snapshot if snapshot is not None and applies(params.argv, snapshot) else None
+        env = self._environment(params)
+        at_hand = is_start_at_hand(_executed(params), native_cwd(params), env, tty=params.tty)
+        if (
+            not at_hand
+            or snapshot is not None
+            or is_sandboxed(params)
+            or manages_network(params)
+            or params.limits is not None
+        ):
+            slow = PendingStart(
+                params.process_id,
+                lambda slow: self._launch_slowly(start, snapshot, env, slow, at_hand=at_hand),
+                is_plain=snapshot is None and params.sandbox is None,
+            )
+            self._starting[params.process_id] = slow
+            return slow
+        return self._launch(start, params.argv, env)
+
+    def _launch(
+        self,
+        start: ProcessStart,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        instead: StartParams | None = None,
+    ) -> LocalProcess:
+        """Start what was asked for, or something else under its id."""
+        params = start.params
+        log = self._make_log(params)
+        self._observers.prepared(start)
+        try:
+            child = self._spawn(params if instead is None else instead, argv, env)
+        except SpawnFailed as error:
+            self._log_failure(params, error)
+            raise
+        return self._adopt(start, child, log)
+
+    def _adopt(
+        self,
+        start: ProcessStart,
+        child: Child,
+        log: OutputLog,
+        outcome: Outcome | None = None,
+        enforcement: Enforcement | None = None,
+    ) -> LocalProcess:
+        process = LocalProcess(
+            self._loop,
+            start.params,
+            child,
+            log,
+            exited=self._observers.exited,
+            closed=self._process_closed,
+            outcome=outcome,
+            enforcement=enforcement,
+            input_budget=self._input_budget,
+        )
+        self._processes[process.process_id] = process
+        self._observers.started(start, process)
+        return process
+
+    def _log_failure(self, params: StartParams, error: SpawnFailed) -> None:
+        verdict = Verdict(reason=Reason.SPAWN_FAILED, detail=str(error))
+        logger.debug("process %s was not started: %s", params.process_id, verdict)
+
+    async def _launch_slowly(
+        self,
+        start: ProcessStart,
+        request: ShellSnapshotParams | None,
+        env: Mapping[str, str],
+        slow: PendingStart,
+        *,
+        at_hand: bool,
+    ) -> LocalProcess:
+        params = start.params
+        sandbox = None
+        try:
+            if params.limits is not None:
+                await self._check_limits(params)
+            if not at_hand and (request is not None or is_sandboxed(params)):
+                await self._wait_reachable(params, env)
+            slow.check()
+            sandbox = await self._sandbox(params, env)
+            argv: Sequence[str] = params.argv
+            if request is not None and not isinstance(sandbox, CannotEnforce):
+                snapshot = await self._snapshots.get(params, request, env, sandbox)
+                if snapshot is not None:
+                    given = {*params.env, *(params.env_policy.set if params.env_policy else ())}
+                    given.update(params.unset or ())
+                    argv, env = wrap(argv, snapshot, env=env, given=given)
+            slow.check()
+            if isinstance(sandbox, CannotEnforce):
+                # The real server starts its launcher, which fails [sandbox.launcher-fails].
+                complaining = msgspec.structs.replace(params, arg0=None, limits=None)
+                # Not with the request's variables: this shell is in no sandbox.
+                argv = complaint(str(sandbox), NO_PROXY if manages_network(params) else 1)
+                return self._launch(start, argv, {}, complaining)
+            if sandbox is not None:
+                return await self._launch_enclosed(start, argv, env, sandbox, slow)
+            # A child with limits is waited for until it has set them.
+            if at_hand and params.limits is None:
+                return self._launch(start, argv, env)
+            return await self._launch_in_thread(start, argv, env, slow)
+        except BaseException as error:
+            self._observers.failed(start, error)
+            raise
+        finally:
+            del self._starting[params.process_id]
+            if sandbox is not None and not isinstance(sandbox, CannotEnforce):
+                sandbox.close()
+            for call in slow.afterwards or ():
+                call()
+
+    async def _check_limits(self, params: StartParams) -> None:
+        """Refuse limits that cannot be kept; systemd may have to be asked where they could be."""
+        from holdfast.process.limits.rlimits import check_limits
+
+        limits = params.limits
+        assert limits is not None  # the caller looked
+        if limits.memory_bytes is None and limits.processes is None:
+            check_limits(limits)  # nobody has to be asked
+            return
+        await call_after_look(
+            self._threads, (), partial(check_limits, limits), program=params.argv[0]
+        )
+
+    async def _wait_reachable(self, params: StartParams, env: Mapping[str, str]) -> None:
+        """Wait until the folder and the program of a start have answered, whatever they are."""
+        looked_at = places(_executed(params), native_cwd(params), env, tty=params.tty)
+        await call_after_look(self._threads, looked_at, lambda: None, program=params.argv[0])
+
+    async def _launch_in_thread(
+        self, start: ProcessStart, argv: Sequence[str], env: Mapping[str, str], slow: PendingStart
+    ) -> LocalProcess:
+        """Start a child where nobody else has to wait for its files, or for itself."""
+        params = start.params
+        log = self._make_log(params)
+        self._observers.prepared(start)
+        try:
+            child = await call_after_look(
+                self._threads,
+                places(_executed(params), native_cwd(params), env, tty=params.tty),
+                partial(self._spawn, params, argv, env),
+                Child.discard,
+                program=argv[0],
+            )
+        except SpawnFailed as error:
+            self._log_failure(params, error)
+            raise
+        try:
+            slow.check()
+        except InvalidRequest:
+            child.discard()
+            await child.wait_reaped()
+            raise
+        return self._adopt(start, child, log)
+
+    async def _sandbox(
+        self, params: StartParams, env: Mapping[str, str]
+    ) -> "Sandbox | CannotEnforce | None":
+        """What a start is enclosed in, if in anything; or why that cannot be had."""
+        if manages_network(params):
+            return refuse_managed_network(env)
+        if params.sandbox is None or not is_sandboxed(params):
+            return None
+        # Most servers never enclose anything, and start the sooner without it.
+        from holdfast.process.sandboxed.factory import shared_sandboxes
+
+        try:
+            return await shared_sandboxes().get(
+                params.sandbox, cwd=native_cwd(params), env=env, threads=self._threads
+            )
+        except TimeoutError:
+            fault = errno.ETIMEDOUT
+            text = f"the paths of the sandbox's profile do not answer: {system_text(fault)}"
+            raise SpawnFailed(text, errno=fault, program=params.argv[0]) from None
+        except OSError as error:
+            # No descriptor is left to look with.
+            raise SpawnFailed(
+                f"the sandbox cannot be made: {system_text(error)}",
+                errno=error.errno or None,
+                program=params.argv[0],
+            ) from error
+
+    async def _launch_enclosed(
+        self,
+        start: ProcessStart,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        sandbox: "Sandbox",
+        slow: PendingStart,
+    ) -> LocalProcess:
+        params = start.params
+        cwd = native_cwd(params)
+        terminal = None
+        if params.tty:
+            terminal = _terminal_size(params)
+            cwd = terminal_folder(cwd, env)
+        name = argv[0] if params.arg0 is None else params.arg0
+        log = self._make_log(params)
+        start.preparation = "sandbox"
+        self._observers.prepared(start)
+        try:
+            child = await sandbox.start(
+                Launch(argv[0], [name, *argv[1:]], cwd),
+                env,
+                terminal=terminal,
+                pipe_stdin=params.pipe_stdin,
+                limits=params.limits,
+            )
+        except SpawnFailed as error:
+            if error.path == cwd:
+                error.program = argv[0]  # the launcher is as it should be
+            self._log_failure(params, error)
+            raise
+        except OSError as error:
+            raise SpawnFailed(
+                system_text(error), errno=error.errno or None, program=argv[0]
+            ) from error
+        try:
+            slow.check()
+        except InvalidRequest:
+            child.discard()
+            await child.wait_reaped()
+            raise
+        held = sandbox.enforcement
+        logger.debug("process %s is in a sandbox, rung %s", params.process_id, held.rung)
+        return self._adopt(start, child, log, sandbox.outcome(child), held)
+
+    def end(self, reason: Reason) -> None:
+        """Kill every process and what is left of its group; nothing is kept after its close."""
+        self._retention = 0.0
+        for starting in list(self._starting.values()):
+            starting.called_off = True
+        for process in list(self._processes.values()):
+            process.kill_group(reason)
+
+    async def wait_all_closed(self, limit: float) -> bool:
+        """Wait until nothing runs any more, for so many seconds at most."""
+        try:
+            async with asyncio.timeout(limit):
+                for process in list(self._processes.values()):
+                    await process.wait_closed()
+        except TimeoutError:
+            return False
+        return True
+
+    def _environment(self, params: StartParams) -> dict[str, str]:
+        env = child_environment(params.env, params.env_policy, params.metadata, self._inherited)
+        if params.tty:
+            env.setdefault("SHELL", self._shell)
+        for name in params.unset or ():
+            env.pop(name, None)
+        return env
+
+    def _spawn(self, params: StartParams, argv: Sequence[str], env: Mapping[str, str]) -> Child:
+        find = terminal_launch if params.tty else pipe_launch
+        launch = find(argv, params.arg0, native_cwd(params), env)
+
+        def start(launch: Launch, pass_fds: Sequence[int] = ()) -> Child:
+            if params.tty:
+                rows, cols = _terminal_size(params)
+                return Child.on_terminal(launch, env, rows=rows, cols=cols, pass_fds=pass_fds)
+            return Child.on_pipes(launch, env, pipe_stdin=params.pipe_stdin, pass_fds=pass_fds)
+
+        try:
+            if params.limits is None and not needs_descriptor_limit():
+                return start(launch)
+            from holdfast.process.limits.rlimits import start_bounded  # most commands have none
+
+            return start_bounded(start, launch, params.limits or ProcessLimits())
+        except SpawnFailed:
+            raise  # it may be an `OSError`, too
+        except OSError as error:
+            # No descriptor, no terminal or no memory left.
+            raise SpawnFailed(
+                system_text(error), errno=error.errno or None, program=launch.program
+            ) from error
+
+    def _process_closed(self, process: LocalProcess) -> None:
+        self._observers.closed(process)
+        self._closed.append((self._loop.time() + self._retention, process))
+        if self._timer is None and self._paused_at is None:
+            self._timer = self._loop.call_later(self._retention, self._forget_old)
+
+    def pause_forgetting(self) -> None:
+        """Keep closed processes until `resume_forgetting`: nobody can ask for them now."""
+        if self._paused_at is None:
+            self._paused_at = self._loop.time()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def resume_forgetting(self) -> None:
+        """
+        Let the time of closed processes go on where it stood.
+
+        It does not begin anew: a client whose connection breaks again and again would keep
+        all that ever ended. Whatever it has not acknowledged stays for a moment longer.
+        """
+        if self._paused_at is None:
+            return
+        now = self._loop.time()
+        pause = now - self._paused_at
+        self._paused_at = None
+        self._resumed_at = now
+        self._closed = deque((due + pause, process) for due, process in self._closed)
+        if self._closed:
+            self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
+
+    def _forget_old(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        protected_until = self._resumed_at + min(RESUMED_TIME, self._retention)
+        while self._closed and self._closed[0][0] <= now:
+            _, process = self._closed.popleft()
+            if now < protected_until and process.log.has_pinned_output:
+                self._closed.append((protected_until, process))
+            elif self._processes.get(process.process_id) is process:
+                del self._processes[process.process_id]
+                self._observers.forgotten(process)
+        if self._closed:
+            self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
+
+
+def _terminal_size(params: StartParams) -> tuple[int, int]:
+    size = params.terminal_size
+    return DEFAULT_SIZE if size is None else (size.rows, size.cols)
+
+
+def _executed(params: StartParams) -> Sequence[str]:
+    """Return the command with the program that is executed first: on a terminal, `arg0` is it."""
+    if not params.tty or params.arg0 is None:
+        return params.argv
+    return [params.arg0, *params.argv[1:]]

@@ -1,0 +1,101 @@
+"""Captures shell profiles for `shell_snapshot`, each once, and keeps what came of it."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.errors import SpawnFailed
+from holdfast.process.child import Child
+from holdfast.process.executable_lookup import Launch
+from holdfast.process.io.log import OutputLog, Retention
+from holdfast.process.io.reader import OutputReader
+from holdfast.process.snapshots.script import (
+    CAPTURE_LIMIT,
+    CAPTURE_TIMEOUT,
+    Snapshot,
+    SnapshotCache,
+    capture_command,
+    parse_capture,
+    snapshot_key,
+)
+from holdfast.protocol.process import ShellSnapshotParams, StartParams
+
+if TYPE_CHECKING:
+    from holdfast.process.sandboxed.factory import Sandbox
+
+__all__ = ["Snapshots"]
+
+
+class Snapshots:
+    """The snapshots of one session. Starts that need the same one wait for one capture."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._cache: SnapshotCache[asyncio.Future[Snapshot | None]] = SnapshotCache()
+
+    async def get(
+        self,
+        params: StartParams,
+        request: ShellSnapshotParams,
+        env: Mapping[str, str],
+        sandbox: "Sandbox | None" = None,
+    ) -> Snapshot | None:
+        """
+        The snapshot for a start; `None` if the profile could not be captured, now or before.
+
+        A profile is code too: it runs in the sandbox of the start, if that has one.
+        """
+        key = snapshot_key(params)
+        while (known := self._cache.get(key)) is not None and not known.cancelled():
+            # A start that is called off must not take the others with it, neither
+            # one that waits nor the one that captures: then the next one does.
+            await asyncio.wait([known])
+            if not known.cancelled():
+                return known.result()
+        captured: asyncio.Future[Snapshot | None] = self._loop.create_future()
+        self._cache.put(key, captured)
+        try:
+            output = await self._capture(
+                Launch(request.shell.path, capture_command(request.shell), params.cwd.native),
+                env,
+                sandbox,
+            )
+        except BaseException:
+            captured.cancel()
+            raise
+        captured.set_result(None if output is None else parse_capture(output, env))
+        return captured.result()
+
+    async def _capture(
+        self, launch: Launch, env: Mapping[str, str], sandbox: "Sandbox | None"
+    ) -> bytes | None:
+        """Run a capture to its exit, not to the end of its output: a profile may start daemons."""
+        try:
+            if sandbox is None:
+                child = Child.on_pipes(launch, env, pipe_stderr=False)
+            else:
+                child = await sandbox.start(launch, env, pipe_stderr=False)
+        except (SpawnFailed, OSError):
+            return None
+        exited: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(child.pidfd, _done, exited)
+        log = OutputLog(Retention(max_bytes=CAPTURE_LIMIT))
+        pump = OutputReader(self._loop, child.outputs[0][1], "stdout", log, lambda: None)
+        try:
+            async with asyncio.timeout(CAPTURE_TIMEOUT):
+                await exited
+            pump.drain()
+        except TimeoutError:
+            return None
+        finally:
+            self._loop.remove_reader(child.pidfd)
+            child.kill_group()
+            child.reap()
+            pump.close()
+            await child.wait_reaped()
+        return b"".join([chunk.chunk for chunk in log.read().chunks])
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

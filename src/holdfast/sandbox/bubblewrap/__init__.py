@@ -1,0 +1,1 @@
+"""Enforcement of a policy by bubblewrap, seccomp and Landlock."""

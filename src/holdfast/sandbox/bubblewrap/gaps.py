@@ -1,0 +1,54 @@
+"""The gaps of a sandbox: on a machine, and with the rules of one policy."""
+
+from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI, SCOPING_ABI
+from holdfast.sandbox.policy.policy import Policy
+
+__all__ = ["machine_gaps", "open_server_gap", "policy_gaps"]
+
+
+def machine_gaps(landlock_abi: int, *, root: bool) -> tuple[str, ...]:
+    """
+    Return what no sandbox stops on this machine, whatever its policy.
+
+    Args:
+        landlock_abi: The version of Landlock that is applied, 0 for none.
+        root: Whether the server runs as root.
+    """
+    gaps: list[str] = []
+    if landlock_abi < OLDEST_ABI:
+        gaps.append("existing FIFOs that can be seen can be written to (Landlock is not applied)")
+    if root:
+        gaps.append("the server runs as root: run it as an ordinary user")
+    return tuple(gaps)
+
+
+def policy_gaps(policy: Policy, landlock_abi: int) -> tuple[str, ...]:
+    """Return what a sandbox with these rules does not stop, on any machine of that Landlock."""
+    if not policy.isolates:
+        return ()
+    gaps: list[str] = []
+    kept_inside = [
+        path
+        for path in (*policy.protected, *policy.readable)
+        if any(path.startswith(f"{folder.rstrip('/')}/") for folder in policy.writable)
+    ]
+    if kept_inside and landlock_abi >= OLDEST_ABI:
+        gaps.append("FIFOs in a read-only folder below a writable one can be written to")
+    if policy.network == "enabled":
+        kinds = "sockets" if landlock_abi < SCOPING_ABI else "socket files"
+        gaps.append(
+            f"with the network enabled, {kinds} of other programs that can be seen can be used"
+        )
+    if policy.globs:
+        gaps.append("files that come to match a denied pattern after the start can be read")
+    if kept_inside or (policy.writable and policy.denied):
+        gaps.append("hard links inside a writable folder reach the protected file behind them")
+    return tuple(gaps)
+
+
+def open_server_gap(url: str) -> str:
+    """Return what a command with a network can do where a server asks for no token."""
+    return (
+        f"with the network enabled, the server at {url} can be used to run anything outside of"
+        " the sandbox: it asks for no token"
+    )

@@ -1,0 +1,1 @@
+"""The init program: the first process inside of a sandbox."""

@@ -1,0 +1,403 @@
+"""
+A list of system calls as a program of its own, for what has to be done right before an exec.
+
+Some of a sandbox can only be set up from inside: by a process that has left the launcher
+behind and is not the command yet. No interpreter can be started there, it would take
+longer than all the rest. So that process gets a program that does nothing but walk
+through a table: make a call, keep the result, go on. Where arguments are taken from and
+results are put, and what follows an error, is said by the table, which is made here. The
+walk is a hundred bytes of machine code, the same for every table. Pure: nothing is run.
+
+The file is an ELF executable with two loaded segments. Addresses are those in its memory:
+
+    offset   address
+    0x000    0x400000   ELF header, three program headers     read, execute
+    0x100    0x400100   the walk: the code of `_LISTINGS`
+    0x200    0x410200   RESULT, and all below                  read, write
+             +0         result of the last call (4 bytes), the number 1 (4 bytes)
+             +8         address of the first record
+             +16        ENVIRONMENT: address of the list of variables
+             +24        ARGUMENTS: address of the list of arguments
+             +32        data: texts, structures and constants, each a multiple of 8
+                        records, one for each call, 64 bytes each
+                        rules, 16 bytes each
+
+A record is a row of eight numbers of 8 bytes. The arguments are given as addresses, so that
+one can be the result of an earlier call; a constant has a place among the data:
+
+    +0       +8 ... +40                   +48              +56
+    number   addresses of 5 arguments     where the        address of
+    of call  (of a 0 for one left out)    result goes      the first rule
+
+A call that succeeds is followed by the next record. After one that fails, its rules are read
+in order, up to the first one for that error or for any error (`ANY`, always the last):
+
+    +0       +8
+    error    address of the record that follows
+
+The code walks like this, with `record` in rbx (x86-64) or x21 (aarch64):
+
+    record = RESULT[8]
+    next:    result = system_call(record.number, *record.arguments)
+             store result in RESULT and in record.result
+             if result >= 0: record += 64, go to next
+             for rule in record.rules:
+                 if rule.error in (0, -result): record = rule.record, go to next
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
+
+__all__ = [
+    "ANY",
+    "ARGUMENTS",
+    "ENVIRONMENT",
+    "RESULT",
+    "At",
+    "Beginning",
+    "CallProgram",
+    "Label",
+]
+
+_BASE: Final = 0x400000
+"""Where header and code are in memory."""
+
+_CODE_AT: Final = 0x100
+_TABLE_AT: Final = 0x200
+"""Where the code and all that follows it are in the file."""
+
+RESULT: Final = _BASE + 0x10000 + _TABLE_AT
+"""
+Where the result of the last call is, in 4 bytes; the 4 bytes after them are 1.
+
+It is the first thing behind the code, which knows the address. As far into its page as
+into that of the file, so that the kernel can map it, and pages are nowhere larger.
+"""
+
+ANY: Final = 0
+"""Stands for all errors."""
+
+_FIRST: Final = struct.Struct("<iiQQQ")
+"""The last result, a 1, and where the first record, the environment and the arguments are."""
+_RECORD: Final = struct.Struct("<8Q")
+"""A number, where five arguments are, where the result goes, where the rules are."""
+_RULE: Final = struct.Struct("<QQ")
+"""An error and the record to go on with; the last of a list is for any error."""
+
+_MOST_ARGUMENTS: Final = 5
+_ONE_PROCESS: Final = 1
+_LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_SIGINFO: Final = 128
+"""Arguments of `waitid`: that one process, without waiting; and the bytes of its answer."""
+_WORD: Final = struct.Struct("<Q")
+
+
+class At(NamedTuple):
+    """An argument that is not known before: whatever is at this address by then."""
+
+    address: int
+
+
+ENVIRONMENT: Final = At(RESULT + 16)
+"""The environment that the program was started with, for what it becomes."""
+
+ARGUMENTS: Final = At(RESULT + 24)
+"""The arguments that it was started with, its own name first."""
+
+
+def _code(listing: str) -> bytes:
+    """The bytes of a listing: the first word of each line, but for those of labels."""
+    words = [line.split()[0] for line in listing.split("\n") if line.strip()]
+    return bytes.fromhex("".join(word for word in words if not word.endswith(":")))
+
+
+_LISTINGS: Final = {
+    # In the syntax of GNU as, Intel flavour; a test assembles it and compares the bytes.
+    "x86_64": """
+        4c8b2424          mov   r12, [rsp]
+        4e8d64e410        lea   r12, [rsp+r12*8+16]  ; the environment, behind the arguments
+        41bd00024100      mov   r13d, offset RESULT
+        4d896510          mov   [r13+16], r12        ; ENVIRONMENT
+        488d442408        lea   rax, [rsp+8]
+        49894518          mov   [r13+24], rax        ; ARGUMENTS
+        498b5d08          mov   rbx, [r13+8]         ; the first record
+        next:
+        8b03              mov   eax, [rbx]
+        488b7b08          mov   rdi, [rbx+8]
+        488b3f            mov   rdi, [rdi]
+        488b7310          mov   rsi, [rbx+16]
+        488b36            mov   rsi, [rsi]
+        488b5318          mov   rdx, [rbx+24]
+        488b12            mov   rdx, [rdx]
+        4c8b5320          mov   r10, [rbx+32]
+        4d8b12            mov   r10, [r10]
+        4c8b4328          mov   r8, [rbx+40]
+        4d8b00            mov   r8, [r8]
+        0f05              syscall
+        41894500          mov   [r13], eax
+        488b4b30          mov   rcx, [rbx+48]
+        8901              mov   [rcx], eax
+        85c0              test  eax, eax
+        7806              js    failed
+        4883c340          add   rbx, 64
+        ebc5              jmp   next
+        failed:
+        488b4b38          mov   rcx, [rbx+56]
+        f7d8              neg   eax
+        look:
+        8b11              mov   edx, [rcx]
+        488b5908          mov   rbx, [rcx+8]
+        4883c110          add   rcx, 16
+        85d2              test  edx, edx
+        74b1              je    next
+        39c2              cmp   edx, eax
+        75ee              jne   look
+        ebab              jmp   next
+    """,
+    "aarch64": """
+        f30340f9          ldr   x19, [sp]
+        f36f338b          add   x19, sp, x19, lsl #3
+        73420091          add   x19, x19, #16        ; the environment, behind the arguments
+        144080d2          movz  x20, #(RESULT & 0xffff)
+        3408a0f2          movk  x20, #(RESULT >> 16), lsl #16
+        930a00f9          str   x19, [x20, #16]      ; ENVIRONMENT
+        f6230091          add   x22, sp, #8
+        960e00f9          str   x22, [x20, #24]      ; ARGUMENTS
+        950640f9          ldr   x21, [x20, #8]       ; the first record
+        next:
+        a80240a9          ldp   x8, x0, [x21]
+        a10a41a9          ldp   x1, x2, [x21, #16]
+        a31242a9          ldp   x3, x4, [x21, #32]
+        000040f9          ldr   x0, [x0]
+        210040f9          ldr   x1, [x1]
+        420040f9          ldr   x2, [x2]
+        630040f9          ldr   x3, [x3]
+        840040f9          ldr   x4, [x4]
+        010000d4          svc   #0
+        a92a43a9          ldp   x9, x10, [x21, #48]
+        800200b9          str   w0, [x20]
+        200100b9          str   w0, [x9]
+        6000f837          tbnz  w0, #31, failed
+        b5020191          add   x21, x21, #64
+        f2ffff17          b     next
+        failed:
+        e003004b          neg   w0, w0
+        look:
+        490140b9          ldr   w9, [x10]
+        550540f9          ldr   x21, [x10, #8]
+        4a410091          add   x10, x10, #16
+        a9fdff34          cbz   w9, next
+        3f01006b          cmp   w9, w0
+        61ffff54          b.ne  look
+        eaffff17          b     next
+    """,
+}
+"""The code for each processor: its bytes, the instruction, and after `;` a remark."""
+
+_WALKS: Final = {machine: _code(listing) for machine, listing in _LISTINGS.items()}
+
+_NO_DESCRIPTOR: Final = 0xFFFFFFFF
+
+_ELF_MACHINES: Final = {"x86_64": 62, "aarch64": 183}
+
+_ELF_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
+_ELF_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
+_IDENTITY: Final = b"\x7fELF\x02\x01\x01"
+_EXECUTABLE: Final = 2
+_LOADED, _STACK = 1, 0x6474E551
+_X, _W, _R = 1, 2, 4
+_ALIGNMENT: Final = 0x10000
+
+
+class Label:
+    """A place in the list of calls to go on with, which may come later."""
+
+    def __init__(self) -> None:
+        self.at: int | None = None
+
+
+class _Call(NamedTuple):
+    number: int
+    arguments: tuple[int, ...]
+    result: int
+    failed: Mapping[int, Label]
+    leaves_to: int | None = None
+    """Where a continuation was put that follows this call, which fails."""
+
+
+class Beginning(NamedTuple):
+    """Calls that many programs begin with, made once."""
+
+    content: bytes
+    """All that follows the code."""
+    leaves_at: int
+    """Where in it the address has to be of what comes after them."""
+
+
+class CallProgram:
+    """
+    Makes such a program.
+
+    The calls are made in the order in which they are added. One that fails is followed by
+    the next all the same, unless it is said for its error, or for `ANY`, where to go on.
+    The last one must not return.
+    """
+
+    def __init__(
+        self, machine: str, beginning: Beginning | None = None, *, at: int | None = None
+    ) -> None:
+        """
+        Args:
+            machine: The processor.
+            beginning: What comes before all that is added.
+            at: For a `continuation`: the address that the other program has it at.
+
+        Raises:
+            KeyError: Nothing is known of that processor.
+        """
+        self._machine = machine
+        self._numbers = MACHINES[machine].numbers
+        self._beginning = beginning
+        self._at = at
+        if at is not None:
+            self._start = at + _RULE.size
+        else:
+            self._start = RESULT + (_FIRST.size if beginning is None else len(beginning.content))
+        self._data = bytearray()
+        self._constants: dict[int, int] = {}
+        self._calls: list[_Call] = []
+        self._zero = self._constant(0)
+
+    def data(self, content: bytes) -> int:
+        """Put something into its memory, and return the address: a multiple of 8."""
+        address = self._start + len(self._data)
+        self._data += content
+        self._data += bytes(-len(content) % 8)
+        return address
+
+    def text(self, text: str) -> int:
+        """Put in a text as the system takes it."""
+        return self.data(text.encode("utf-8", "surrogateescape") + b"\0")
+
+    def place(self, label: Label) -> None:
+        """Let the next call be the one that a label stands for."""
+        label.at = len(self._calls)
+
+    def call(
+        self,
+        name: str,
+        *arguments: int | At,
+        result: int = RESULT,
+        failed: Label | Mapping[int, Label] | None = None,
+    ) -> None:
+        """
+        Add a call.
+
+        Args:
+            name: Of the system call.
+            arguments: Five at the most; those that are left out are 0.
+            result: An address that the result is written to as well, in 4 bytes.
+            failed: Where to go on if it fails; by error, or whatever the error.
+        """
+        if isinstance(failed, Label):
+            failed = {ANY: failed}
+        places = [
+            argument.address if isinstance(argument, At) else self._constant(argument)
+            for argument in arguments
+        ]
+        places += [self._zero] * (_MOST_ARGUMENTS - len(places))
+        self._calls.append(_Call(self._numbers[name], tuple(places), result, failed or {}))
+
+    def go_to(self, label: Label) -> None:
+        """Go on elsewhere, by a call that can only fail."""
+        self.call("close", _NO_DESCRIPTOR, failed=label)
+
+    def go_if_zero(self, number: At, label: Label) -> None:
+        """Go on elsewhere if a number is 0: there is no process 0, and to wait for it is EINVAL."""
+        scrap = self.data(bytes(_SIGINFO))
+        self.call("waitid", _ONE_PROCESS, number, scrap, _LOOK, failed={errno.EINVAL: label})
+
+    def leave_to(self, address: int) -> None:
+        """Go on with a `continuation`, which this program has put at that address by then."""
+        number = self._numbers["close"]
+        arguments = (self._constant(_NO_DESCRIPTOR), *[self._zero] * (_MOST_ARGUMENTS - 1))
+        self._calls.append(_Call(number, arguments, RESULT, {}, address))
+
+    def continuation(self) -> bytes:
+        """
+        What was added, for a program that runs already and leaves to it (`leave_to`).
+
+        It begins with a rule: whatever the error, go on with the first call.
+        """
+        assert self._at is not None  # it is made for one address
+        return self._table()
+
+    def _constant(self, value: int) -> int:
+        """The address of a number that does not change."""
+        address = self._constants.get(value)
+        if address is None:
+            address = self._constants[value] = self.data(_WORD.pack(value))
+        return address
+
+    def as_beginning(self) -> Beginning:
+        """What was added so far, as what other programs begin with."""
+        self.call("close", _NO_DESCRIPTOR)  # which fails; where to go on is known later
+        content = self._table()
+        # The last rule of all is the one for this call.
+        return Beginning(content, len(content) - _WORD.size)
+
+    def image(self, *, memory_end: int = 0) -> bytes:
+        """
+        The content of the file.
+
+        Args:
+            memory_end: Up to where it has memory, which is zero at first.
+        """
+        table = self._table()
+        code = _WALKS[self._machine]
+        segments = (
+            (_LOADED, _R | _X, 0, _BASE, _CODE_AT + len(code), 0),
+            (_LOADED, _R | _W, _TABLE_AT, RESULT, len(table), memory_end - RESULT),
+            (_STACK, _R | _W, 0, 0, 0, 0),
+        )
+        head = _ELF_HEADER.pack(
+            *(_IDENTITY, _EXECUTABLE, _ELF_MACHINES[self._machine], 1, _BASE + _CODE_AT),
+            *(_ELF_HEADER.size, 0, 0, _ELF_HEADER.size, _ELF_SEGMENT.size, len(segments), 0, 0, 0),
+        )
+        for kind, access, offset, place, size, memory in segments:
+            head += _ELF_SEGMENT.pack(
+                *(kind, access, offset, place, place, size, max(size, memory), _ALIGNMENT)
+            )
+        return b"".join([head.ljust(_CODE_AT, b"\0"), code]).ljust(_TABLE_AT, b"\0") + table
+
+    def _table(self) -> bytes:
+        """All that follows the code: data, then records, then rules."""
+        records_at = self._start + len(self._data)
+        rules_at = records_at + _RECORD.size * len(self._calls)
+        records, rules = bytearray(), bytearray()
+        for index, call in enumerate(self._calls):
+            follows = rules_at + len(rules) if call.leaves_to is None else call.leaves_to
+            records += _RECORD.pack(call.number, *call.arguments, call.result, follows)
+            otherwise = index + 1
+            for error, label in call.failed.items():
+                assert label.at is not None  # each is placed by whoever uses it
+                if error == ANY:
+                    otherwise = label.at
+                else:
+                    rules += _RULE.pack(error, records_at + _RECORD.size * label.at)
+            rules += _RULE.pack(ANY, records_at + _RECORD.size * otherwise)
+        if self._at is not None:
+            before = bytearray(_RULE.pack(ANY, records_at))
+        elif self._beginning is None:
+            before = bytearray(_FIRST.pack(0, 1, records_at, 0, 0))
+        else:
+            before = bytearray(self._beginning.content)
+            _WORD.pack_into(before, self._beginning.leaves_at, records_at)
+        return b"".join((before, self._data, records, rules))

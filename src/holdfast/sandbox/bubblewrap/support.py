@@ -1,0 +1,248 @@
+"""
+What this machine can enforce, found out by trying it.
+
+A profile is enforced wholly or refused: nothing runs weaker than it was asked to.
+So the ladder is short. It says which rung works here, what even that leaves open,
+and what to change where none does.
+"""
+
+import fcntl
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.sandbox.bubblewrap.audit import LOGGING_ABI, can_read_log
+from holdfast.sandbox.bubblewrap.binary import Launcher, find_launcher
+from holdfast.sandbox.bubblewrap.devices import may_make_devices, need_devices
+from holdfast.sandbox.bubblewrap.filter import filter_program
+from holdfast.sandbox.bubblewrap.gaps import machine_gaps
+from holdfast.sandbox.bubblewrap.init.program import END_SIZE, STAGE_PATH, ended, make_stage
+from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
+from holdfast.sandbox.bubblewrap.landlock import landlock_abi, ruleset
+from holdfast.sandbox.bubblewrap.memory_files import data_file
+from holdfast.sandbox.bubblewrap.writable_proc import owns_settings, writable_settings
+from holdfast.sandbox.policy.exhausted import raise_exhausted
+from holdfast.sandbox.policy.policy import Policy
+
+__all__ = ["Rung", "SandboxSupport", "probe_support"]
+
+_PROBE_LIMIT = 10.0
+"""Seconds that a trial may take."""
+
+_LOWEST_FD = 10
+"""The last stage moves, closes and opens descriptors below it."""
+
+_NAMESPACES = (
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-ipc",
+    "--unshare-net",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+)
+
+_PROC = ("--proc", "/proc")
+_NO_PROC = ("--tmpfs", "/proc")
+
+
+class Rung(StrEnum):
+    """How far a command can be isolated here."""
+
+    FULL = "full"
+    """Namespaces, mounts and a filter on system calls."""
+    WITHOUT_PROC = "withoutProc"
+    """The same, but with an empty `/proc`: a new one cannot be mounted here."""
+    NONE = "none"
+    """Not at all: whatever asks for isolation is refused."""
+
+
+class SandboxSupport(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rung works, why no higher one does, and what is open even so."""
+
+    rung: Rung
+    launcher: Launcher | None = None
+    landlock_abi: int = 0
+    """The version of Landlock that is applied; 0 if the kernel has none, or it does not work."""
+    listens: bool = False
+    """Whether the kernel tells us of attempts to reach the network."""
+    logs: bool = False
+    """Whether it tells us what Landlock refused, by its log; only a privileged server has it."""
+    settings: tuple[str, ...] = ()
+    """Parts of `/proc` that this user could change the machine by, beside `/proc/sys`."""
+    own_devices: bool = False
+    """True if sandboxes need devices of their own, and they can be made."""
+    read_only_proc: bool = False
+    """True if all of `/proc` has to be read-only, since its files belong to this user."""
+    problem: str | None = None
+    """Why it is not the highest rung, and what to change."""
+    gaps: tuple[str, ...] = ()
+    """The gaps of every sandbox on this rung; `policy_gaps` has those of a profile."""
+
+
+class _Trial(NamedTuple):
+    """One way to build a sandbox."""
+
+    launcher: Launcher
+    proc: tuple[str, str] = _PROC
+    landlock_abi: int = 0
+    listens: bool = False
+
+
+def probe_support(environ: Mapping[str, str] | None = None) -> SandboxSupport:
+    """
+    Find out what works; takes some hundredths of a second.
+
+    Raises:
+        OSError: This process has no descriptor or no memory left to find out with.
+    """
+    if platform.machine() not in MACHINES:
+        problem = f"no filter of system calls is known for {platform.machine()}"
+        return SandboxSupport(rung=Rung.NONE, problem=problem)
+    launcher = find_launcher(environ)
+    if not isinstance(launcher, Launcher):
+        return SandboxSupport(rung=Rung.NONE, problem=launcher)
+    best = _Trial(launcher, landlock_abi=landlock_abi(), listens=True)
+    if _try(best) is None:
+        return _ladder(Rung.FULL, best)
+    plain = _Trial(launcher)
+    complaint = _try(plain)
+    if complaint is None:
+        return _ladder(Rung.FULL, _improved(plain, best))
+    without = plain._replace(proc=_NO_PROC)
+    if _try(without) is None:  # so /proc was what made the difference
+        return _ladder(
+            Rung.WITHOUT_PROC,
+            _improved(without, best),
+            f"{complaint}; a container needs an unmasked /proc for more",
+        )
+    problem = f"{complaint}; {_advice(complaint, Path('/proc'))}"
+    return SandboxSupport(rung=Rung.NONE, launcher=launcher, problem=problem)
+
+
+def _improved(trial: _Trial, best: _Trial) -> _Trial:
+    """With whatever makes it better and works here, each tried for itself."""
+    if _try(better := trial._replace(landlock_abi=best.landlock_abi)) is None:
+        trial = better
+    if _try(better := trial._replace(listens=True)) is None:
+        trial = better
+    return trial
+
+
+def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> SandboxSupport:
+    gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
+    if rung is Rung.WITHOUT_PROC:
+        gaps = (*gaps, "programs that need /proc may fail: it is empty")
+    own_devices = need_devices() and may_make_devices()
+    if need_devices() and not own_devices:
+        gaps = (*gaps, "the mode and times of the machine's /dev/null and alike can be changed")
+    return SandboxSupport(
+        rung=rung,
+        launcher=trial.launcher,
+        landlock_abi=trial.landlock_abi,
+        listens=trial.listens,
+        logs=trial.landlock_abi >= LOGGING_ABI and can_read_log(),
+        settings=() if owns_settings() else writable_settings(),
+        own_devices=own_devices,
+        read_only_proc=owns_settings(),
+        problem=problem,
+        gaps=gaps,
+    )
+
+
+def _try(trial: _Trial) -> str | None:
+    """Run the launcher in a sandbox of its own; what it complains of, if it does."""
+    machine, launcher = platform.machine(), trial.launcher
+    with ExitStack() as stack:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack.callback(ours.close)
+        stack.callback(theirs.close)
+        report = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
+        stack.callback(os.close, report)
+        stage = make_stage(
+            machine,
+            program=launcher.path,
+            argv=[launcher.path, "--version"],
+            report=report,
+            filter_program=filter_program("restricted", machine, tells=trial.listens),
+            listen=trial.listens,
+            landlock=ruleset(Policy(full_write=False), trial.landlock_abi),
+        )
+        file = data_file(stage)
+        stack.callback(os.close, file)
+        arguments = ["--die-with-parent", "--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
+        arguments += ["--ro-bind", "/", "/", "--dev", "/dev", *trial.proc]
+        arguments += ["--perms", "0500", "--file", str(file), STAGE_PATH]
+        if "--disable-userns" in launcher.options:
+            arguments.append("--disable-userns")
+        try:
+            done = subprocess.run(
+                [launcher.path, *arguments, "--", STAGE_PATH],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                pass_fds=[file, report],
+                env={},
+                cwd="/",
+                timeout=_PROBE_LIMIT,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise_exhausted(error)
+            return str(error)
+        # Not by the status of the launcher: that may be taken by who reaps orphans here.
+        if _ended_well(ours):
+            return None
+    return done.stderr.decode("utf-8", "replace").strip() or f"bwrap: status {done.returncode}"
+
+
+def _ended_well(report: socket.socket) -> bool:
+    """Whether the last thing that the first process inside told is that all went well."""
+    report.setblocking(False)
+    last = b""
+    with suppress(BlockingIOError, ConnectionResetError):
+        while said := report.recv(END_SIZE):
+            last = said
+    return len(last) == END_SIZE and ended(last) == (os.CLD_EXITED, 0)
+
+
+def _advice(complaint: str, proc: Path) -> str:
+    """What most likely keeps a user from making namespaces, by what the kernel tells."""
+    if _setting(proc, "user/max_user_namespaces") == "0":
+        return "user namespaces are switched off: set the sysctl user.max_user_namespaces above 0"
+    if "ENOSPC" in complaint:
+        return (
+            "there are too many namespaces, or too many inside of each other: raise the sysctl"
+            " user.max_user_namespaces, or do not run the server in a sandbox itself"
+        )
+    if _setting(proc, "kernel/unprivileged_userns_clone") == "0":
+        return "set the sysctl kernel.unprivileged_userns_clone to 1"
+    if _setting(proc, "kernel/apparmor_restrict_unprivileged_userns") == "1":
+        return (
+            "AppArmor restricts user namespaces: install its profile for bwrap, or set the"
+            " sysctl kernel.apparmor_restrict_unprivileged_userns to 0"
+        )
+    try:
+        status = (proc / "self/status").read_text()
+    except OSError:
+        status = ""
+    if "\nSeccomp:\t2" in status:
+        return (
+            "a container's filter seems to forbid namespaces: start it with"
+            " `--security-opt seccomp=unconfined` or a filter that allows them"
+            " (and `--security-opt systempaths=unconfined` for /proc)"
+        )
+    return "user namespaces cannot be made here"
+
+
+def _setting(proc: Path, name: str) -> str | None:
+    try:
+        return (proc / "sys" / name).read_text().strip()
+    except OSError:
+        return None

@@ -1,0 +1,1 @@
+"""Policies: a profile applied to the paths of this machine."""

@@ -1,0 +1,77 @@
+"""
+What a policy means, in rows that can be shown to a person.
+
+It says what is enforced by the rules alone. Whether this machine can enforce them, and
+how, is another question: whoever shows the rows adds the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from holdfast.sandbox.policy.policy import Policy, Rule
+
+__all__ = ["Row", "Topic", "explain"]
+
+Topic = Literal["readable", "writable", "protected", "hidden", "network", "isolation"]
+
+
+class Row(NamedTuple):
+    """One fact."""
+
+    topic: Topic
+    what: str
+    """A path or a pattern; for the last two topics, how things stand."""
+    why: str = ""
+
+
+_WHY: Final = {
+    "entry": "an entry of the profile",
+    "platform": "part of `minimal`",
+    "protected": "a protected name in a writable directory",
+    "gitdir": "where a `.git` file points to",
+    "cover": "something below it has to stay missing",
+    "pin": "keeps its name because of what is in it",
+    "glob": "matches a denied pattern",
+    "socket": "an engine that would run anything outside",
+    "server": "a Holdfast server, which would run anything outside",
+}
+
+
+def explain(policy: Policy) -> tuple[Row, ...]:
+    """What can be read, written and reached, by topic and then by path."""
+    if policy.full_write:
+        rows = [Row("writable", "/", "nothing narrows it")]
+    else:
+        rows = [_row(rule) for _, rule in sorted(policy.rules.items()) if rule.why != "pin"]
+        if "/" not in policy.rules:
+            rows.append(Row("hidden", "everything else", "no entry covers it"))
+        rows += (
+            Row("hidden", glob.pattern, "files that match it when the command starts")
+            for glob in policy.globs
+        )
+        rows.sort(key=lambda row: _ORDER.index(row.topic))
+    if policy.network == "enabled":
+        rows.append(Row("network", "enabled", "as on the host, sockets on disk included"))
+    else:
+        rows.append(Row("network", "none", "not even the host's loopback"))
+    if policy.isolates:
+        rows.append(Row("isolation", "own namespaces", "processes, mounts, IPC, no privileges"))
+    else:
+        rows.append(Row("isolation", "none", "the profile asks for nothing"))
+    return tuple(rows)
+
+
+_ORDER: Final[tuple[Topic, ...]] = ("writable", "protected", "readable", "hidden")
+
+
+def _row(rule: Rule) -> Row:
+    why = _WHY[rule.why]
+    if rule.kind is None:
+        why += ", missing: cannot be made" if rule.access != "write" else ""
+    if rule.access == "deny":
+        return Row("hidden", rule.path, why)
+    if rule.access == "write":
+        return Row("writable", rule.path, why)
+    plain = rule.why in {"entry", "platform"} and rule.kind is not None
+    return Row("readable" if plain else "protected", rule.path, why)

@@ -1,0 +1,1 @@
+"""Permission profiles: what a command may use, as its owner writes it."""

@@ -1,0 +1,1 @@
+"""Processes that make sure that nothing outlives its owner."""

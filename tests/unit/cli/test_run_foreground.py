@@ -1,0 +1,60 @@
+"""How a run ends that never came to a command."""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.cli.exit_status import Ended
+from holdfast.cli.parser import make_parser
+from holdfast.cli.run_foreground import attend
+from holdfast.client import ExecServerClient
+from holdfast.errors import ConnectFailed, RemoteError
+
+
+@pytest.fixture
+def lifeline() -> Iterator[int]:
+    """Of a guardian that lives and has nothing to say."""
+    reader, writer = os.pipe()
+    yield reader
+    os.close(reader)
+    os.close(writer)
+
+
+def _options(*arguments: str) -> argparse.Namespace:
+    return make_parser().parse_args(["run", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConnectFailed("nobody\nis there"), "nobody is there"),
+        (RemoteError(-32600, "go away"), "exec-server rejected request (-32600): go away"),
+        (TimeoutError(), "the server does not answer"),
+    ],
+)
+async def test_a_server_that_fails_is_a_line_to_read(
+    lifeline: int, monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
+) -> None:
+    async def connect(*args: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ExecServerClient, "connect", connect)
+    with pytest.raises(Ended) as end:
+        async with asyncio.timeout(5):
+            await attend(_options("--url", "ws://h:1", "cmd"), lifeline)
+    assert (end.value.status, end.value.text) == (125, text)
+
+
+async def test_a_mistake_of_our_own_is_not_hidden(
+    lifeline: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def connect(*args: object, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ExecServerClient, "connect", connect)
+    with pytest.raises(ZeroDivisionError):
+        async with asyncio.timeout(5):
+            await attend(_options("--url", "ws://h:1", "cmd"), lifeline)

@@ -1,0 +1,141 @@
+"""The options that confine a command, and what is told of their work."""
+
+import argparse
+
+import pytest
+
+from holdfast.cli.exit_status import Ended
+from holdfast.cli.parser import make_parser
+from holdfast.cli.sandbox_options import limits_of, sandbox_of, told
+from holdfast.cli.sandbox_options_parser import count, seconds, size
+from holdfast.events import UNKNOWN_DENIAL, Denial, DenialKind, Reason, Verdict
+from holdfast.protocol.handshake import EnvironmentInfo, ShellInfo
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import NetworkAttempt, ProcessLimits
+
+FOLDER = PathUri.from_path("/srv")
+
+
+def _options(*arguments: str) -> argparse.Namespace:
+    return make_parser().parse_args(["run", *arguments, "true"])
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [("7", 7), ("7b", 7), ("1k", 1024), ("2M", 2 << 20), ("3GiB", 3 << 30), ("1tb", 1 << 40)],
+)
+def test_a_size_may_have_a_unit(text: str, bytes_: int) -> None:
+    assert size(text) == bytes_
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5G", "M", "1 X", "1e9"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"expected (a size|more than 0)"):
+        size(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "x"])
+def test_what_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a number"):
+        count(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "inf", "nan", "x"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"expected (seconds|more than 0)"):
+        seconds(text)
+    assert seconds("0.5") == 0.5
+
+
+def test_every_limit_has_an_option() -> None:
+    options = _options(
+        *("--limit-memory", "1G", "--limit-processes", "2", "--limit-files", "30"),
+        *("--limit-total-memory", "512M"),
+        *("--limit-cpu", "4", "--limit-output", "5k", "--limit-time", "0.5"),
+    )
+    assert limits_of(options) == ProcessLimits(
+        memory_bytes=512 << 20,
+        address_space_bytes=1 << 30,
+        processes=2,
+        open_files=30,
+        cpu_seconds=4,
+        output_bytes=5 << 10,
+        wall_time_ms=500,
+    )
+    assert limits_of(_options()) is None
+
+
+def test_a_limit_below_the_least_is_refused() -> None:
+    with pytest.raises(Ended) as end:
+        limits_of(_options("--limit-files", "3"))
+    assert end.value.text == "--limit-files must be at least 16"
+
+
+def test_a_sandbox_has_the_folder_of_the_command_as_its_workspace() -> None:
+    assert sandbox_of(_options(), FOLDER) is None
+    assert sandbox_of(_options("--sandbox", "disabled"), FOLDER) is None
+    context = sandbox_of(_options("--sandbox", "workspace-write"), FOLDER)
+    assert context is not None
+    assert context.workspace_roots == (FOLDER,)
+
+
+@pytest.mark.parametrize("home", [None, "file:///home/me", "no uri"])
+def test_a_sandbox_goes_to_a_server_whatever_that_tells_of_its_home(home: str | None) -> None:
+    info = EnvironmentInfo(shell=ShellInfo(name="sh", path="/bin/sh"), user_home_dir=home)
+    options = _options("--sandbox", "read-only")
+    assert sandbox_of(options, FOLDER, remote=True, info=info) is not None
+
+
+def test_an_unknown_sandbox_ends_the_run() -> None:
+    with pytest.raises(Ended) as end:
+        sandbox_of(_options("--sandbox", "x"), FOLDER)
+    assert end.value.status == 125
+
+
+CURL = NetworkAttempt(program="curl", family="IPv6", kind="datagram")
+
+
+def _denied(denial: Denial) -> Verdict:
+    return Verdict(reason=Reason.EXITED, exit_code=1, denial=denial)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "line"),
+    [
+        (Verdict(reason=Reason.EXITED, exit_code=1), None),
+        (
+            _denied(Denial(kind=DenialKind.READ_ONLY_FILE_SYSTEM, path="/etc/x")),
+            "denied by the sandbox: write to /etc/x",
+        ),
+        (
+            _denied(Denial(kind=DenialKind.PERMISSION_DENIED, path="/root")),
+            "denied by the sandbox: access to /root",
+        ),
+        (
+            _denied(Denial(kind=DenialKind.OPERATION_NOT_PERMITTED, network=True)),
+            "denied by the sandbox: the network",
+        ),
+        (
+            _denied(Denial(kind=DenialKind.SYSTEM_CALL)),
+            "denied by the sandbox: a system call",
+        ),
+        (
+            _denied(Denial(kind=DenialKind.POLICY_DENIED, snippet="x: sandbox says no")),
+            "denied by the sandbox: x: sandbox says no",
+        ),
+        (_denied(UNKNOWN_DENIAL), "denied by the sandbox: it does not say what"),
+        (
+            Verdict(reason=Reason.EXITED, exit_code=6, network_attempts=(CURL,)),
+            "there is no network in the sandbox: curl asked for an IPv6 datagram socket",
+        ),
+        (Verdict(reason=Reason.EXITED, exit_code=0, network_attempts=(CURL,)), None),
+        (
+            Verdict(reason=Reason.LIMIT, exit_code=137, detail="wrote more than 5 bytes"),
+            "ended by a limit: it wrote more than 5 bytes",
+        ),
+    ],
+)
+def test_the_work_of_a_sandbox_or_a_limit_is_told_in_a_line(
+    verdict: Verdict, line: str | None
+) -> None:
+    assert told(verdict) == line

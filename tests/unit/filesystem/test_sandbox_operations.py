@@ -1,0 +1,205 @@
+"""Operations for a context: made once for as long as the disk says the same, and not longer."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.errors import InvalidRequest, OperationFailed
+from holdfast.filesystem.operations import DIRECT
+from holdfast.filesystem.sandboxed.sandbox_operations import operations, reading_operations
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import (
+    FileEntry,
+    ManagedProfile,
+    PlainPath,
+    RestrictedFiles,
+    SandboxContext,
+)
+from holdfast.sandbox.profile.builtin import (
+    named_profile,
+    path_entry,
+    sandbox_context,
+    special_entry,
+)
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Path:
+    here = tmp_path.resolve()
+    for folder in ("ws/.git", "ws/secret", "out"):
+        (here / folder).mkdir(parents=True)
+    for file in ("ws/a", "ws/.git/config", "ws/secret/key", "out/o"):
+        (here / file).write_text(file)
+    return here / "ws"
+
+
+def writing(ws: Path, *more: FileEntry) -> SandboxContext:
+    """A new one each time, as each request brings its own."""
+    project = (special_entry("root", "read"), special_entry("project_roots", "write"), *more)
+    profile = ManagedProfile(file_system=RestrictedFiles(entries=project), network="restricted")
+    return sandbox_context(profile, cwd=ws)
+
+
+def write(ws: Path, path: str, *more: FileEntry) -> None:
+    operations(writing(ws, *more)).write_file(str(ws / path), (b"new",), follow_symlinks=True)
+
+
+def test_equal_contexts_share_their_operations(ws: Path) -> None:
+    assert operations(writing(ws)) is operations(writing(ws))
+    assert operations(writing(ws)) is not operations(writing(ws / "secret"))
+    assert operations(None) is DIRECT
+    assert operations(sandbox_context(named_profile("disabled"), cwd=ws)) is DIRECT
+
+
+def _pointer(ws: Path) -> None:
+    for path in (ws / ".git" / "config", ws / ".git"):
+        path.unlink() if path.is_file() else path.rmdir()
+    (ws / "repo").mkdir()
+    (ws / ".git").write_text("gitdir: repo\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        ("repo/config", _pointer),
+        (".codex/config", lambda ws: (ws / ".codex").mkdir()),
+        (".agents", lambda ws: (ws / ".agents").touch()),
+    ],
+    ids=["the repository is elsewhere", "a protected name appears", "it is a file"],
+)
+def test_what_comes_to_be_protected_is_so_at_once(
+    ws: Path, path: str, change: Callable[[Path], object]
+) -> None:
+    write(ws, "a")
+    change(ws)
+
+    with pytest.raises(OSError, match="Read-only file system"):
+        write(ws, path)
+
+    write(ws, "a")
+
+
+def test_a_repository_that_comes_and_goes_is_seen_each_time(ws: Path) -> None:
+    _pointer(ws)
+    with pytest.raises(OSError, match="Read-only file system"):
+        write(ws, "repo/config")
+
+    (ws / ".git").write_text("gitdir: elsewhere\n")
+    write(ws, "repo/config")
+
+    (ws / ".git").write_text("gitdir: repo\n")
+    with pytest.raises(OSError, match="Read-only file system"):
+        write(ws, "repo/config")
+
+
+def test_a_root_that_becomes_a_link_is_where_it_leads(ws: Path) -> None:
+    write(ws, "a")
+    ws.rename(ws.with_name("moved"))
+    ws.symlink_to("out")
+
+    write(ws, "o")
+
+    assert (ws.with_name("out") / "o").read_text() == "new"
+    with pytest.raises(OSError, match="Read-only file system"):
+        write(ws, str(ws.with_name("moved") / "a"))
+
+
+def test_a_denied_path_that_comes_to_lead_through_a_link_is_refused(ws: Path) -> None:
+    def deny() -> FileEntry:
+        return path_entry(ws / "secret/key", "deny")
+
+    def read() -> bytes:
+        context = writing(ws, deny())
+        return operations(context).read_file(str(ws / "a"), follow_symlinks=True)
+
+    assert read() == b"ws/a"
+    (ws / "secret").rename(ws / "moved")
+    (ws / "secret").symlink_to("moved")
+    with pytest.raises(OperationFailed, match="crosses writable symlink"):
+        read()
+    (ws / "secret").unlink()
+    (ws / "moved").rename(ws / "secret")
+    assert read() == b"ws/a"
+    with pytest.raises(PermissionError):
+        operations(writing(ws, deny())).read_file(str(ws / "secret/key"), follow_symlinks=True)
+
+
+def test_who_may_read_everything_reads_on_whatever_changes(ws: Path) -> None:
+    for profile in ("read-only", "workspace-write"):
+        first = reading_operations(sandbox_context(profile, cwd=ws, roots=[ws]))
+        (ws / profile).mkdir()
+        (ws / ".codex").mkdir(exist_ok=True)
+
+        again = reading_operations(sandbox_context(profile, cwd=ws, roots=[ws]))
+
+        assert again is first
+        assert again.read_file(str(ws / "secret/key"), follow_symlinks=True) == b"ws/secret/key"
+        with pytest.raises(FileNotFoundError):
+            again.read_file("/proc/self/environ", follow_symlinks=True)
+
+
+def test_who_may_not_read_everything_asks_the_disk_each_time(ws: Path) -> None:
+    def read(path: str, *more: FileEntry) -> bytes:
+        context = writing(ws, *more)
+        return reading_operations(context).read_file(str(ws / path), follow_symlinks=True)
+
+    secret = path_entry(ws / "secret", "deny")
+    assert read("a", secret) == b"ws/a"
+    (ws / "secret").rename(ws / "moved")
+    (ws / "secret").symlink_to(ws.with_name("out"))
+    (ws / "a").unlink()
+    with pytest.raises(OperationFailed, match="symlink"):
+        read("moved/key", secret)
+
+
+def test_what_was_read_before_is_no_leave_to_write(ws: Path) -> None:
+    reading_operations(writing(ws)).read_file(str(ws / "a"), follow_symlinks=True)
+    (ws / ".codex").mkdir()
+
+    with pytest.raises(OSError, match="Read-only file system"):
+        write(ws, ".codex/config")
+
+
+# -- who may read everything, and only reads
+
+
+def read(asked: SandboxContext, path: Path) -> bytes:
+    return reading_operations(asked).read_file(str(path), follow_symlinks=True)
+
+
+def test_what_cannot_be_kept_does_not_matter_to_whoever_may_read_everything(ws: Path) -> None:
+    (ws / "link").symlink_to("secret")
+    crossing = writing(ws, path_entry(ws / "link" / "key", "read"))
+    foreign = msgspec.structs.replace(writing(ws), cwd=PathUri.parse("file:///C:/x"))
+    landlock = msgspec.structs.replace(writing(ws), use_legacy_landlock=True)
+
+    for asked, error in (
+        (crossing, OperationFailed),
+        (foreign, InvalidRequest),
+        (landlock, OperationFailed),
+    ):
+        assert read(asked, ws / "a") == b"ws/a"
+        with pytest.raises(error):
+            operations(asked)
+
+
+def test_whoever_may_not_read_everything_is_refused_what_cannot_be_kept(ws: Path) -> None:
+    denied = writing(ws, path_entry(ws / "secret", "deny"))
+    landlock = msgspec.structs.replace(denied, use_legacy_landlock=True)
+    with pytest.raises(OperationFailed, match="requires bubblewrap"):
+        reading_operations(landlock)
+    windows = msgspec.structs.replace(denied, windows_sandbox_level="mxc")
+    with pytest.raises(InvalidRequest) as caught:
+        reading_operations(windows)
+    assert str(caught.value) == (
+        "failed to prepare fs sandbox: failed to prepare MXC sandbox: "
+        "native MXC is unavailable on this executor"
+    )
+
+
+def test_entries_of_another_system_matter_to_everyone(ws: Path) -> None:
+    entry = FileEntry(path=PlainPath(path=PathUri.parse("file:///C:/x")), access="read")
+    with pytest.raises(InvalidRequest, match=r"^invalid sandbox permission path URI"):
+        reading_operations(writing(ws, entry))

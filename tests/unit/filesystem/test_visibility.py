@@ -1,0 +1,122 @@
+"""What a sandbox shows at a path."""
+
+import os
+
+import pytest
+
+from holdfast.filesystem.sandboxed.visibility import Sight, View
+from holdfast.sandbox.policy.policy import Policy, Rule
+from holdfast.sandbox.profile.globs import compile_glob
+
+
+def view(*rules: Rule, globs: tuple[str, ...] = ()) -> View:
+    made = {rule.path: rule for rule in rules}
+    compiled = tuple(compile_glob(glob) for glob in globs)
+    return View(Policy(full_read=False, full_write=False, rules=made, globs=compiled))
+
+
+ROOT = Rule("/", "read", "directory")
+NARROW = view(
+    Rule("/srv/ws", "write", "directory"), Rule("/srv/ws/.git", "read", None, "protected")
+)
+GATED = view(ROOT, Rule("/srv", "deny", "directory"), Rule("/srv/a/ws", "write", "directory"))
+
+
+@pytest.mark.parametrize(
+    ("path", "sight"),
+    [
+        ("/", Sight.PASSAGE),
+        ("/srv", Sight.PASSAGE),
+        ("/srv/ws", Sight.WRITE),
+        ("/srv/ws/a", Sight.WRITE),
+        ("/srv/ws/.git", Sight.READ),
+        ("/srv/ws/.git/config", Sight.READ),
+        ("/srv/ws/.gitignore", Sight.WRITE),
+        ("/srv/wsx", Sight.HIDDEN),
+        ("/etc", Sight.HIDDEN),
+        ("/dev", Sight.PASSAGE),
+        ("/dev/null", Sight.WRITE),
+        ("/dev/sda", Sight.HIDDEN),
+    ],
+)
+def test_a_narrow_profile_shows_what_it_names_and_the_way_there(path: str, sight: Sight) -> None:
+    assert NARROW.sight(path, folder=True) is sight
+
+
+@pytest.mark.parametrize(
+    ("path", "sight"),
+    [
+        ("/far", Sight.PASSAGE),
+        ("/far/vault", Sight.DENIED),
+        ("/far/vault/in", Sight.DENIED),
+        ("/far/vault/in/key", Sight.DENIED),
+        ("/far/other", Sight.HIDDEN),
+        ("/far/gone", Sight.DENIED),
+        ("/no", Sight.HIDDEN),
+    ],
+)
+def test_what_is_denied_is_seen_to_be_there_in_a_narrow_profile_too(
+    path: str, sight: Sight
+) -> None:
+    denied = (Rule(path, "deny", "directory") for path in ("/far/vault", "/far/vault/in"))
+    missing = (Rule("/far/gone", "deny", None), Rule("/no/gone", "deny", None))
+    narrow = view(Rule("/srv/ws", "write", "directory"), *denied, *missing)
+    assert narrow.sight(path, folder=True) is sight
+
+
+@pytest.mark.parametrize(
+    ("path", "sight"),
+    [
+        ("/", Sight.READ),
+        ("/srv", Sight.GATE),
+        ("/srv/other", Sight.HIDDEN),
+        ("/srv/a", Sight.PASSAGE),
+        ("/srv/a/other", Sight.HIDDEN),
+        ("/srv/a/ws/f", Sight.WRITE),
+    ],
+)
+def test_a_denied_folder_is_a_gate_to_what_was_opened_again(path: str, sight: Sight) -> None:
+    assert GATED.sight(path, folder=True) is sight
+
+
+def test_a_pattern_is_about_files() -> None:
+    denying = view(ROOT, globs=("/srv/**/*.env",))
+    assert denying.sight("/srv/a/x.env") is Sight.DENIED
+    assert denying.sight("/srv/a/x.env", folder=True) is Sight.READ
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/1", "/proc/self/fd/3", "/proc/thread-self", "/proc/77/mem"]
+)
+def test_processes_are_never_shown(path: str) -> None:
+    assert view(Rule("/", "write", "directory")).sight(path) is Sight.HIDDEN
+    assert view(ROOT).sight("/proc/cpuinfo") is Sight.READ
+
+
+@pytest.mark.parametrize("path", ["/proc", "/proc/sys/kernel/x", "/sys", "/sys/fs", "/dev/sda"])
+def test_the_kernels_own_files_are_never_written(path: str) -> None:
+    assert view(Rule("/", "write", "directory")).sight(path) is Sight.READ
+
+
+@pytest.mark.parametrize("path", ["/dev/shm", "/dev/shm/x", "/developer", "/system", "/processes"])
+def test_other_files_may_be(path: str) -> None:
+    assert view(Rule("/", "write", "directory")).sight(path) is Sight.WRITE
+
+
+def test_what_a_rule_names_keeps_its_name() -> None:
+    pinned = view(
+        ROOT,
+        Rule("/srv/ws", "write", "directory"),
+        Rule("/srv/ws/a", "write", "directory", "pin"),
+        Rule("/srv/ws/a/secret", "deny", "directory"),
+    )
+    assert [pinned.may_go(path, folder=True) for path in ("/srv/ws/b", "/srv/ws/a/b")] == [True] * 2
+    for path in ("/srv/ws", "/srv/ws/a", "/srv/ws/a/secret", "/srv"):
+        assert not pinned.may_go(path, folder=True)
+
+
+def test_only_folders_on_the_way_show_a_part() -> None:
+    assert NARROW.shows_part_of("/srv")
+    assert not NARROW.shows_part_of("/srv/ws")
+    assert view(ROOT).shows_part_of("/proc")  # the processes are not shown
+    assert not view(ROOT).shows_part_of(os.sep)

@@ -1,0 +1,308 @@
+"""The arguments of bubblewrap, and what it does with them."""
+
+import os
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.errors import CannotEnforce
+from holdfast.protocol.sandbox import FileEntry, Network
+from holdfast.sandbox.bubblewrap.arguments import Plan, plan
+from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.policy.policy import Policy
+from holdfast.sandbox.profile.builtin import path_entry, special_entry
+from tests.unit.sandbox.trees import WS, FakeDisk, context, glob_entry, policy_for
+
+ROOT = special_entry("root", "read")
+PROJECT = special_entry("project_roots", "write")
+
+
+def words(policy: Policy) -> list[str]:
+    return plan(policy).argv(())
+
+
+# -- the list
+
+
+@pytest.mark.requirement("sandbox.bwrap.order")
+def test_the_shortest_list() -> None:
+    assert words(policy_for({WS: None}, ROOT)) == [
+        "--die-with-parent",
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+        "--disable-userns",
+        *("--cap-drop", "ALL"),
+        "--unshare-net",
+        *("--ro-bind", "/", "/"),
+        *("--dev", "/dev"),
+        *("--proc", "/proc"),
+        *("--ro-bind", "/proc/sys", "/proc/sys"),
+    ]
+
+
+@pytest.mark.requirement("sandbox.bwrap.order")
+def test_settings_of_the_kernel_are_read_only_on_top_of_its_proc() -> None:
+    policy = policy_for({WS: None}, path_entry(WS, "read"))
+    made = list(plan(policy, settings=("/proc/acpi", "/proc/mtrr")).argv(()))
+
+    at = made.index("/proc/acpi")
+    assert made[at - 1 : at + 5] == [
+        *("--ro-bind", "/proc/acpi", "/proc/acpi"),
+        *("--ro-bind", "/proc/mtrr", "/proc/mtrr"),
+    ]
+    assert made.index("--proc") < at
+    assert "/proc/acpi" not in plan(policy, proc=False, settings=("/proc/acpi",)).argv(())
+
+
+def test_where_the_kernels_files_are_ones_own_all_of_proc_is_read_only() -> None:
+    made = list(plan(policy_for({WS: None}, ROOT), read_only_proc=True).argv(()))
+
+    at = made.index("--proc")
+    assert made[at : at + 4] == ["--proc", "/proc", "--remount-ro", "/proc"]
+
+
+def test_what_the_root_directory_is_depends_on_the_entry_for_it() -> None:
+    narrow = words(policy_for({WS: None}, path_entry(WS, "read")))
+    assert narrow[10:14] == ["--tmpfs", "/", "--dev", "/dev"]
+    wide = words(policy_for({WS: None}, special_entry("root", "write"), path_entry(WS, "read")))
+    assert " ".join(wide[10:18]) == "--bind / / --dev /dev --bind-try /dev/shm /dev/shm"
+
+
+def test_writing_everywhere_without_network_is_isolated_too() -> None:
+    made = words(Policy(network="restricted"))
+    assert "--unshare-net" in made
+    # `/`, /dev/shm, and what belongs to the kernel.
+    assert " ".join(made).count("bind") == 4
+    assert "--ro-bind-try /sys /sys" in " ".join(made)
+
+
+def test_the_network_is_shared_where_it_is_enabled() -> None:
+    assert "--unshare-net" not in words(policy_for({WS: None}, ROOT, network="enabled"))
+
+
+def test_without_a_new_proc_there_is_none() -> None:
+    made = " ".join(plan(policy_for({WS: None}, ROOT), proc=False).argv(()))
+    assert made.endswith("--dev /dev --perms 555 --tmpfs /proc --remount-ro /proc")
+
+
+@pytest.mark.requirement("sandbox.legacy-landlock")
+def test_landlock_in_place_of_mounts_is_refused() -> None:
+    asked = msgspec.structs.replace(context(ROOT), use_legacy_landlock=True)
+    policy = resolve(asked, Facts(cwd=WS, disk=FakeDisk({WS: None})))
+    with pytest.raises(CannotEnforce, match="requires bubblewrap to isolate app-server sockets"):
+        plan(policy)
+
+
+def test_each_descriptor_is_used_once() -> None:
+    files: dict[str, str | None] = {f"{WS}/a": "x", f"{WS}/b": "x"}
+    made = plan(policy_for(files, ROOT, *(path_entry(path, "deny") for path in files)))
+    assert made.blanks == 2
+    assert [word for word in made.argv([7, 8]) if word.isdigit() and word != "000"] == ["7", "8"]
+
+
+# -- the real launcher
+
+_PROBE = """
+import errno, os, sys
+for action in sys.argv[1:]:
+    kind, path = action.split(":", 1)
+    try:
+        if kind == "write":
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
+        elif kind == "read":
+            open(path).read()
+        elif kind == "list":
+            os.listdir(path)
+        elif kind == "mkdir":
+            os.mkdir(path)
+        elif kind == "move":
+            os.rename(path, path + "-moved")
+        print("ok")
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+
+
+class Place:
+    """A directory with a workspace, and commands that run in it under bubblewrap."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.ws = top / "ws"
+        self.ws.mkdir()
+
+    def make(self, *names: str) -> None:
+        for name in names:
+            path = self.top / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("v")
+
+    def policy(self, *entries: FileEntry, network: Network = "restricted") -> Policy:
+        asked = context(*entries, network=network, roots=(str(self.ws),), cwd=str(self.ws))
+        return resolve(asked, Facts(cwd=str(self.ws), uid=os.getuid()))
+
+    def tries(self, policy: Policy, *actions: str, user: int | None = None) -> list[str]:
+        """What becomes of each action inside."""
+        made = plan(policy)
+        blanks = [os.open(os.devnull, os.O_RDONLY) for _ in range(made.blanks)]
+        try:
+            done = subprocess.run(
+                ["bwrap", *made.argv(blanks), "--", "/usr/bin/python3", "-ISc", _PROBE, *actions],
+                cwd=self.ws,
+                env={},
+                pass_fds=blanks,
+                capture_output=True,
+                text=True,
+                timeout=20,
+                check=False,
+                user=user,
+                group=user,
+                extra_groups=None if user is None else [],
+            )
+        finally:
+            for blank in blanks:
+                os.close(blank)
+            remove_targets(made)
+        assert done.stderr == ""
+        return done.stdout.split()
+
+
+def remove_targets(made: Plan) -> None:
+    for target in made.targets:
+        if not target.existed:
+            (os.rmdir if target.kind == "directory" else os.unlink)(target.path)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(Path(os.path.realpath(tmp_path)))
+
+
+@pytest.mark.requirement("sandbox.protected", "sandbox.missing")
+def test_a_workspace_can_be_written_and_its_metadata_cannot(place: Place) -> None:
+    place.make("ws/.git/config", "out/f")
+    deny = path_entry(place.ws / "none" / "x", "deny")
+    policy = place.policy(ROOT, PROJECT, deny)
+    assert place.tries(
+        policy,
+        "write:new",
+        "write:.git/config",
+        "mkdir:.aws",
+        "write:.aws/x",
+        "write:none/x",
+        "mkdir:none",
+        "write:../out/f",
+        "read:../out/f",
+        "write:/proc/sys/kernel/core_pattern",
+    )[:8] == ["ok", "EROFS", "EEXIST", "EROFS", "ENOTDIR", "EEXIST", "EROFS", "ok"]
+    assert sorted(os.listdir(place.ws)) == [".git", "new"]
+
+
+@pytest.mark.requirement("sandbox.precedence", "sandbox.globs")
+def test_what_is_denied_cannot_be_read(place: Place) -> None:
+    place.make("vault/key", "ws/a/s", "ws/a/b/f", "ws/n/x.env", "ws/n/y.txt", "single")
+    policy = place.policy(
+        ROOT,
+        PROJECT,
+        path_entry(place.top / "vault", "deny"),
+        path_entry(place.top / "single", "deny"),
+        path_entry(place.ws / "a", "deny"),
+        path_entry(place.ws / "a" / "b", "write"),
+        glob_entry("**/*.env"),
+    )
+    assert place.tries(
+        policy,
+        "read:../vault/key",
+        "list:../vault",
+        "read:../single",
+        "list:a",
+        "read:a/s",
+        "write:a/n",
+        "write:a/b/n",
+        "read:n/x.env",
+        "read:n/y.txt",
+    ) == ["EACCES", "EACCES", "EACCES", "EACCES", "ENOENT", "EROFS", "ok", "EACCES", "ok"]
+
+
+def test_pipes_and_sockets_are_denied_like_files(place: Place) -> None:
+    os.mkfifo(place.ws / "fifo")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place.ws / "socket"))
+        names = ("fifo", "socket")
+        policy = place.policy(ROOT, *(path_entry(place.ws / name, "deny") for name in names))
+        assert place.tries(policy, "read:fifo", "read:socket") == ["EACCES", "EACCES"]
+
+
+@pytest.mark.requirement("sandbox.protected.gitdir")
+def test_nothing_on_the_way_to_something_protected_can_be_renamed(place: Place) -> None:
+    place.make("ws/p/q/secret", "ws/store/git/config")
+    (place.ws / ".git").write_text("gitdir: store/git\n")
+    policy = place.policy(ROOT, PROJECT, path_entry(place.ws / "p" / "q" / "secret", "deny"))
+    assert place.tries(
+        policy,
+        "move:p",
+        "move:p/q",
+        "move:store",
+        "write:p/q/n",
+        "write:store/git/config",
+        "move:p/q/n",
+    ) == ["EBUSY", "EBUSY", "EBUSY", "ok", "EROFS", "ok"]
+
+
+@pytest.mark.requirement("sandbox.minimal")
+def test_without_the_root_directory_only_what_is_listed_is_there(place: Place) -> None:
+    place.make("ws/f", "out/real/f", "vault/key")
+    (place.top / "link").symlink_to("out/real")
+    policy = place.policy(
+        special_entry("minimal", "read"),
+        path_entry(place.ws, "read"),
+        path_entry(place.top / "link", "read"),
+    )
+    assert place.tries(
+        policy,
+        "read:f",
+        "write:f",
+        "read:../vault/key",
+        "read:../link/f",
+        "list:/var/log",
+        "write:/x",
+    ) == ["ok", "EROFS", "ENOENT", "ok", "ENOENT", "ok"]
+
+
+def test_everything_but_one_directory_can_be_written(place: Place) -> None:
+    place.make("vault/key", "out/f")
+    policy = place.policy(special_entry("root", "write"), path_entry(place.top / "vault", "deny"))
+    assert place.tries(policy, "write:../out/f", "read:../vault/key", "move:../vault") == [
+        "ok",
+        "EACCES",
+        "EBUSY",
+    ]
+    assert plan(policy).targets == ()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="all of these run as an ordinary user already")
+def test_an_ordinary_user_gets_the_same() -> None:
+    with tempfile.TemporaryDirectory() as top:
+        place = Place(Path(top))
+        place.make("ws/.git/config", "vault/key")
+        for path in (place.top, *place.top.rglob("*")):
+            os.chown(path, 1000, 1000)
+        wide = place.policy(special_entry("root", "write"), path_entry(place.top / "vault", "deny"))
+        assert place.tries(wide, "write:f", "read:../vault/key", "write:/f", user=1000) == [
+            "ok",
+            "EACCES",
+            "EACCES",
+        ]
+        usual = place.policy(ROOT, PROJECT)
+        assert place.tries(usual, "write:f", "write:.git/config", "mkdir:.aws", user=1000) == [
+            "ok",
+            "EROFS",
+            "EEXIST",
+        ]
