@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.sandbox.test_binary import script
 
 from holdfast.sandbox.bubblewrap import binary as launcher_module
 from holdfast.sandbox.bubblewrap import support as module
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI, landlock_abi
 from holdfast.sandbox.bubblewrap.support import Rung, probe_support
+from tests.unit.sandbox.test_binary import script
 
 OPTIONS = " ".join(sorted(launcher_module.NEEDED | {"--disable-userns"}))
 
