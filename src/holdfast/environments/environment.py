@@ -268,6 +268,7 @@ class Environment(ABC):
         told = (await self._told_info()).shell
         if not self.is_remote:
             return told if kind is None else find_shell(kind, told)
+        # An older server may report an empty shell.
         if not told.name or not told.path:
             raise InvalidParams(f"environment `{self.id}` does not report a shell")
         if kind is not None and shell_kind(kind) != shell_kind(told.name):
@@ -306,6 +307,7 @@ class Environment(ABC):
         """Return the URI of a path in this environment; without a path, that of its directory."""
         if isinstance(path, PathUri):
             return path
+        # An absolute path needs no connection to be resolved.
         if path is not None and os.path.isabs(path):
             return PathUri.from_path(path)
         folder = await self._folder()

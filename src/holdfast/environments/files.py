@@ -173,6 +173,8 @@ class Files:
                     origin, await self._uri(destination), recursive=recursive, sandbox=sandbox
                 )
             except InvalidRequest as refused:
+                # The server's refusal does not say that a flag is missing, so the kind is looked
+                # up.
                 if recursive or not await self._is_folder(origin, sandbox, refused):
                     raise
                 raise InvalidRequest(
@@ -229,6 +231,7 @@ class Files:
                 sandbox=sandbox,
                 on_progress=on_progress,
             )
+        # Opened in a thread: the file may be on a slow or dead mount.
         with await asyncio.to_thread(open, local, "rb") as file, naming("upload", local, path):
             name = os.path.basename(local)
             progress = TransferCount(on_progress, 1, os.fstat(file.fileno()).st_size)
@@ -277,6 +280,7 @@ class Files:
             )
         except Refused as refused:
             with naming("download", path, target):
+                # Bytes have arrived, so it was a file, and the failure is a real one.
                 if progress.size or not await self._is_folder(uri, sandbox, refused):
                     raise
             return await download_tree(
@@ -376,6 +380,7 @@ class _Arriving:
         self._file.write(chunk)
 
     def complete(self, permissions: int | None = None) -> None:
+        # `mkstemp` creates the file with mode 0600; a download gets the usual mode.
         os.fchmod(self._file.fileno(), masked(0o666 if permissions is None else permissions))
         self._file.close()
         os.replace(self._part, self._target)

@@ -129,6 +129,7 @@ class RemoteEnvironment(Environment):
         self._shared.start()
 
     async def wait_ready(self) -> None:
+        # The client may exist and be recovering.
         await (await self._shared.get()).connected()
 
     async def info(self) -> EnvironmentInfo:

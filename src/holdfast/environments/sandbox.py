@@ -101,6 +101,7 @@ class SandboxProfile:
         Raises:
             InvalidParams: A rule is invalid, or not usable in that environment.
         """
+        # The parser has already replaced `~` by the home of this machine.
         if self.source is not None and not ground.here:
             raise InvalidParams(
                 f"sandbox profile `{self.source}`: `~` in a file is the home of this machine;"
@@ -108,6 +109,7 @@ class SandboxProfile:
             )
         base = self._base()
         rules = [*self._rules(ground)]
+        # Unchanged, so that a base without restrictions stays usable.
         if self.network is None and not rules:
             return base
         if not isinstance(base, ManagedProfile):
@@ -133,6 +135,7 @@ class SandboxProfile:
         access: Access
         for access, paths in (("read", self.read), ("write", self.write), ("deny", self.deny)):
             if isinstance(paths, str):
+                # A single string would be taken as a list of its characters.
                 raise InvalidParams(f"`{access}` is a list of paths, not one: `({paths!r},)`")
             for path in paths:
                 entry = FileEntry(path=_entry_path(path, ground), access=access)
@@ -180,6 +183,7 @@ def place_sandbox(sandbox: AnySandbox, ground: Ground) -> SandboxContext | None:
     if isinstance(profile, SandboxContext):
         return profile
     permissions = profile.permissions(ground)
+    # No sandbox at all is cheaper than one without restrictions.
     if isinstance(permissions, DisabledProfile):
         return None
     return SandboxContext(

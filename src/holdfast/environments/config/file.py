@@ -86,6 +86,7 @@ def parse(text: str, path: Path) -> ConfiguredEnvironments:
     entries: dict[str, Entry] = {}
     for written in keys.get("environments", []):
         entry = _entry(written, path.absolute().parent)
+        # TOML itself allows two tables with the same id.
         if entry.id in entries:
             raise InvalidConfig(
                 f"environment id `{entry.id}` is duplicated",
@@ -132,6 +133,7 @@ def _entry(keys: EntryKeys, home: Path) -> Entry:
             f"{name} args, env, and cwd require program",
             "they belong to a command; a server with a `url` has its own",
         )
+    # Both, or neither.
     if ("url" in keys) == ("program" in keys):
         raise InvalidConfig(
             f"{name} must set exactly one of url or program",
