@@ -102,6 +102,7 @@ def _spawn(client: "AppConnection", params: ProcessSpawnParams) -> Awaitable[Emp
         )
     if params.size is not None:
         client.processes.check_size(params.size)
+    # The request is answered early, so the dispatcher's own limit does not count it.
     if client.spawned >= client.server.concurrent_requests:
         raise APP_SERVER.overload()
     return _answer(client, params, client.processes.take_place(params.process_handle))

@@ -82,6 +82,7 @@ def _add(options: argparse.Namespace) -> int:
     transport: ServerUrl | ServingProgram
     if options.url is not None:
         if options.cwd is not None:
+            # Status 2, as argparse uses for a wrong command line.
             raise Ended(2, "--cwd is for a command; a server has its own folder")
         token = None if options.token_file is None else read_token(options.token_file)
         transport = ServerUrl(
@@ -255,6 +256,7 @@ async def _look(place: _NamedEnvironment) -> _CheckResult:
 
 
 async def _look_at_all(places: list[_NamedEnvironment]) -> list[_CheckResult]:
+    # Each check may start a process, such as ssh.
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def look(place: _NamedEnvironment) -> _CheckResult:

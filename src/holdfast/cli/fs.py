@@ -82,6 +82,7 @@ class Outcome:
         except ConnectionLost:
             raise
         except (HoldfastError, OSError) as error:
+            # The reader of our output has gone; going on would be pointless.
             if isinstance(error, BrokenPipeError):
                 raise
             self.failed(what, error)
@@ -90,6 +91,7 @@ class Outcome:
     def status(self) -> int:
         if not self._statuses:
             return 0
+        # Any other failure is worse, and wins.
         return NOT_FOUND if self._statuses == {NOT_FOUND} else 1
 
 
@@ -186,6 +188,7 @@ async def _with_advice(removal: Awaitable[None], *, recursive: bool) -> None:
     try:
         await removal
     except HoldfastError as error:
+        # The server's text does not say that `-r` would help.
         if error.errno != errno.ENOTEMPTY or recursive:
             raise
         raise InvalidRequest(FOLDER, path=error.path) from error

@@ -146,6 +146,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         epilog=_RUN_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="%(prog)s [--on WHERE | --url URL | --cmd COMMAND] [options] [--] ARGV...",
+        # Abbreviations would make any new option a breaking change for scripts.
         allow_abbrev=False,
     )
     add_place_options(run)
@@ -171,6 +172,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     run.add_argument("argv", metavar="ARGV", nargs=argparse.REMAINDER, help="the command")
 
     def start(options: argparse.Namespace) -> int:
+        # argparse leaves the separator in a REMAINDER.
         if options.argv[:1] == ["--"]:
             del options.argv[0]
         if not options.argv:
