@@ -192,6 +192,7 @@ class Connection:
 
     def received(self, message: bytes) -> None:
         if self._choked:
+            # The transport had read it together with the one that choked us.
             self._postponed.append(message)
         else:
             self._receive(message)
@@ -241,6 +242,7 @@ class Connection:
         self._choked = False
         self._paused = False
         self._handler.resume_sending()
+        # Handling one may choke the connection again.
         while self._postponed and not self._choked:
             self._receive(self._postponed.popleft())
         if not self._choked:

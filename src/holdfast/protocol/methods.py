@@ -179,6 +179,7 @@ CAPABILITIES_DISCOVER = Method(
     "capabilities/discoverV2", DiscoverInstalledParams, DiscoverInstalledResponse
 )
 
+# Requests only: notifications have no answer and need no handler table.
 METHODS: tuple[Method[Any, Any], ...] = (
     INITIALIZE,
     ENVIRONMENT_INFO,
@@ -215,6 +216,7 @@ METHODS: tuple[Method[Any, Any], ...] = (
     CAPABILITIES_DISCOVER,
 )
 
+# The words are those of the real server's error texts.
 FAMILIES: dict[str, str] = {
     ENVIRONMENT_INFO.name: "environment info",
     ENVIRONMENT_STATUS.name: "environment status",

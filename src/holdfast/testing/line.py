@@ -19,6 +19,7 @@ class Changes:
 
     def notify(self) -> None:
         """Make all waiters check again."""
+        # All are woken: each checks its own condition.
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
@@ -100,6 +101,7 @@ class FakeLine:
         """Fail everything that is not over, now and later; `ConnectionLost` unless given."""
         self.need("lose_for_good")
         self.failure = ConnectionLost("the fake server is lost") if error is None else error
+        # Before the notification, so that a waiter finds the processes failed.
         for failed in self._failed:
             failed(self.failure)
         self.changes.notify()
