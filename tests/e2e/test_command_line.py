@@ -1,4 +1,4 @@
-"""How a server starts, refuses to start, and what it prints (exec-server spec 1.1, 1.2)."""
+"""Start of a server, its refusals, and its output (exec-server spec 1.1, 1.2)."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a listener answers to plain HTTP, and whom it lets in (exec-server spec 1.2, 1.3)."""
+"""Answers of a listener to plain HTTP, and its access control (exec-server spec 1.2, 1.3)."""
 
 import hashlib
 import time

@@ -1,4 +1,4 @@
-"""What a process writes, how it ends, and what of it can be read (exec-server spec 8, 9, 13)."""
+"""Output of a process, its end, and what of it can be read (exec-server spec 8, 9, 13)."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""What is started, where, with what, and what is refused (exec-server spec 7)."""
+"""Starts of processes: program, directory, variables, and refusals (exec-server spec 7)."""
 
 import os
 import pwd
