@@ -129,6 +129,7 @@ async def _start(client: "AppConnection", params: ProcessSpawnParams) -> Command
 async def _answer(
     client: "AppConnection", params: ProcessSpawnParams, place: QueuePosition | None
 ) -> Empty:
+    # Counted before the start, so that concurrent starts cannot exceed the limit.
     client.spawned += 1
     try:
         async with place or nullcontext():
@@ -163,6 +164,7 @@ async def _follow(client: "AppConnection", params: ProcessSpawnParams, command: 
                 stderr="" if stream else await done.stderr_text(),
                 stderr_cap_reached=done.stderr_cap_reached,
             )
+        # The exit follows the output, so it waits for the same reader.
         await client.writable()
         client.notify(PROCESS_EXITED_NOTE, note)
     finally:

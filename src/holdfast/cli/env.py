@@ -122,7 +122,9 @@ def _remove(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     snapshot = _snapshot(options)
+    # All names are checked before the first connection.
     places = [_NamedEnvironment(name, snapshot) for name in snapshot.ids]
+    # For shell completion, which reads one name per line.
     if options.names:
         print("".join(f"{place.name}\n" for place in places), end="")
         return 0
@@ -322,6 +324,7 @@ def _show(options: argparse.Namespace) -> int:
             ["latency", _milliseconds(found.answers)],
             ["can", " ".join(found.capabilities) or "nothing beyond the base"],
         ]
+    # Aligned by hand, since a table would put long values into narrow columns.
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name.ljust(width)}  {value}")

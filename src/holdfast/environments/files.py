@@ -71,6 +71,7 @@ class Files:
 
     async def read_bytes(self, path: AnyPath) -> bytes:
         """Return a file as bytes, up to 512 MiB."""
+        # The protocol's texts name no path; people need one.
         with naming("read", path):
             return await self._filesystem.read_file(
                 await self._uri(path), sandbox=await self._sandbox()
@@ -85,6 +86,7 @@ class Files:
             data: All of its content.
             parents: Make the folders above it if they are missing.
         """
+        # Checked before the connection, so that a mistake costs nothing.
         raw = as_bytes(data, "data")
         uri = await self._uri(path)
         sandbox = await self._sandbox()
@@ -99,6 +101,7 @@ class Files:
             found = await self._filesystem.read_directory(
                 await self._uri(path), sandbox=await self._sandbox()
             )
+        # A server lists in the order of its disk, which changes.
         return sorted(found, key=lambda entry: entry.file_name)
 
     async def walk(
@@ -120,6 +123,7 @@ class Files:
         """
         options = WalkOptions(
             max_depth=max_depth,
+            # The largest number that a server accepts.
             max_directories=10_000,
             max_entries=max_entries,
             follow_directory_symlinks=False,
@@ -160,6 +164,7 @@ class Files:
             await self._filesystem.remove(
                 await self._uri(path),
                 recursive=recursive,
+                # `force` is the wire's name for it.
                 force=missing_ok,
                 sandbox=await self._sandbox(),
             )
@@ -220,6 +225,7 @@ class Files:
         """
         uri = await self._uri(path)
         sandbox = await self._sandbox()
+        # A server without blocks gets the whole file in one message.
         in_blocks = await self._streams(sandbox, writing=True)
         local = os.fspath(source)
         if await asyncio.to_thread(os.path.isdir, local):
@@ -272,6 +278,7 @@ class Files:
         uri = await self._uri(path)
         sandbox = await self._sandbox()
         in_blocks = await self._streams(sandbox)
+        # The size is unknown until the file has arrived.
         progress = TransferCount(on_progress, 1, None)
         name = os.path.basename(target)
         try:
@@ -320,6 +327,7 @@ class Files:
         permissions: int | None = None
         if (await self._environment.capabilities()).file_permissions:
             found = await self._filesystem.get_metadata(uri, sandbox=sandbox)
+            # Unset on a server that does not report them.
             permissions = found.permissions or None
         handle = await self._filesystem.open(uri, sandbox=sandbox)
         try:
@@ -333,6 +341,7 @@ class Files:
                 await read_blocks(handle, take)
                 await asyncio.to_thread(arriving.complete, permissions)
             except BaseException:
+                # Also after a cancellation: no partial file may stay behind.
                 arriving.give_up()
                 raise
         finally:
@@ -367,6 +376,7 @@ class _Arriving:
         # Checked first: `os.replace` would fail only after the whole transfer.
         if os.path.isdir(self._target):
             text = "it is a folder: give the name of a file"
+            # The same exception as `open` would raise.
             raise IsADirectoryError(errno.EISDIR, text, os.fspath(target))
         folder, name = os.path.split(self._target)
         try:

@@ -93,6 +93,7 @@ class RemoteEnvironment(Environment):
         if isinstance(transport, ServerUrl):
             target = _target(transport.url, transport.bearer_token, transport.connect_timeout)
         else:
+            # An ssh that starts a `holdfast` is recognized, and can be reconnected.
             argv = [transport.program, *transport.args]
             target = program_target(argv, env=transport.env, cwd=transport.cwd)
         return cls(

@@ -90,6 +90,7 @@ class SandboxProfile:
                 text = file.read()
             profile = parse_profile(text)
         except (OSError, UnicodeDecodeError, InvalidParams) as error:
+            # The text names the file already.
             reason = error.strerror if isinstance(error, OSError) else error
             raise InvalidParams(f"sandbox profile `{name}`: {reason}") from error
         return cls(profile, source=name if _names_home(text) else None)
@@ -208,6 +209,7 @@ def _entry_path(path: AnyPath, ground: Ground) -> EntryPath:
         return GlobPath(pattern=text)
     if text.startswith("/"):
         return PlainPath(path=PathUri.from_path(text))
+    # Resolved as text: the path may not exist yet.
     below = os.path.normpath(text)
     # A path outside could not be told apart from a mistake, and would widen the workspace.
     if below == ".." or below.startswith("../"):
@@ -218,6 +220,7 @@ def _entry_path(path: AnyPath, ground: Ground) -> EntryPath:
 def _special(text: str) -> SpecialPath:
     name, _, below = text[1:].partition("/")
     for kind in _KINDS:
+        # `unknown` stands for names of newer clients, and cannot be asked for.
         if kind == name and kind != "unknown":
             return SpecialPath(value=SpecialValue(kind=kind, subpath=below or None))
     known = ", ".join(f"`:{kind}`" for kind in _KINDS if kind != "unknown")

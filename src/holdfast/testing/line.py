@@ -41,6 +41,7 @@ class Changes:
         Raises:
             TimeoutError: It did not come to that.
         """
+        # Real time: a test that waits for something that never happens should fail.
         deadline = asyncio.timeout(LIMIT)
         try:
             async with deadline:
@@ -119,6 +120,7 @@ class FakeLine:
 
     def hold(self, holder: object) -> None:
         """Stop everything that comes from the other side on behalf of one reader."""
+        # Several readers may hold it; it goes on when the last one releases.
         self._holders.add(holder)
 
     def release(self, holder: object) -> None:

@@ -39,6 +39,7 @@ def load(path: str | os.PathLike[str]) -> ConfiguredEnvironments:
     Raises:
         InvalidConfig: With the reason, in Codex's words, and advice where they give none.
     """
+    # Callers may pass a string.
     path = Path(path)
     return parse(read(path), path)
 
@@ -94,6 +95,7 @@ def parse(text: str, path: Path) -> ConfiguredEnvironments:
             )
         entries[entry.id] = entry
     include_local = keys.get("include_local", True)
+    # The order in which names are shown.
     ids = [LOCAL] * include_local + list(entries)
     return ConfiguredEnvironments(
         entries=tuple(entries.values()),
@@ -175,6 +177,7 @@ def _program(keys: EntryKeys, name: str, home: Path) -> ServingProgram:
 
 def _default(written: str | None, ids: list[str]) -> str | None:
     if written is None:
+        # Without `default`, this machine is the default if it is included.
         return LOCAL if LOCAL in ids else None
     default = written.strip()
     if not default:
