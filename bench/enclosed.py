@@ -39,16 +39,16 @@ _PROTECTED = (".git", ".agents", ".codex", ".aws")
 
 @dataclass(frozen=True, kw_only=True)
 class _Execution:
-    """What Holdfast executes."""
+    """The command that Holdfast executes."""
 
     program: str
     argv: Sequence[str]
     cwd: str
     env: Mapping[str, str]
     contents: Sequence[bytes | None]
-    """What each descriptor from the first on reads as; `None` for one that reads as nothing."""
+    """Content of each descriptor from the first on; `None` for an empty one."""
     places: Sequence[str]
-    """What is missing and has to be there to mount something on; bubblewrap makes it."""
+    """Missing mount points, which bubblewrap creates."""
 
 
 class _Taken(Exception):
@@ -63,7 +63,7 @@ class _Taken(Exception):
 async def _execution(
     sandbox: Mapping[str, object], argv: Sequence[str], cwd: Path, env: Mapping[str, str]
 ) -> AsyncIterator[_Execution]:
-    """What it executes; what Holdfast makes on the disk for that is gone again."""
+    """Return the command that it executes; what Holdfast makes on the disk for it is gone again."""
     # Only here: nothing else that measures a server has anything of Holdfast in it.
     from holdfast.process.executable_lookup import Launch
     from holdfast.process.sandboxed import child

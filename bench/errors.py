@@ -1,4 +1,4 @@
-"""What can go wrong in a benchmark, apart from a figure that disappoints."""
+"""Errors of a benchmark, apart from a disappointing figure."""
 
 __all__ = ["BenchError", "NotAvailable"]
 

@@ -1,5 +1,5 @@
 """
-What is measured: figures, their targets, and the sizes of the work behind them.
+The figures, their targets, and the sizes of the work behind them.
 
 No I/O here; `bench.measures` holds the ways of measuring, `bench.run` the rounds.
 """
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Subject(Enum):
-    """Who is measured."""
+    """The measured implementation."""
 
     HOLDFAST = "holdfast"
     CODEX = "codex"
@@ -49,7 +49,7 @@ class Subject(Enum):
 
 
 class Acks(Enum):
-    """How the client's kernel acknowledges what a server sent."""
+    """Treatment of acknowledgements by the client's kernel."""
 
     ORDINARY = "ordinary"
     """Delayed, as for any client that sets nothing; a server that leaves Nagle on waits 40 ms."""
@@ -67,7 +67,7 @@ class Better(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What Holdfast's figure divided by another subject's must reach."""
+    """Ratio that Holdfast's figure must reach against another subject's."""
 
     factor: float
     against: Subject = Subject.CODEX
@@ -75,7 +75,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """What Holdfast's figure itself must reach, in its unit."""
+    """Value that Holdfast's figure itself must reach, in its unit."""
 
     value: float
 
@@ -98,7 +98,7 @@ class Figure:
     """True for a ratio of two things measured in turn: the best of such would be luck."""
 
     targets: tuple[Target | Limit, ...] = ()
-    """What Holdfast is held to, all of it; empty where the figure is only shown."""
+    """All targets of Holdfast; empty where the figure is only shown."""
 
     def best(self, values: Sequence[float]) -> float:
         """Return the best of the rounds, the one least disturbed by the machine's other work."""
@@ -113,7 +113,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much work one run of each benchmark does."""
+    """The amount of work of one run of each benchmark."""
 
     rpc_calls: int
     pipelined_turns: int
@@ -134,7 +134,7 @@ class Sizes:
 
     file_bytes: int
     transfers: int
-    """How often a file is read or written in each way."""
+    """Number of reads and writes of a file in each way."""
 
     tree_folders: int
     """Of 99 files each, so that a tree has a hundred times as many entries."""
@@ -160,7 +160,7 @@ class Sizes:
     """Output of the one command that writes much."""
 
     bursts: int
-    """How often 61 commands are run at once."""
+    """Number of times that 61 commands are run at once."""
 
     idle_seconds: int
     writer_bytes: int
@@ -241,11 +241,11 @@ QUICK = Sizes(
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What one run of one benchmark for one subject is given."""
+    """The input of one run of one benchmark for one subject."""
 
     sizes: Sizes
     command: ServerCommand | None
-    """How the subject's server is started; None for a subject without one."""
+    """The command of the subject's server; None for a subject without one."""
 
     peers: str | None
     """The interpreter that has the packages of Holdfast's peers, if there is one."""
@@ -308,10 +308,10 @@ class Measurements:
 
     values: dict[tuple[str, Subject], list[float]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
-    """What broke, as sentences."""
+    """Failures, as sentences."""
 
     missing: list[str] = field(default_factory=list)
-    """What could not be measured on this machine, as sentences."""
+    """Figures that could not be measured on this machine, as sentences."""
 
     unavailable: set[tuple[str, Subject]] = field(default_factory=set)
     """The figures of those subjects."""

@@ -79,7 +79,7 @@ async def _main(url: str, tree: Path, file: Path, width: int) -> None:
 
 
 class Load:
-    """What a load has done, once it has ended."""
+    """The work that a load has done, once it has ended."""
 
     rate = 0.0
     """Answers per second."""

@@ -1,5 +1,5 @@
 """
-What /proc and the kernel's clocks say about a server's processes.
+Figures of /proc and of the kernel's clocks about a server's processes.
 
 A server may be several processes, and its commands are its descendants too. Which is
 which is told by what a measurement asked for: a process that runs a requested argv,

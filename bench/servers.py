@@ -33,7 +33,7 @@ class ServerCommand:
 
     argv: tuple[str, ...]
     token: str | None = None
-    """What its clients have to send, if anything."""
+    """Token that its clients have to send, if any."""
 
 
 @dataclass(frozen=True)

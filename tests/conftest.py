@@ -1,4 +1,4 @@
-"""What holds for every test: the event loop, the real Codex, and that nothing is left behind."""
+"""Fixtures for every test: the event loop, the real Codex, and a check for leftovers."""
 
 import asyncio
 import gc

@@ -15,7 +15,7 @@ import sys
 from functools import cache
 
 MOUNTED = b"mounted\n"
-"""What this program says when the mount is there."""
+"""Line that this program prints when the mount is there."""
 
 OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 """Before a command: what it mounts is seen by itself and its children only."""

@@ -79,7 +79,7 @@ class _AppClient(PipeClient):
 
 
 _MARKS = (b'{"id"', b'{"err')
-"""How an answer begins, and no notification does."""
+"""Beginning of an answer, which no notification has."""
 
 _READ = 1 << 20
 """Bytes read at once, at most."""

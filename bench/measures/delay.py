@@ -1,4 +1,4 @@
-"""How much later a process's output comes while a server is busy with files."""
+"""Delay of a process's output while a server is busy with files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long it takes until a server, or the library, can be used."""
+"""Time until a server, or the library, can be used."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-What a server holds in memory while its processes do nothing.
+Memory of a server while its processes do nothing.
 
 The figure that counts is that of a server alone on its machine. PSS depends on
 strangers: with two more Codex servers running, that of a third was seen at 20 MiB

@@ -25,7 +25,7 @@ from bench.servers import talking
 __all__ = ["ARGV", "BURST", "PIPES", "TERMINAL", "WARM_UP", "AtOnce", "Starts"]
 
 ARGV = ("/bin/true",)
-"""What is started."""
+"""The command that is started."""
 
 WARM_UP = 3
 """Starts before those that are measured."""

@@ -1,4 +1,4 @@
-"""What Python itself has: `asyncio.create_subprocess_exec`, which keeps all output."""
+"""Python's own subject: `asyncio.create_subprocess_exec`, which keeps all output."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-What every subject is asked to do, and how that is measured from inside its process.
+The work of every subject, and its measurement from inside of the subject's process.
 
 Imports the standard library and `bench.processes` only: it also runs in the virtual
 environment of the peers, which has none of our packages.
@@ -28,14 +28,14 @@ CAP = 1024 * 1024
 _WARM_UP = 3
 _TICK_SECONDS = 0.001
 _IDLE_SECONDS = 0.25
-"""How long the loop is watched with nothing to do, to learn what a tick takes then."""
+"""Seconds for which the idle loop is watched, to learn the length of a tick."""
 
 _MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a subject has of a command's output."""
+    """The output of a command, as a subject has it."""
 
     exit_code: int | None
     kept: bytes | str
@@ -61,7 +61,7 @@ class _Gap:
 
     whole: float
     queued: float
-    """How much of it the thread was ready to run and had no core."""
+    """Part of it in which the thread was ready to run and had no core."""
 
     @property
     def on_core(self) -> float:

@@ -29,7 +29,7 @@ _SETTLE_SECONDS = 1.0
 
 _IDLE_SECONDS = 0.25
 _COMPUTE_SECONDS = 0.0005
-"""What the slow reader computes for each chunk."""
+"""Seconds that the slow reader computes for each chunk."""
 
 
 async def _start(client: ExecServerClient, name: str, *argv: str) -> RemoteProcess:

@@ -1,5 +1,5 @@
 """
-What every set of tools with an `exec_command` is asked to do, and how that is measured.
+The work of every set of tools with an `exec_command`, and its measurement.
 
 As `bench.subjects.harness`, it imports the standard library and `bench.processes` only: it
 also runs in the virtual environment of the peers.
@@ -27,7 +27,7 @@ __all__ = ["ToolPlace", "main"]
 _MIB = 1024 * 1024
 _WARM_UP = 5
 _IDLE_SECONDS = 0.25
-"""How long the loop is watched with nothing to do."""
+"""Seconds for which the idle loop is watched."""
 
 _AT_ONCE = 61
 _IDLE_SESSIONS = 60

@@ -15,7 +15,7 @@ from holdfast.unified_exec import Options
 
 @dataclass
 class ToolCall:
-    """What the API of a model gives when the model asks for a tool."""
+    """The request of a model for a tool, as its API gives it."""
 
     id: str
     name: str

@@ -9,7 +9,7 @@ from holdfast.protocol.process import TerminalSize
 
 
 class Screen:
-    """What a terminal showed so far: the echo of what is typed, prompts and output in one."""
+    """Text that the terminal showed so far: echo, prompts and output in one."""
 
     def __init__(self, process: ExecProcess) -> None:
         self._events: AsyncIterator[ProcessEvent] = aiter(process.events())

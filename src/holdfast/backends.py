@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 
+# Protocols and not base classes: an implementation need not import this module.
 class EventStream(Protocol):
     """
     The events of one process in order, up to its close.

@@ -226,6 +226,7 @@ class Connection:
 
     def received(self, message: bytes) -> None:
         if self._choked or self._decoding:
+            # The transport had read it together with the one that the rest has to wait for.
             self._postponed.append(message)
         else:
             self._receive(message)
@@ -313,6 +314,7 @@ class Connection:
         self._choked = False
         self._paused = False
         self._handler.resume_sending()
+        # Handling one may choke the connection again.
         self._receive_postponed()
         if not self._choked:
             self.release_receiving("unread")

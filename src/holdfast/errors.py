@@ -142,6 +142,7 @@ class PatternNotFound(HoldfastError):
     _WHAT = "the output ended without"
 
     def __init__(self, pattern: object, seen: str) -> None:
+        # The end is shown: what a program waits for is usually there.
         shown = seen if len(seen) <= 500 else f"[...] {seen[-500:]}"
         super().__init__(f"{self._WHAT} {pattern!r}, after {shown!r}")
         self.pattern = pattern
@@ -211,6 +212,7 @@ class Refused(HoldfastError):
         kind = type(self)
         # Made at run time, so pickle would not find it by its name.
         if kind in _BUILTIN_TWINS.values():
+            # The class that the twin was made from, which pickle can find.
             kind = kind.__mro__[1]
         state = dict(vars(self), errno=self.errno)
         return _restored, (kind, self.args, state)
@@ -232,6 +234,7 @@ _BUILTIN_TWINS: dict[tuple[type, type], type] = {}
 
 def _also_builtin(cls: type["Refused"], number: int) -> type["Refused"]:
     """Return the class that is both `cls` and the built-in exception of a number."""
+    # `OSError` itself maps an errno to its subclass.
     builtin = type(OSError(number, ""))
     if builtin not in _FILE_ERRORS:
         builtin = OSError

@@ -43,6 +43,7 @@ class LogEvent:
     def __str__(self) -> str:
         text = self.text
         for name, value in self.fields.items():
+            # The common case first: most fields are numbers.
             if type(value) is int:
                 text += f" {name}={value}"
             elif value is not None:
@@ -90,5 +91,6 @@ def _shown(value: str | int | float) -> str:
         return "yes" if value else "no"
     if not isinstance(value, str):
         return str(value)
+    # The quoting character itself has to be escaped before anything else.
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{printable(escaped)}"'

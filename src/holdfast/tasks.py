@@ -40,6 +40,7 @@ class OwnedTasks:
 
     async def join(self) -> None:
         """Wait for all tasks, also those that are started meanwhile."""
+        # Without the current task, which would wait for itself.
         while tasks := [task for task in self._tasks if task is not asyncio.current_task()]:
             await asyncio.wait(tasks)
 

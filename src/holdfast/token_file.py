@@ -132,6 +132,7 @@ def make_token_file(path: str) -> bool:
     """
     if os.path.lexists(path):
         return False
+    # In the same directory, since a hard link cannot cross file systems.
     beside = f"{path}.{os.urandom(8).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -156,8 +157,10 @@ def make_token_file(path: str) -> bool:
 def _check_private(path: str, about: os.stat_result) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise _bad(path, "it is no file")
+    # Root's file is fine: root can read everything anyway.
     if about.st_uid not in (0, os.geteuid()):
         raise _bad(path, f"it belongs to another user (uid {about.st_uid})")
+    # Any bit for group or others.
     if about.st_mode & 0o077:
         mode = stat.S_IMODE(about.st_mode)
         raise _bad(path, f"others can read it (mode {mode:04o}); do `chmod 600` to it")

@@ -35,6 +35,7 @@ def parse_seconds(text: str) -> float:
     rest, total, parts = text.strip(), 0.0, 0
     while rest:
         found = _TIME.match(rest)
+        # Only the first number may lack a unit: `90`, but not `1m30`.
         if found is None or (parts and not found[2]):
             break
         total += float(found[1]) * _TIMES[(found[2] or "").lower()]

@@ -54,7 +54,7 @@ _WARM_UP = 4_000
 
 @dataclass
 class Figures:
-    """What a run found."""
+    """The findings of one run."""
 
     transport: str
     messages: int = 0

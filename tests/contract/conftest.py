@@ -47,7 +47,9 @@ PLACES = [
 """Real ones, which can be environments."""
 
 FAKES = ["fake", "fake-remote", "fake-codex"]
-"""Those of `holdfast.testing`: as on this machine, as on a Holdfast server, as on a Codex one."""
+"""
+The backends of `holdfast.testing`: like this machine, like a Holdfast server, like a Codex one.
+"""
 
 REAL = ("real-websocket", "real-stdio")
 """Places of a real Codex, slow to start on, and so tried on asyncio only."""
@@ -128,9 +130,9 @@ class Place:
 
     backend: ExecBackend
     remote: bool
-    """Whether refusals come from a server."""
+    """True if refusals come from a server."""
     real: bool
-    """Whether that is Codex, which knows none of our extensions."""
+    """True if that server is Codex, which knows none of our extensions."""
 
     def is_alive(self, pid: int) -> bool:
         """Return True while there is a process of that number."""
@@ -146,7 +148,7 @@ class Place:
 
     @property
     def can_reconnect(self) -> bool:
-        """Whether a lost connection can be made anew."""
+        """True if a lost connection can be made anew."""
         return not isinstance(self.backend, ExecServerClient) or self.backend.target.can_reconnect
 
     async def lose(self) -> None:
@@ -320,7 +322,7 @@ async def env(place: Place, tmp_path: Path) -> AsyncIterator[Environment]:
 
 
 TOOL_MACHINES = ["local", "holdfast", pytest.param("codex", marks=pytest.mark.real)]
-"""Where the tools of a model run commands: here, on our server, and on a real Codex one."""
+"""The environments of a model's tools: this machine, our server, and a real Codex one."""
 
 
 @pytest.fixture(params=TOOL_MACHINES)

@@ -1,5 +1,5 @@
 """
-What the programs of the contract tests do, played on fake processes.
+The programs of the contract tests, played on fake processes.
 
 A fake runs no shell: each script that a test starts has its counterpart here, under a
 pattern of its text. A test with a new script adds one.
@@ -50,7 +50,7 @@ _NOT_IN_PATH = SpawnFailed(
 
 
 def _fails(number: int, params: StartParams) -> bool:
-    """Whether the folder or the program of a start leads to this error of the system."""
+    """Return True if the directory or the program of a start leads to this errno."""
     folder = Path(params.cwd.native)
     match number:
         case errno.ENOENT:

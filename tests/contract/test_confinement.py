@@ -1,5 +1,5 @@
 """
-What `sandbox` and `limits` of commands and files do, on every place there is.
+Contract of `sandbox` and `limits` for commands and files, in every kind of environment.
 
 Also on the real Codex, which has sandboxes too, and no limits.
 """

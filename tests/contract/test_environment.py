@@ -1,5 +1,5 @@
 """
-What people call, `run`, `start` and `files`, on every place there is.
+Contract of `run`, `start` and `files`, in every kind of environment.
 
 Nothing here says where: on this machine, behind any of our transports, or on the real
 Codex server behind our client.
@@ -65,7 +65,7 @@ class Lifeline:
 
 
 async def read_until(process: Running, text: str) -> str:
-    """What a process writes, up to where a text is in it."""
+    """Return the output of a process up to the end of a text."""
     read = ""
     async with asyncio.timeout(LIMIT):
         async for chunk in process.output():

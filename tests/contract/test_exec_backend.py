@@ -1,5 +1,5 @@
 """
-What every place where processes can be started promises.
+Contract of every `ExecBackend`.
 
 Nothing here says where a process runs: on this machine, behind any of our transports,
 or on the real Codex server behind our client.

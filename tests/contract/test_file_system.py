@@ -1,5 +1,5 @@
 """
-What every file system promises.
+Contract of every `FileSystem`.
 
 Nothing here says where the files are: on this machine, behind any of our transports, or
 on the real Codex server behind our client.

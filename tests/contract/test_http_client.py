@@ -1,5 +1,5 @@
 """
-What every HTTP client of a place promises.
+Contract of every `HttpClient`.
 
 The other side is a small server of the test's own; what is asked for comes from this
 machine, from one of our servers, or from the real Codex.

@@ -1,4 +1,4 @@
-"""What every transport promises: a lost peer is noticed, and a living one is kept."""
+"""Contract of every transport: a lost peer is noticed, and a living one is kept."""
 
 import asyncio
 import base64

@@ -1,5 +1,5 @@
 """
-What the seam promises while the line to a server is down, and when it is back.
+Contract of the backends while the connection to a server is down, and when it is back.
 
 Every line here can be made anew, so nothing but a delay may be noticed.
 """
@@ -222,7 +222,7 @@ async def test_what_happens_without_a_line_is_told_when_it_is_back(
 
 
 async def test_a_reader_that_stood_still_goes_on(place: Line) -> None:
-    """What is more than a Codex server keeps, it is not asked for."""
+    """A Codex server is not asked for more than it keeps."""
     size = 900_000 if place.real else 6_000_000
     process = await start(place, shell(f"head -c {size} /dev/zero"))
     async with process.events() as stream:

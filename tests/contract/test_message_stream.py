@@ -1,4 +1,4 @@
-"""What every transport promises: whole messages, in order, a way to wait, and one end."""
+"""Contract of every transport: whole messages, in order, back-pressure, and one end."""
 
 import asyncio
 import socket
@@ -119,7 +119,7 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 @pytest.fixture(params=["to the server", "to the client"])
 def ends(request: pytest.FixtureRequest, pair: Pair) -> Pair:
-    """Who sends and who receives, both ways round."""
+    """The sending and the receiving end, in both directions."""
     return pair if request.param == "to the server" else (pair[1], pair[0])
 
 

@@ -1,5 +1,5 @@
 """
-What the seam promises to the layers above: the exit, event streams, ending, refusals.
+Contract of `ExecProcess`: the exit, event streams, ending, refusals.
 
 As in `test_exec_backend.py`, nothing here says where a process runs. What a Codex server
 cannot do is asserted as such.

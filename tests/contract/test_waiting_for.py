@@ -1,5 +1,5 @@
 """
-What `waiting_for` answers, on every place there is; a Codex server cannot tell.
+Contract of `waiting_for`, in every kind of environment; a Codex server cannot tell.
 
 A program needs a moment from its prompt to its read, so answers that come are waited for. An
 answer that must never come is asked for a few times.

@@ -1,4 +1,4 @@
-"""What an environment has to live through, whoever serves it: a cut, a restart, a death."""
+"""Faults that an environment has to survive, whoever serves it: a cut, a restart, a death."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -141,5 +141,5 @@ class Ending:
 
 
 def text(result: types.CallToolResult) -> str:
-    """What a model reads."""
+    """Return the text that a model reads."""
     return "".join(part.text for part in result.content if isinstance(part, types.TextContent))

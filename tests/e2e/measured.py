@@ -36,7 +36,7 @@ class Measured:
         return measured
 
     async def settled(self) -> dict[str, int]:
-        """What it holds when no process is kept any more."""
+        """Return the figures once no process is kept any more."""
         async with asyncio.timeout(2 * LIMIT):
             while (measured := await self.measure())["processes"]:
                 pass

@@ -33,7 +33,7 @@ _PRIVILEGE_SEPARATION = Path("/run/sshd")
 """A folder that an sshd of root insists on; systemd makes it where it starts one."""
 
 OWN_PATH = f"{Path(sys.executable).parent}:{PATH}"
-"""Where `holdfast` is found, in the version that is tested."""
+"""`PATH` on which the `holdfast` that is tested comes first."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Host:
 
     @property
     def deployed(self) -> Path:
-        """What is installed for that user is in here."""
+        """Directory of what is installed for that user."""
         return self.home / ".local/share/holdfast/deployed"
 
     def provide(self) -> None:
@@ -69,7 +69,7 @@ class Host:
 
 
 def missing_parts() -> list[str]:
-    """What of OpenSSH this machine lacks."""
+    """Return the programs of OpenSSH that this machine lacks."""
     return [name for name in ("sshd", "ssh", "ssh-keygen") if _find(name) is None]
 
 

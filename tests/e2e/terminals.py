@@ -34,7 +34,7 @@ class Terminal:
         self._master, self._slave = pty.openpty()
         self.resize(rows, cols)
         self.shown = ""
-        """What has been on the screen and was not looked for yet."""
+        """Text that was on the screen and was not searched yet."""
         self.process = subprocess.Popen(
             command,
             stdin=self._slave if stdin is None else stdin,
@@ -82,18 +82,18 @@ class Terminal:
 
     @property
     def modes(self) -> list[object]:
-        """How it treats keys and output."""
+        """Return its modes for keys and output."""
         return list(termios.tcgetattr(self._slave))
 
     @property
     def is_raw(self) -> bool:
-        """Whether keys go on as they are."""
+        """Return True if keys are passed on unchanged."""
         lflag = termios.tcgetattr(self._slave)[3]
         return not lflag & (termios.ICANON | termios.ECHO | termios.ISIG)
 
     @property
     def is_blocking(self) -> bool:
-        """Whether its streams, which its programs share, are as they were found."""
+        """Return True if its streams, which its programs share, are as they were found."""
         return os.get_blocking(self._slave)
 
     def hang_up(self) -> None:

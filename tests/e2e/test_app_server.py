@@ -39,7 +39,7 @@ DELTA = "command/exec/outputDelta"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    """Whatever the tests did to it, it ends well and in silence, with nothing left running."""
+    """Serve all tests of the module, and check at the end that nothing is left."""
     with app_serving() as server:
         yield server
         assert server.process.poll() is None

@@ -1,5 +1,5 @@
 """
-Whatever a client sends, the server goes on, in silence, and nobody else notices.
+Bad input of clients: the server goes on, in silence, and nobody else notices.
 
 The examples are random but always the same: each is made from its seed.
 """
@@ -259,7 +259,7 @@ def _broken(rng: random.Random) -> bytes:
 
 
 def _check(message: dict[str, Any]) -> None:
-    """Whatever was asked for, this is an answer of the protocol, and no fault of the server."""
+    """Check that this is an answer of the protocol, and no fault of the server."""
     if "method" in message:
         assert message["method"] in ("process/output", "process/exited", "process/closed")
         return

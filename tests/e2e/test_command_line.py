@@ -1,4 +1,4 @@
-"""How a server starts, refuses to start, and what it prints [serve.*]."""
+"""Start of a server, its refusals, and its output [serve.*]."""
 
 import asyncio
 import os

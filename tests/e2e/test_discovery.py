@@ -9,7 +9,7 @@ from tests.e2e.wire import Client, ServerProcess, connect, file_uri, serving
 from tests.unit.discovery.trees import home, roots
 
 PYTHON = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
-"""How a server finds itself, wherever it is tested."""
+"""Variables by which a server finds itself, wherever it is tested."""
 
 ROOTS = "capabilityRoots/discoverV1"
 INSTALLED = "capabilities/discoverV2"

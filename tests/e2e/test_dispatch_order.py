@@ -10,7 +10,7 @@ from tests.e2e.wire import Client, Fifo, ServerProcess, connect, serving, start_
 
 FOREVER = 10**9
 WIDE = 4
-"""What the server of the tests on lanes runs at once."""
+"""Concurrent requests of the server in the tests on lanes."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What Holdfast adds to the protocol: it is advertised, and it works together."""
+"""Extensions of the protocol by Holdfast: they are advertised, and work together."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What a listener answers to plain HTTP, and whom it lets in [auth.*]."""
+"""Answers of a listener to plain HTTP, and its access control [auth.*]."""
 
 import hashlib
 import time

@@ -30,7 +30,7 @@ class Deltas:
         self._replies: dict[int, dict[str, Any]] = {}
         self._deltas: dict[str, list[dict[str, Any]]] = {}
         self.order: list[str] = []
-        """What came, in order: `reply`, or the id of a stream."""
+        """Received messages in order: `reply`, or the id of a stream."""
 
     async def ask(self, url: str, request_id: str = "r", **params: object) -> int:
         self._last_id += 1

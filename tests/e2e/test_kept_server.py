@@ -37,7 +37,7 @@ SHORT = ("--idle-exit", "1")
 
 
 class Bridge:
-    """What ssh would start on a host, with pipes as its streams."""
+    """The process that ssh would start on a host, with pipes as its streams."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None

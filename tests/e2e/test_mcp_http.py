@@ -1,4 +1,4 @@
-"""Who may come in over HTTP, whose sessions they see, and how long those are kept."""
+"""MCP over HTTP: access, separation of sessions, and how long they are kept."""
 
 import asyncio
 import contextlib

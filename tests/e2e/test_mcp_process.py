@@ -82,7 +82,7 @@ def started(folder: Path, *flags: str, env: dict[str, str] | None = None) -> Ite
 
 
 def ended(folder: Path) -> bool:
-    """Whether the process whose number a command wrote down is gone."""
+    """Return True if the process is gone whose pid a command wrote down."""
     return not Path("/proc", (folder / "pid").read_text().strip()).exists()
 
 

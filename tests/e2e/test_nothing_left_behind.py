@@ -96,7 +96,7 @@ async def _ended(name: str, descriptor: int) -> None:
 
 
 def _status(who: str, number: int) -> int:
-    """What the parent of the guardian sees."""
+    """Return the exit status that the parent of the guardian sees."""
     if who == "guardian":
         return -number if number == signal.SIGKILL else 0
     return 0 if number == signal.SIGTERM else 128 + number

@@ -1,4 +1,4 @@
-"""What a process writes, how it ends, and what of it can be read [output.*]."""
+"""Output of a process, its end, and what of it can be read [output.*]."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""What is started, where, with what, and what is refused [start.*]."""
+"""Starts of processes: program, directory, variables, and refusals [start.*]."""
 
 import os
 import pwd

@@ -22,7 +22,7 @@ STREAMS, ECHOES = 4, 4
 """Processes that write by themselves, and processes that repeat what is written to them."""
 
 LINES_AHEAD = 4_000
-"""How many lines a stream writes before one of them is read: about 500 kB of the longest."""
+"""Lines that a stream writes before one of them is read: about 500 kB of the longest."""
 
 
 def params(process_id: str, script: str, **options: Any) -> StartParams:
@@ -55,7 +55,7 @@ class Load:
             await self._moved.wait()
 
     def _seen(self, number: int) -> Path:
-        """Where the reader of a stream tells it how many lines have come."""
+        """Return the file in which the reader of a stream writes how many lines have come."""
         return self._folder / f"seen-{number}"
 
     def stop(self) -> None:

@@ -64,7 +64,7 @@ def workspace(ws: Path) -> dict[str, Any]:
 
 
 def exit_of(client: Client, process_id: str) -> dict[str, Any]:
-    """What was told of the exit, without what every process has."""
+    """Return the exit code and the denial flag of the reported exit."""
     (event,) = (event for event in client.seen(process_id) if event.kind == "exited")
     return {name: event.params[name] for name in ("exitCode", "sandboxDenied")}
 

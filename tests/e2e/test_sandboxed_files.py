@@ -16,7 +16,7 @@ EROFS = (-32603, "Read-only file system (os error 30)")
 EBUSY = (-32603, "Resource busy (os error 16)")
 
 PYTHON = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
-"""How a server finds itself, wherever it is tested."""
+"""Variables by which a server finds itself, wherever it is tested."""
 
 
 def special(kind: str, access: str, **value: str) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def ws(tmp_path: Path) -> Path:
 
 
 def workspace_write(ws: Path, *more: dict[str, Any]) -> dict[str, Any]:
-    """What a client sends for that mode."""
+    """Return the sandbox that a client sends for that mode."""
     names = [
         {**special("project_roots", "read", subpath=name), "missing_path_behavior": "skip"}
         for name in (".git", ".agents", ".codex")

@@ -1,4 +1,4 @@
-"""What the scripts do on a new machine, with programs that stand in for those of the system."""
+"""The scripts on a new machine, with stand-ins for programs of the system."""
 
 import os
 import shutil

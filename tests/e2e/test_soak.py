@@ -38,7 +38,7 @@ MIB = 1 << 20
 
 SHORT_PROCESSES = int(os.environ.get("HOLDFAST_SOAK_PROCESSES", "4800"))
 SANDBOXED_PROCESSES = int(os.environ.get("HOLDFAST_SOAK_SANDBOXES", "800"))
-"""How many are started; more by the variables."""
+"""Number of starts; more by the variables."""
 
 
 # -- many, one after the other
@@ -130,7 +130,7 @@ class _Sandboxed:
         # In the environment of whatever runs inside, so that it is found wherever it is.
         self._mark = f"{here}/soak"
         self.seen: Counter[str] = Counter()
-        """How often each exit code came, a denial and a refusal."""
+        """Count of each exit code, of denials and of refusals."""
         self._kinds = self._all_kinds()
 
     def _all_kinds(self) -> list[dict[str, object]]:
@@ -204,7 +204,7 @@ class _Sandboxed:
             await client.request("process/terminate", {"processId": str(number)}, request_id="t")
 
     def traces(self, server: Measured) -> dict[str, object]:
-        """What is there of sandboxes that have ended."""
+        """Return what is left of sandboxes that have ended."""
         process = Path(f"/proc/{server.pid}")
         own = {os.readlink(entry) for entry in (process / "ns").iterdir()}
         held = [_link(entry) for entry in (process / "fd").iterdir()]
@@ -371,7 +371,7 @@ def _peak(server: ServerProcess) -> int:
 
 
 def _numbers(count: int) -> bytes:
-    """What `seq` writes."""
+    """Return the output of `seq`."""
     return b"".join(b"%d\n" % number for number in range(1, count + 1))
 
 

@@ -35,7 +35,7 @@ INSTALL_LIMIT = 6 * LIMIT
 SYSTEM_PATH = "/usr/bin:/bin"
 
 SHELLS = ["sh", *filter(shutil.which, ("bash", "csh", "dash", "fish", "tcsh", "zsh"))]
-"""Those of this machine; they differ in how they read a command line."""
+"""The shells of this machine; they differ in how they read a command line."""
 
 
 def bare_python() -> str:

@@ -1,4 +1,4 @@
-"""What users see when a server stops, or a connection is lost: at once, and in plain words."""
+"""Messages for users when a server stops, or a connection is lost: at once, in plain words."""
 
 import asyncio
 import signal

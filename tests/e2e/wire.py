@@ -36,7 +36,7 @@ LIMIT = 5.0 * float(os.environ.get("HOLDFAST_TEST_PATIENCE", "1"))
 """Seconds any single wait may take; more on a machine that is only emulated."""
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
-"""What the children of the tests are found in."""
+"""`PATH` of the servers and their children."""
 
 HOLDFAST = WARM
 """The command line; `tests.warm` tells how it is started."""
@@ -78,7 +78,7 @@ class ServerProcess:
 
     @property
     def errors(self) -> str:
-        """What it has written to stderr."""
+        """Text that it has written to stderr."""
         return self._errors.read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
@@ -140,7 +140,7 @@ def children(pid: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be reaped does not."""
+    """Return True if a process runs; a zombie does not."""
     try:
         return _state(pid) not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -208,7 +208,7 @@ class Fifo:
         os.write(self._descriptor, text.encode())
 
     def has_something(self) -> bool:
-        """Whether a script has written what was not read yet."""
+        """Return True if a script has written output that was not read yet."""
         return bool(select.select([self._descriptor], [], [], 0)[0])
 
     async def line(self) -> str:
@@ -410,7 +410,7 @@ class Client:
         return message
 
     async def ended(self) -> bool:
-        """Whether the server ends the connection without another word."""
+        """Return True if the server ends the connection without another message."""
         try:
             await self.receive()
         except Ended:
@@ -553,7 +553,7 @@ class Client:
         return bool((await self.call("process/terminate", {"processId": process_id}))["running"])
 
     async def is_ready(self) -> bool:
-        """Whether it still answers."""
+        """Return True if it still answers."""
         return bool(await self.call("environment/status") == {"status": "ready"})
 
     # inside
@@ -641,7 +641,7 @@ def start_params(process_id: str, argv: list[str], **params: object) -> dict[str
 
 
 def run_of(events: list[Event]) -> Run:
-    """What came of a process, from all of its events."""
+    """The result of a process, from all of its events."""
     streams: dict[str, bytes] = {}
     for event in events:
         if event.kind == "output":

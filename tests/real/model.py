@@ -87,11 +87,11 @@ class Model:
 
     @property
     def finished(self) -> bool:
-        """Whether every turn was played."""
+        """True once every turn was played."""
         return not self._turns
 
     def body(self, call_id: str) -> str:
-        """What a command wrote."""
+        """Return the output of a command."""
         return self.outputs[call_id].partition("Output:\n")[2]
 
     def exit_code(self, call_id: str) -> int | None:

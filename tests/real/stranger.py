@@ -36,7 +36,7 @@ _UNNEEDED = shutil.ignore_patterns(
 
 @dataclass(frozen=True)
 class Stranger:
-    """What a process is started with to be one of this user."""
+    """Another user, as whom processes are started."""
 
     folder: Path
     python: str
@@ -79,7 +79,7 @@ def stranger() -> Iterator[Stranger]:
 
 
 def _works(one: Stranger) -> bool:
-    """Whether its Python runs, and is not led astray to the library of another one."""
+    """Return True if its Python runs with its own library."""
     try:
         done = subprocess.run(
             [one.python, "-c", "import os; print(os.__file__)"],

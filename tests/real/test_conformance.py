@@ -56,7 +56,7 @@ def deliberate(cases: str) -> set[str]:
 
 
 def output(cases: str, *options: str, limit: float) -> str:
-    """What a set of cases prints."""
+    """Return the output of a set of cases."""
     script = recorded(f"{cases}.py")
     return printed([sys.executable, str(script), *options], limit=limit, env=without_proxies())
 

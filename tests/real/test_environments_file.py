@@ -28,7 +28,7 @@ HELLO = {
 
 
 async def codex_says(home: Path, **variables: str) -> str | None:
-    """What Codex says when it starts in this home; `None` if it is content."""
+    """Return the error of Codex when it starts in this home; `None` if there is none."""
     return await asyncio.to_thread(_codex_says, home, variables)
 
 

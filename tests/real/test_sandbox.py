@@ -1,4 +1,4 @@
-"""What a command finds in its sandbox: the same on the real server and on ours."""
+"""The view of a command in its sandbox: the same on the real server and on ours."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def ours(request: pytest.FixtureRequest, url: str) -> bool:
-    """Whether it is our server."""
+    """True for our server."""
     return "holdfast" in request.node.callspec.id
 
 

@@ -45,7 +45,7 @@ SETTLE = 10.0
 
 
 class Load(NamedTuple):
-    """How much is run."""
+    """Numbers of commands, sessions and background processes."""
 
     commands: int
     sessions: int
@@ -54,7 +54,7 @@ class Load(NamedTuple):
 
 WARM_UP = Load(commands=1000, sessions=50, background=20)
 """
-What is made once, such as caches, is made by these.
+Commands that make what is made once, such as caches.
 
 The server also keeps the memory of as many closed processes as it had at once, so these take
 longer than it keeps one.
@@ -62,7 +62,7 @@ longer than it keeps one.
 
 
 class Held(NamedTuple):
-    """What the process that runs the tools holds."""
+    """Resources that the process which runs the tools holds."""
 
     descriptors: int
     tasks: int

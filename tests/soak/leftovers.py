@@ -1,4 +1,4 @@
-"""What may be left of commands: processes, descriptors, tasks; and waits until they are gone."""
+"""Leftovers of commands (processes, descriptors, tasks), and waiting until they are gone."""
 
 import asyncio
 import os

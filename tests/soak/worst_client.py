@@ -45,7 +45,7 @@ Attack = Callable[[str, Path], Awaitable[None]]
 
 
 class Figures(msgspec.Struct):
-    """How the other client was served."""
+    """Service that the other client got."""
 
     questions: int
     p50: float

@@ -1,4 +1,4 @@
-"""What holds for tests with examples that are made up."""
+"""Settings for tests with generated examples."""
 
 from hypothesis import settings
 

@@ -19,9 +19,9 @@ class FakeTransport:
         self.label = label
         self.sent: list[bytes] = []
         self.messages: list[dict[str, Any]] = []
-        """What was sent, decoded."""
+        """Sent messages, decoded."""
         self.answers: dict[object, object] = {}
-        """What was answered to each id: the result, or the code and text of an error."""
+        """Answers by id: the result, or the code and text of an error."""
         self.calls: list[str] = []
         self._changed = asyncio.Event()
 

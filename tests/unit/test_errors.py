@@ -1,4 +1,4 @@
-"""What every error can tell."""
+"""Attributes of every error."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Where the servers of a user are written down, for clients to find and for sandboxes to hide."""
+"""Registry of a user's servers, for clients to find and for sandboxes to hide."""
 
 import json
 import os

@@ -19,7 +19,7 @@ __all__ = ["FILES", "Conversation", "converse"]
 FILES = sorted((Path(__file__).parent / "conversations").glob("*.txt"))
 
 Conversation = list[tuple[str, list[str]]]
-"""What is said, each with what is heard before anything else is said."""
+"""Messages to send, each with those that are received before the next one."""
 
 _QUIET = 0.5
 """Seconds without an answer after which the recorder takes it that no more comes."""

@@ -1,4 +1,4 @@
-"""What the real server was heard to say, our server says byte for byte."""
+"""Recorded conversations: our server says byte for byte what the real one said."""
 
 from pathlib import Path
 

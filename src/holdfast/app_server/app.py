@@ -88,6 +88,7 @@ class AppServer:
 
     async def __aexit__(self, *exc: object) -> None:
         for client in list(self._connections):
+            # At once: a client that does not read must not delay the end.
             client.connection.abandon("the server ends")
         # In reverse order of entering: the listener, the tasks that end the connections, and
         # last the environment, which those tasks still need.

@@ -99,6 +99,7 @@ class AppConnection:
         if self._initialized:
             raise InvalidRequest(ALREADY_INITIALIZED)
         name = params.client_info.name
+        # The name becomes part of the user agent, a header.
         if any((char < " " and char != "\t") or char == "\x7f" for char in name):
             text = f"Invalid clientInfo.name: '{name}'. Must be a valid HTTP header value."
             raise InvalidRequest(text)
@@ -161,6 +162,7 @@ class AppConnection:
 
     def lost(self, reason: str) -> None:
         self._dispatcher.drop()
+        # Wakes handlers that wait for the client to read: it never will.
         self._writable.set()
         if self.server.telemetry is not None:
             self.server.telemetry.connection_closed(self.connection.transport.kind)

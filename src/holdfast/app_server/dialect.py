@@ -70,6 +70,7 @@ class AppServerDialect(Dialect):
     )
     decode_message = staticmethod(decode_any_keys)
     encode_notification = staticmethod(_encode_notification)
+    # Codex's app-server ignores them, unlike its exec-server.
     ignores_stray_replies = True
 
     def decode_params(self, params: object, kind: type[T]) -> T:
@@ -79,6 +80,7 @@ class AppServerDialect(Dialect):
             return msgspec.convert(params, kind)
         except msgspec.ValidationError as error:
             named = _by_name(params, kind)
+            # At most one more round: an object is not converted again.
             if named is not params:
                 return self.decode_params(named, kind)
             # A rule of the type has its own text.

@@ -74,6 +74,7 @@ def coded(error: HoldfastError, text: str) -> Refused:
     if isinstance(error, SizeNeedsTerminal | InvalidSize | NegativeTimeout):
         return InvalidParams(text)
     if isinstance(error, SpawnRefused | CommandExecClosed | CommandLost):
+        # The classes decide the code on the wire: here -32603.
         return OperationFailed(text, errno=error.errno, path=error.path, program=error.program)
     return InvalidRequest(text)
 

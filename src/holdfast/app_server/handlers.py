@@ -109,6 +109,7 @@ async def _start(client: "AppConnection", params: CommandExecParams) -> Command:
     if params.size is not None:
         client.commands.check_size(params.size)
     stream = params.tty or params.stream_stdout_stderr
+    # Without an id, output could not be told apart nor input be sent.
     if params.process_id is None and (stream or params.stream_stdin):
         raise InvalidRequest("command/exec tty or streaming requires a client-supplied processId")
     with client.commands.refusals():

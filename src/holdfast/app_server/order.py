@@ -18,6 +18,7 @@ class RequestQueues:
         """Return the next position in the queue of `key`; it has to be entered and left."""
         ahead = self._tails.get(key)
         mine = asyncio.get_running_loop().create_future()
+        # The next one waits for this position, so each waits for exactly one other.
         self._tails[key] = mine
         return QueuePosition(self, key, ahead, mine)
 
@@ -26,6 +27,7 @@ class RequestQueues:
         # A cancelled waiter has cancelled the future that it waited for.
         if not mine.done():
             mine.set_result(None)
+        # The queue is empty: its entry would otherwise stay for ever.
         if self._tails.get(key) is mine:
             del self._tails[key]
 

@@ -106,6 +106,7 @@ def _spawn(client: "AppConnection", params: ProcessSpawnParams) -> Awaitable[Emp
         )
     if params.size is not None:
         client.processes.check_size(params.size)
+    # The request is answered early, so the dispatcher's own limit does not count it.
     if client.spawned >= client.server.concurrent_requests:
         raise APP_SERVER.overload()
     return _answer(client, params, client.processes.take_place(params.process_handle))
@@ -132,6 +133,7 @@ async def _start(client: "AppConnection", params: ProcessSpawnParams) -> Command
 async def _answer(
     client: "AppConnection", params: ProcessSpawnParams, place: QueuePosition | None
 ) -> Empty:
+    # Counted before the start, so that concurrent starts cannot exceed the limit.
     client.spawned += 1
     try:
         async with place or nullcontext():
@@ -166,6 +168,7 @@ async def _follow(client: "AppConnection", params: ProcessSpawnParams, command: 
                 stderr="" if stream else await done.stderr_text(),
                 stderr_cap_reached=done.stderr_cap_reached,
             )
+        # The exit follows the output, so it waits for the same reader.
         await client.writable()
         client.notify(PROCESS_EXITED_NOTE, note)
     finally:

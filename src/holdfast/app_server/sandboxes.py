@@ -84,6 +84,7 @@ class SandboxProfiles:
             reason = f"refers to undefined profile `{name}`"
         else:
             reason = "requires a `[permissions]` table"
+        # Codex's texts, which mention its own configuration.
         raise InvalidRequest(f"invalid permission profile: default_permissions {reason}")
 
 

@@ -80,7 +80,7 @@ _LONG_COMMAND = 4_096
 
 
 class ApprovalFlow:
-    """Approvals of one conversation: its rules, what was accepted, what was granted."""
+    """Approvals of one conversation: its rules, accepted commands and granted permissions."""
 
     def __init__(
         self,
@@ -115,9 +115,11 @@ class ApprovalFlow:
             CommandRefused: It may not run.
             CallCancelled: Somebody was asked and cancelled the call.
         """
+        # Permissions granted ahead apply before anything is decided.
         granted = self.granted(request.environment_id)
         try:
             context = with_permissions(request.sandbox, granted)
+            # Before the decision: a wish that may not be put to anybody is refused at once.
             request = self._checked_wish(request, granted)
             wider = with_permissions(context, request.added or NO_PERMISSIONS)
         except InvalidParams as error:
@@ -125,6 +127,8 @@ class ApprovalFlow:
         split, judgement = await self._judge(request)
         if judgement.ruling is Ruling.FORBIDDEN:
             raise CommandRefused(judgement.reason or "blocked by policy")
+        # Identifies the command for "accept for the session", and its digest proves later what was
+        # approved.
         key = key_of(request, split)
         clearance = Clearance(
             request=request,
@@ -134,10 +138,12 @@ class ApprovalFlow:
             sandbox=context,
         )
         if judgement.ruling is Ruling.ALLOW:
+            # A profile that denies paths is never left: its prohibitions would be lifted as well.
             if judgement.outside_sandbox and not denies_paths(context):
                 return clearance.outside(None, was_restricted=is_restricted(context))
             return clearance
         escalated = request.permissions == "require_escalated" and is_restricted(context)
+        # Accepted for the session before: nobody is asked again.
         if not self.cache.holds(key):
             question = self._question(clearance, leaves_sandbox=escalated)
             await self._decide(question, clearance, escalated=escalated)
@@ -157,6 +163,7 @@ class ApprovalFlow:
             rules_leave_sandbox=self.approvals.rules_leave_sandbox,
             unreadable_runs=self.approvals.unreadable_runs,
         )
+        # A thread costs more than the analysis of a short command.
         if sum(map(len, request.argv)) <= _LONG_COMMAND:
             return judged()
         # A megabyte takes a moment, in which other calls go on.
@@ -170,6 +177,7 @@ class ApprovalFlow:
             EscalationRefused: It may not.
         """
         wish = request.permissions or "use_default"
+        # Naming permissions is taken as asking for them.
         if request.added is not None and wish == "use_default":
             wish = "with_additional_permissions"
         if wish == "use_default":
@@ -212,6 +220,7 @@ class ApprovalFlow:
         Raises:
             CommandRefused: It is something else.
         """
+        # Hooks may have changed the request after it was approved.
         key = replace(clearance.key, environment_id=environment_id, cwd=cwd, tty=tty)
         if key.digest(*argv) != clearance.digest or sandbox != clearance.sandbox:
             raise CommandRefused("the command changed after it was approved")
@@ -236,13 +245,16 @@ class ApprovalFlow:
             CallCancelled: Somebody was asked and cancelled the call.
         """
         approvals = self.approvals
+        # Without a sandbox nothing was denied by one; denied paths must stay denied.
         if clearance.sandbox is None or denies_paths(clearance.sandbox):
             return None
         if not self._may_ask_after_denial:
             return None
+        # A command that ran for long may have had effects, and should not be repeated.
         if approvals.retry_window is not None and seconds > approvals.retry_window:
             return None
         again = clearance.outside(None, was_restricted=True)
+        # Somebody has approved this very command a moment ago.
         if clearance.approved and not approvals.reask:
             return again
         question = replace(
@@ -254,6 +266,7 @@ class ApprovalFlow:
         )
         try:
             await self._decide(question, None, escalated=True)
+        # A refusal leaves the first output as the result.
         except CommandRefused:
             return None
         return replace(again, approved=True)
@@ -277,6 +290,7 @@ class ApprovalFlow:
         refusal = policy_refusal(self.policy, PromptKind.SANDBOX)
         if refusal is not None:
             raise InputRefused(refusal)
+        # The question shows the input in the form of a command.
         argv = ("write_stdin", "--session-id", str(given.session_id), given.chars)
         key = CommandKey(
             environment_id=given.environment_id,
@@ -341,6 +355,7 @@ class ApprovalFlow:
         if not wanted:
             raise EscalationRefused("give at least one of `network` and `file_system`")
         try:
+            # Only a check: a wish that cannot be granted is not put to anybody.
             with_permissions(sandbox, wanted)
         except InvalidParams as error:
             raise EscalationRefused(str(error)) from error
@@ -369,6 +384,7 @@ class ApprovalFlow:
             raise CallCancelled(REJECTED)
         if not decision.accepts:
             return NO_PERMISSIONS, "turn"
+        # An answer can grant less, never more.
         given = wanted if decision.granted is None else decision.granted.limited_to(wanted)
         grants = self._grants[decision.scope]
         grants[environment_id] = grants.get(environment_id, NO_PERMISSIONS).union(given)
@@ -397,8 +413,10 @@ class ApprovalFlow:
 
     async def ask(self, question: Question) -> Decision:
         """Put a question to whoever answers; without anybody it is declined."""
+        # Nobody to ask means no.
         if self._approver is None:
             return Decision(DecisionKind.DECLINE)
+        # The time in which a person thinks does not count against the call.
         with self._paused():
             return await ask_bounded(self._approver, question, limit=self.approvals.ask_limit)
 
@@ -431,6 +449,7 @@ class ApprovalFlow:
             case DecisionKind.ACCEPT_WITH_AMENDMENT:
                 await self._amend(question, decision, escalated=escalated)
             case DecisionKind.ACCEPT_FOR_SESSION:
+                # A question after a denial is asked every time.
                 if clearance is not None:
                     self.cache.add(clearance.key)
 
@@ -455,6 +474,7 @@ class ApprovalFlow:
         # Accepted for a run without a sandbox, so later runs are without one, too.
         outside = escalated and not approvals.rules_leave_sandbox
         self.rules = self.rules.with_rule(amendment_rule(prefix, outside_sandbox=outside))
+        # Without a home the rule holds until the end of the conversation.
         if approvals.home is None:
             return
         try:

@@ -167,6 +167,7 @@ def load_files(files: Sequence[RulesFile]) -> list[RuleSet | BrokenFile]:
 def _read(path: str) -> str | _Unusable:
     """Return the text of a file. Never waits: a FIFO or a device is refused."""
     try:
+        # O_NONBLOCK, so that opening a FIFO does not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         return _Unusable(_system_error(error), unread=True)
@@ -174,6 +175,7 @@ def _read(path: str) -> str | _Unusable:
         return _Unusable("the path contains a NUL character", unread=True)
     try:
         mode = os.fstat(descriptor).st_mode
+        # A directory passes: reading it gives the system's own error.
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             return _Unusable("not a regular file", unread=True)
         data = b""
@@ -203,6 +205,7 @@ def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_EvaluatorAnswer]:
     if spec is None or spec.origin is None:
         yield from (_EvaluatorAnswer(error=_MISSING) for _ in files)
         return
+    # The child runs without site-packages, and gets this one directory.
     packages = os.path.dirname(os.path.dirname(spec.origin))
     deadline = time.monotonic() + TOTAL_WALL_SECONDS
     done = 0
@@ -211,6 +214,7 @@ def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_EvaluatorAnswer]:
             late = f"not evaluated: all rules files together took {TOTAL_WALL_SECONDS:g} s"
             yield from (_EvaluatorAnswer(error=late) for _ in files[done:])
             return
+        # One child for all files; after a file that kills it, another child takes the rest.
         with _EvaluatorProcess(packages, files[done:]) as child:
             while done < len(files):
                 answer = child.answer(min(deadline, time.monotonic() + MAX_WALL_SECONDS))
@@ -251,6 +255,7 @@ class _EvaluatorProcess:
 
     def __enter__(self) -> "_EvaluatorProcess":
         assert self._process.stdin is not None
+        # Both pipes are served by one `select`: a child that does not read must not block us.
         os.set_blocking(self._process.stdin.fileno(), False)
         return self
 
@@ -283,6 +288,7 @@ class _EvaluatorProcess:
         assert stdout is not None
         while (end := self._received.find(b"\n")) < 0:
             left = deadline - time.monotonic()
+            # A child that floods us is treated like one that takes too long.
             if left <= 0 or len(self._received) > _MAX_ANSWER:
                 self._process.kill()
                 return None
@@ -290,6 +296,7 @@ class _EvaluatorProcess:
             readable, writable, _ = select.select([stdout], writers, [], left)
             if writable:
                 self._send(stdin.fileno())
+                # The end of its input tells the child that all files are there.
                 if not self._to_send:
                     stdin.close()
             if readable:

@@ -53,6 +53,7 @@ def start_kept(work: "Callable[[int, Callable[[str], None], Keeping], int]") -> 
     """
     token = new_token()
     try:
+        # Only this user can enter it: whoever reaches its socket controls the server.
         folder = PrivateFolder.make()
     except UnusableFolder as error:
         print(f"Error: {error}", file=sys.stderr)
@@ -60,6 +61,7 @@ def start_kept(work: "Callable[[int, Callable[[str], None], Keeping], int]") -> 
     told, tell = os.pipe()
     if os.fork() == 0:
         return _run_server(work, folder, token, tell)
+    # Our copy would hide the end of the pipe if the server fails.
     os.close(tell)
     folder.close()
     # Blocks until the server listens, or its end of the pipe closes because it failed.
@@ -115,6 +117,7 @@ def _connect(path: str, token: str) -> int:
     try:
         control = hand_over(path, token)
     except (HandoverFailed, UnusableFolder) as error:
+        # Not final: the client may try again, so it gets no `gone`.
         if isinstance(error, HandoverFailed) and not error.final:
             print(f"Error: {error}", file=sys.stderr)
         else:

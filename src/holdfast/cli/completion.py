@@ -54,6 +54,7 @@ def completion(options: argparse.Namespace) -> int:
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     for action in parser._actions:  # noqa: SLF001 - there is no other way to look at them
         yield action
+        # Options of subcommands have to be completed as well.
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for command in action.choices.values():
                 yield from _actions(command)

@@ -32,6 +32,7 @@ def connect(options: argparse.Namespace) -> int:
     """Connect, install, save or remove as the options say; return the exit status."""
     try:
         if options.save is not None:
+            # Before connecting: a wrong name should not cost an installation.
             config.check_id(options.save)
         place = _ConnectTarget(options)
         if options.remove:
@@ -130,6 +131,7 @@ def _configured(name: str) -> ServerUrl | ServingProgram:
 def _set_up(place: _ConnectTarget, options: argparse.Namespace) -> str | None:
     """Connect, after asking for consent if necessary; return the program of an ssh host."""
     offers: list[Offer] = []
+    # Without a terminal nobody can answer a question.
     person = sys.stdin.isatty() and sys.stderr.isatty()
     try:
         # The first attempt declines every offer: it finds out whether there is anything to ask.
@@ -142,6 +144,7 @@ def _set_up(place: _ConnectTarget, options: argparse.Namespace) -> str | None:
                 ) from None
             if not _asked(offers[0]):
                 raise Ended(1, "nothing was installed") from None
+        # ssh may only need an answer about a host key, which a serving ssh cannot ask for.
         elif not (person and place.ssh and _greet(place.ssh.address)):
             raise
     return asyncio.run(_try(place.target(offers, consent=options.yes or bool(offers))))

@@ -113,10 +113,12 @@ def _isolation(ladder: SandboxSupport) -> Iterator[Finding]:
     else:
         yield Finding("sandbox", "failed", "no profile can be enforced: each is refused")
     for gap in ladder.gaps:
+        # Shown even if all is well: people should know what a sandbox does not stop.
         yield Finding("not stopped", "warning", gap)
 
 
 def _with_remedy(problem: str) -> str:
+    # apt-get means Debian or Ubuntu, whose package name is known.
     if "not installed" in problem and shutil.which("apt-get"):
         return f"{problem} (apt-get install bubblewrap)"
     return problem

@@ -82,6 +82,7 @@ def _add(options: argparse.Namespace) -> int:
     transport: ServerUrl | ServingProgram
     if options.url is not None:
         if options.cwd is not None:
+            # Status 2, as argparse uses for a wrong command line.
             raise Ended(2, "--cwd is for a command; a server has its own folder")
         token = None if options.token_file is None else read_token(options.token_file)
         transport = ServerUrl(
@@ -121,7 +122,9 @@ def _remove(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     snapshot = _snapshot(options)
+    # All names are checked before the first connection.
     places = [_NamedEnvironment(name, snapshot) for name in snapshot.ids]
+    # For shell completion, which reads one name per line.
     if options.names:
         print("".join(f"{place.name}\n" for place in places), end="")
         return 0
@@ -255,6 +258,7 @@ async def _look(place: _NamedEnvironment) -> _CheckResult:
 
 
 async def _look_at_all(places: list[_NamedEnvironment]) -> list[_CheckResult]:
+    # Each check may start a process, such as ssh.
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def look(place: _NamedEnvironment) -> _CheckResult:
@@ -320,6 +324,7 @@ def _show(options: argparse.Namespace) -> int:
             ["latency", _milliseconds(found.answers)],
             ["can", " ".join(found.capabilities) or "nothing beyond the base"],
         ]
+    # Aligned by hand, since a table would put long values into narrow columns.
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name.ljust(width)}  {value}")

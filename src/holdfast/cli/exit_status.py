@@ -48,6 +48,7 @@ def of_verdict(verdict: Verdict) -> int:
         return FAILED
     if verdict.signal is not None:
         return of_signal(verdict.signal)
+    # The kernel keeps only the lowest eight bits of a status.
     return FAILED if verdict.exit_code is None else verdict.exit_code & 0xFF
 
 
@@ -70,6 +71,7 @@ def refused(program: str, error: HoldfastError, *, cwd: str | None = None) -> En
     # built.
     number = error.errno if error.program is not None else None
     reason = "" if number is None else os.strerror(number)
+    # With a path, the fault is that directory and not the program.
     if number is not None and error.path is not None:
         return Ended(FAILED, f"cannot run in {error.path}: {reason}")
     if number == errno.ENOENT:

@@ -87,6 +87,7 @@ class ForegroundCommand:
         """Run a coroutine in the background, until `close`."""
         task = self._group.create_task(work)
         self._tasks.append(task)
+        # `close` must not cancel what has ended, and the list must not grow.
         task.add_done_callback(self._tasks.remove)
         return task
 
@@ -214,6 +215,7 @@ class ForegroundCommand:
         elif number == signal.SIGWINCH:
             if self._tty:
                 self.start_task(self._resize())
+        # The first interrupt is the command's to handle; a second one means that it does not.
         elif number == signal.SIGINT and self._is_interrupted_again():
             if self._killed:
                 # The kill has had no effect.
@@ -255,6 +257,7 @@ class ForegroundCommand:
         # First the command: once this process is stopped it can send nothing.
         await self._control_job("SIGSTOP")
         if self._terminal is not None:
+            # The shell needs a usable terminal while this process is stopped.
             self._terminal.restore()
         stop_this_process()
         self._continued()
@@ -280,5 +283,6 @@ class ForegroundCommand:
 
     def say(self, text: str) -> None:
         """Write a line to stderr, also while the terminal is raw."""
+        # stderr may be closed, which is no reason to fail.
         with suppress(OSError):
             print(f"holdfast: {text}", end="\r\n" if self._terminal else "\n", file=sys.stderr)

@@ -53,6 +53,7 @@ class FilePlace(NamedTuple):
         try:
             if text.startswith("file:"):
                 return PathUri.parse(text)
+            # An older server does not report its directory.
             if not text.startswith("/") and self.cwd is None:
                 raise Ended(FAILED, f"{text}: the server does not tell its folder")
             return PathUri.from_path(os.path.join(self.cwd or "/", text))
@@ -72,6 +73,7 @@ class Outcome:
         self._statuses.add(NOT_FOUND if missing else 1)
         # Names the path at fault, if there are two, or if it is below the given directory.
         path = error.path if isinstance(error, HoldfastError) else _filename(error)
+        # The path is not repeated if the text has it already.
         is_said = path is None or (" to " not in what and path.endswith(what))
         complain(f"{what}: {'' if is_said else f'{path}: '}{reason_of(error)}")
 
@@ -82,6 +84,7 @@ class Outcome:
         except ConnectionLost:
             raise
         except (HoldfastError, OSError) as error:
+            # The reader of our output has gone; going on would be pointless.
             if isinstance(error, BrokenPipeError):
                 raise
             self.failed(what, error)
@@ -90,6 +93,7 @@ class Outcome:
     def status(self) -> int:
         if not self._statuses:
             return 0
+        # Any other failure is worse, and wins.
         return NOT_FOUND if self._statuses == {NOT_FOUND} else 1
 
 
@@ -168,6 +172,7 @@ async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
         info = client.environment
         cwd: str | None = None
         with suppress(InvalidPathUri, ForeignPathUri):
+            # A server of another operating system has no path that can be joined here.
             cwd = PathUri.parse(info.cwd).native if info is not None and info.cwd else None
         blocks = info is not None and info.capabilities.file_write_streaming
         yield FilePlace(client.files, cwd, writes_blocks=blocks)
@@ -186,6 +191,7 @@ async def _with_advice(removal: Awaitable[None], *, recursive: bool) -> None:
     try:
         await removal
     except HoldfastError as error:
+        # The server's text does not say that `-r` would help.
         if error.errno != errno.ENOTEMPTY or recursive:
             raise
         raise InvalidRequest(FOLDER, path=error.path) from error
@@ -251,4 +257,5 @@ async def inside(place: FilePlace, target: PathUri, name: str, *, several: bool 
         is_folder = (await place.files.get_metadata(target)).is_directory
     if several and not is_folder:
         raise InvalidRequest(f"{target.native} is no folder, which several sources need")
+    # The root directory has no name.
     return target.child(name) if is_folder and name else target

@@ -71,6 +71,7 @@ async def _list(
 
 async def _walk(place: FilePlace, path: PathUri, outcome: Outcome) -> list[_ListedFile]:
     found = await place.files.walk(path, _EVERYTHING)
+    # A partial list would look complete to a script.
     if found.truncated:
         raise OperationFailed("there is more below it than can be listed")
     for error in found.errors:
@@ -120,6 +121,7 @@ def _print(
 
 def _shown(name: str) -> str:
     """Return the name without characters that control a terminal."""
+    # A program gets the name unchanged, as far as UTF-8 can show it.
     if not sys.stdout.isatty():
         return name.encode(errors="replace").decode()
     return "".join(character if character.isprintable() else "?" for character in name)

@@ -41,6 +41,7 @@ class PartialFile:
         self.start = min(self.file.seek(0, os.SEEK_END), original.size)
         """Bytes that an earlier attempt has left."""
         self.file.seek(self.start)
+        # An earlier attempt may have left more than the original has.
         self.file.truncate()
 
     def complete(self, permissions: int | None) -> None:
@@ -59,6 +60,7 @@ class PartialFile:
         """Keep it for another attempt if it has any content; return True if so."""
         with suppress(OSError):
             self.file.close()
+        # An empty file would only be clutter.
         if os.path.getsize(self._path):
             return True
         os.unlink(self._path)

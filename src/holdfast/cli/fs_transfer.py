@@ -53,6 +53,7 @@ async def cat(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -
 async def get(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
     """Fetch files and folders: all paths but the last, or the only one to the current folder."""
     *sources, target = options.paths if len(options.paths) > 1 else [*options.paths, "."]
+    # Checked before the first transfer.
     if len(sources) > 1 and target != "-" and not is_folder(target):
         raise Ended(1, f"{target} is no folder, which several sources need")
     for text in sources:
@@ -144,6 +145,7 @@ async def _fetch(
         nonlocal offset, attempts
         await asyncio.to_thread(_write_all, file, chunk)
         offset += len(chunk)
+        # Progress was made, so the count starts again.
         attempts = _ATTEMPTS
         advance(len(chunk))
 
@@ -167,6 +169,7 @@ async def _fetch(
 
 
 def _stdout() -> BinaryIO:
+    # Text printed before must come before the bytes.
     sys.stdout.flush()
     # Unbuffered, and not closed: it is the stdout of this process.
     return open(1, "wb", buffering=0, closefd=False)
@@ -196,6 +199,7 @@ async def _put(place: FilePlace, text: str, options: argparse.Namespace, outcome
         return
     source = source_of(text)
     into = await inside(place, target, source.name, several=several)
+    # As with `cp`, a trailing slash means a directory, even a missing one.
     if into == target and options.target.endswith("/"):
         into = target.child(source.name)
     if not source.is_directory:

@@ -101,6 +101,7 @@ class _ListenAction(argparse.Action):
         values: object,
         option_string: str | None = None,
     ) -> None:
+        # argparse cannot tell a default from a given value.
         if getattr(namespace, "listen_given", False):
             namespace.also_listen = (*namespace.also_listen, values)
         else:

@@ -13,6 +13,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    # For tools that follow imports: the table names these modules as strings.
+    from holdfast.cli import app_server as app_server
+    from holdfast.cli import bridge as bridge
+    from holdfast.cli import completion as completion
+    from holdfast.cli import connect as connect
+    from holdfast.cli import doctor as doctor
+    from holdfast.cli import env as env
+    from holdfast.cli import fs_list as fs_list
+    from holdfast.cli import fs_transfer as fs_transfer
+    from holdfast.cli import guarded as guarded
+    from holdfast.cli import mcp as mcp
+    from holdfast.cli import policy as policy
+    from holdfast.cli import run as run
+    from holdfast.cli import sandbox as sandbox
+    from holdfast.cli import shell as shell
+
 __all__ = ["load"]
 
 # The module of each function that is loaded late.

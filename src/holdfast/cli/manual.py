@@ -56,6 +56,7 @@ def _commands(
         about = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
         for name, command in action.choices.items():
             inner = list(_commands(command, f"{prefix}{name} "))
+            # Only commands that can be run; `env` alone is a group.
             if not inner:
                 yield f"{prefix}{name}", command.description or about.get(name, ""), command
             yield from inner
@@ -63,6 +64,7 @@ def _commands(
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in parser._actions:  # noqa: SLF001
+        # Hidden options, and `--help`, which every command has.
         if action.help == argparse.SUPPRESS or action.dest == "help":
             continue
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
@@ -101,6 +103,7 @@ def _text(text: str) -> str:
 
 def _escape(text: str) -> str:
     escaped = text.replace("\\", r"\e").replace("-", r"\-")
+    # A line that begins with a dot or a quote is a troff request.
     return rf"\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 

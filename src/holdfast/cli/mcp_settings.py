@@ -79,6 +79,7 @@ def _from_file(path: Path, may_be_missing: bool) -> McpSettings:
         raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise InvalidConfig(f"{path}: {error}") from error
+    # Relative to the file and not to the cwd, which an agent chooses.
     below: dict[str, Any] = {
         name: str(path.parent / value)
         for name in _PATHS

@@ -76,6 +76,7 @@ def _file_size(text: str) -> int:
     if not (number.isascii() and number.isdigit()):
         raise argparse.ArgumentTypeError(f"expected bytes, such as 10M, not {text!r}")
     size = int(number) * _UNITS[unit]
+    # An upper bound too: a size beyond it is a typing mistake.
     if not _SMALLEST_FILE <= size <= 1 << 50:
         raise argparse.ArgumentTypeError("must be at least 64K")
     return size

@@ -62,6 +62,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Starts processes for agents, here or on another machine, and holds them fast.",
         epilog="`holdfast COMMAND --help` shows what a command takes.",
     )
+    # Set by `main`; a parser used elsewhere needs a value as well.
     parser.set_defaults(arguments=())
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -127,6 +128,7 @@ def _add_serve(
         metavar="FOLDER",
         help="with --listen stdio: be one more connection to a server that was started with --keep",
     )
+    # Only exec-servers have principals with limits.
     add_principal_limits(serve)
     serve.set_defaults(as_codex=as_codex, command=name)
     add_operating_options(serve, default_config=config)
@@ -146,6 +148,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         epilog=_RUN_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="%(prog)s [--on WHERE | --url URL | --cmd COMMAND] [options] [--] ARGV...",
+        # Abbreviations would make any new option a breaking change for scripts.
         allow_abbrev=False,
     )
     add_place_options(run)
@@ -171,6 +174,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     run.add_argument("argv", metavar="ARGV", nargs=argparse.REMAINDER, help="the command")
 
     def start(options: argparse.Namespace) -> int:
+        # argparse leaves the separator in a REMAINDER.
         if options.argv[:1] == ["--"]:
             del options.argv[0]
         if not options.argv:

@@ -22,6 +22,7 @@ __all__ = ["check", "explain"]
 def check(options: argparse.Namespace) -> int:
     """Show the matching rules; return the exit status."""
     rules = _rules(options.rules)
+    # A file that was named must be usable; those of the layers only get a warning.
     if options.rules and rules.broken:
         print(_refusal(rules.broken[0]), file=sys.stderr)
         return 1

@@ -72,6 +72,7 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         if self._drawn:
+            # Return to the start of the line and erase it.
             self._write("\r\x1b[K")
 
     def _draw(self, now: float) -> None:

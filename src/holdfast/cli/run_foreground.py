@@ -82,6 +82,7 @@ async def attend(options: argparse.Namespace, lifeline: int) -> int:
                 status = await foreground.attend(process)
             foreground.close()
     except ExceptionGroup as failures:
+        # A task group raises all errors together; a person wants the one that came first.
         raise _first(failures) from failures
     return status
 
@@ -127,6 +128,7 @@ async def _on_server(
             yield client, request
         finally:
             mark = request.env.get(MARK_VARIABLE)
+            # Without a connection the server kills them when the session expires.
             if mark is not None and client.is_connected:
                 with suppress(HoldfastError, TimeoutError):
                     async with asyncio.timeout(_END_LIMIT):
@@ -141,6 +143,7 @@ async def _start(
     except ConnectionLost:
         raise
     except HoldfastError as error:
+        # Only a remote request has a policy for the server's variables.
         remote = request.env_policy is not None
         raise refused(options.argv[0], error, cwd=options.cwd if remote else None) from error
 

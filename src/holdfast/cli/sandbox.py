@@ -30,6 +30,7 @@ def explain(options: argparse.Namespace) -> int:
         return _failed(f"cannot look at {options.cwd or '.'}: {error.strerror}")
     except InvalidParams as error:
         return _failed(str(error))
+    # Trying out a sandbox takes a moment; without isolation nothing has to be enforced.
     ladder = probe_support() if policy.isolates else None
     rows = rows_of(policy)
     enforceable = ladder is None or ladder.rung is not Rung.NONE

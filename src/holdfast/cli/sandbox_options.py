@@ -63,6 +63,7 @@ def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
     except InvalidParams as error:
         text = str(error)
         for name, option in _BY_NAME.items():
+            # Errors of `Limits` use Python names; the user knows the option.
             text = text.replace(f"limit {name}", option)
         raise Ended(FAILED, text) from error
 

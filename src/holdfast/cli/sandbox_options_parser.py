@@ -72,6 +72,7 @@ def size(text: str) -> int:
 
 def count(text: str) -> int:
     """Read a number from 1."""
+    # `int` would also accept blanks, underscores and digits of other scripts.
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected a number from 1, not {text!r}")
     return int(text)

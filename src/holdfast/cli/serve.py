@@ -43,6 +43,7 @@ def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def reloads(options: argparse.Namespace) -> bool:
     """Return True if SIGHUP reloads files; otherwise it ends the server, like Codex's."""
     has_files = options.token_file is not None or options.tls_cert is not None
+    # Codex's server ends at SIGHUP, so one that imitates it reloads only if it has files.
     return (has_files or not options.as_codex) and options.listen not in ("stdio", "stdio://")
 
 

@@ -41,6 +41,7 @@ def choose_place(options: argparse.Namespace) -> None:
     named = options.on is not None or options.url is not None or options.cmd is not None
     if not named and is_configured(os.environ):
         _choose_default(options)
+    # A token for another server would be sent to the wrong one.
     if options.token_file is not None and options.url is None:
         place = "this machine" if not is_remote(options) else f"`{options.on or options.cmd}`"
         raise Ended(
@@ -178,6 +179,7 @@ async def _client_of(
     try:
         return await environment.client()
     except ConnectionLost as error:
+        # Its ssh or serving command may be running.
         await environment.aclose()
         name, advice = f"environment `{options.on}`", ""
         if getattr(options, "by_default", False):

@@ -59,6 +59,7 @@ def remote_request(options: argparse.Namespace, info: EnvironmentInfo | None) ->
     except UnicodeEncodeError:
         raise Ended(FAILED, "a server takes only UTF-8 in arguments and variables") from None
     if options.tty and "TERM" in os.environ:
+        # The terminal is ours, whatever the server's variables say.
         env.setdefault("TERM", os.environ["TERM"])
     if options.sandbox is None and info is not None and info.capabilities.process_end_marked:
         # Daemons are found by this variable at the end, as the guardian does locally.
@@ -83,6 +84,7 @@ def _request(
     sized: bool = True,
 ) -> StartParams:
     return StartParams(
+        # Random, since the session may be shared by several commands.
         process_id=f"run-{os.urandom(8).hex()}",
         argv=_argv(options.argv, tty=options.tty),
         cwd=cwd,

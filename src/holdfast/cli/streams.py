@@ -104,6 +104,7 @@ class OutputWriter:
         self._queued = 0
         self._progress = asyncio.Event()
         self._thread: Thread | None = None
+        # A regular file never blocks, so it needs no thread.
         self._never_blocks = is_null(fd) or stat.S_ISREG(os.fstat(fd).st_mode)
 
     async def write(self, data: bytes) -> None:
@@ -121,6 +122,7 @@ class OutputWriter:
             self._thread.start()
         self._queued += len(data)
         self._queue.put(data)
+        # Back-pressure: a slow reader makes the command wait instead of filling memory.
         while self._queued > _MAX_QUEUED and not self._ended.done():
             self._progress.clear()
             await self._progress.wait()

@@ -20,6 +20,7 @@ def terminal_size() -> TerminalSize | None:
             cols, rows = os.get_terminal_size(fd)
         except OSError:
             continue
+        # A terminal without a size, such as a serial line, reports zeros.
         if rows and cols:
             return TerminalSize(rows=rows, cols=cols)
     return None

@@ -99,6 +99,7 @@ class ExecServerClient:
         The server's description of its machine: shell, directory, capabilities; None before the
         handshake.
         """
+        # Known after the handshake; `recover` resumes this session.
         self.session_id: str | None = None
         self.files = RemoteFileSystem(self)
         """The files of that machine."""
@@ -237,6 +238,7 @@ class ExecServerClient:
         """
         await self.connected()
         process_id = params.process_id
+        # A loop, since another start of the same id may be called off meanwhile.
         while (ending := self._called_off.get(process_id)) is not None:
             # What ends a start that was given up must not end its successor.
             await asyncio.wait([ending])
@@ -317,6 +319,7 @@ class ExecServerClient:
         link = self._link
         if link is None:
             return False
+        # A Codex server does not know the notification, and has no use for it.
         if self.capabilities.process_ack:
             link.connection.notify(PROCESS_ACK, AckParams(process_id=process_id, seq=seq))
         return True
@@ -336,6 +339,7 @@ class ExecServerClient:
         """Ask whether it is ready; does not wait for a connection that is being recovered."""
         link = self._link
         if link is None:
+            # A status is wanted now, so recovery is not waited for.
             raise self._failure or ConnectionLost("exec-server environment is recovering")
         with _deadline(ENVIRONMENT_STATUS, _STATUS_TIMEOUT):
             async with asyncio.timeout(_STATUS_TIMEOUT):
@@ -389,6 +393,7 @@ class ExecServerClient:
 
     def start_task(self, work: Coroutine[object, object, None]) -> None:
         """Do something in the background, at most until the client is closed."""
+        # After the close nothing may be started that would outlive it.
         if self._closing:
             work.close()
         else:
@@ -502,6 +507,7 @@ class ExecServerClient:
         try:
             answer = await link.initialize(self.client_name, resume, self.initialize_timeout)
         except ConnectionLost as error:
+            # A half-open connection would occupy the session on the server.
             transport.abort()
             # Why a command such as ssh gave up is in what it wrote, and nowhere else.
             words = await self.target.last_words()
@@ -597,6 +603,7 @@ class ExecServerClient:
         self._end_streams()
         for process in self.open_processes:
             process.fail(error)
+        # Each has got the error; late events must find nothing.
         self._processes.clear()
 
 

@@ -160,6 +160,7 @@ class Link:
                 heard = self._heard.decode("utf-8", "replace").strip()
                 text += f": it said `{heard}`, which is no message"
             raise ConnectFailed(text) from error
+        # The server serves no other method before this notification.
         self.connection.notify(INITIALIZED, Empty())
         return answer
 
@@ -192,6 +193,7 @@ class Link:
             with self._hurry_after(patience):
                 return await self.connection.call(method, params, trace)
         self._urgent += 1
+        # The connection is read again as soon as somebody waits for an answer.
         self._weigh()
         try:
             return await self.connection.call(method, params, trace)

@@ -41,6 +41,7 @@ class ServingCommand:
         Raises:
             ConnectFailed: It cannot be started.
         """
+        # Checked here, because the spawn would report a missing program without a name.
         if not argv:
             raise ConnectFailed("failed to spawn exec-server: the command is empty")
         try:

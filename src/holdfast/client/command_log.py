@@ -70,6 +70,7 @@ class CommandLog:
 
     def _note(self, line: bytes) -> None:
         if text := _readable(line):
+            # Blank lines are skipped: the last words should say something.
             self._last = text
             logger.debug("exec-server stderr: %s", text)
 

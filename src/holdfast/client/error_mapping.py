@@ -151,6 +151,7 @@ def refusal_of(
         told = error.data["kind"]
         known = _BY_KIND.get(told) if isinstance(told, str) else None
         if known is not None:
+            # The class that the server names is more precise than the code.
             kind = known
         elif kind is invalid:
             # A newer server sent a kind that this version does not know: the most general one
@@ -220,6 +221,7 @@ def _number_in(text: str, kind: type[Refused]) -> int | None:
         for ending, number in _TERMINAL_ENDINGS:
             if line.endswith(ending):
                 return number
+    # Codex lists every directory of PATH before this line.
     if lines[-1].startswith(("No viable candidates found in PATH", "Unable to resolve the PATH")):
         return errno.ENOENT
     return None

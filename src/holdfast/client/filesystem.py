@@ -147,6 +147,7 @@ class RemoteFileHandle:
         Raises:
             ConnectionLost: The file was to be replaced, and it is not known whether it was.
         """
+        # A second `fs/close` would be refused: the handle is gone.
         if self._closed:
             return
         self._closed = True
@@ -218,6 +219,7 @@ class RemoteFileSystem:
         """
         # Handles follow links, and not every server applies a sandbox to them.
         if follow_symlinks and self._streams(sandbox):
+            # One more round trip: only the size tells whether one message can hold the file.
             metadata = await self.get_metadata(path, sandbox=sandbox)
             if metadata.is_file and metadata.size > _AT_ONCE:
                 return await self._again(lambda: self._read_in_blocks(path, sandbox))
@@ -363,6 +365,7 @@ class RemoteFileSystem:
 
     async def rename(self, source: PathUri, destination: PathUri) -> None:
         if not self._client.capabilities.file_rename:
+            # A copy and a removal would not be atomic, so it is left to the caller.
             raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot rename files")
         params = RenameParams(source_path=source, destination_path=destination)
         await self._change(FS_RENAME, params)
@@ -377,6 +380,7 @@ class RemoteFileSystem:
         link = await self._client.connected()
         # Before the request: from then on the server is silent about the previous watch.
         self.watch_ended()
+        # A new id for each watch, since the server reports by id.
         self._last_watch += 1
         watch = self._watch = RemoteMissingWatch(self._last_watch)
         params = WatchMissingParams(watch_id=watch.watch_id, missing=list(missing), present=present)

@@ -75,6 +75,7 @@ class RemoteHttpClient:
         Raises:
             ConnectionLost: It is not known whether the call was made.
         """
+        # A streamed answer would have no reader here.
         params = msgspec.structs.replace(params, stream_response=False)
         with refusals():
             return _response(await self._client.call(_REQUEST, params))
@@ -167,6 +168,7 @@ class RemoteHttpBody:
                 f" expected {self._last_seq + 1}"
             )
         self._last_seq = seq
+        # A server that ignores the protocol's limit could otherwise fill memory with one message.
         if len(piece) > MAX_DELTA:
             raise RemoteProtocolError(
                 f"http response stream `{self._request_id}` received a delta of {len(piece)} bytes;"
@@ -216,6 +218,7 @@ class RemoteHttpBody:
 
     def _end(self) -> None:
         self._ended = True
+        # Later pieces of the server are dropped unread.
         self._owner.forget(self._request_id)
         self._client.release_receiving(self)
         self._news.set()

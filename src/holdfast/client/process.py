@@ -318,6 +318,7 @@ class RemoteProcess:
 
     def started(self, answer: StartResponse | ProcessSummary) -> None:
         """Take the server's description of a process that it has started."""
+        # From now on recovery may ask the server about it.
         self.is_started = True
         self.sandbox_type = answer.sandbox_type
         self.enforcement = answer.enforcement or None
@@ -373,6 +374,7 @@ class RemoteProcess:
         """Take the end of a stream from the wire."""
         # A stream ends once; a second notification is ignored.
         if event.stream not in self._ended_streams:
+            # After a recovery the server may send the notification again.
             self._ended_streams.add(event.stream)
             self._stream_ends.append(event)
             self._publish_stream_ends()
@@ -469,6 +471,7 @@ class RemoteProcess:
                 log.exit(self._explained(event.verdict))
                 _settle(self._exited)
             elif type(event) is Gap:
+                # The numbers of the mirror must stay equal to the server's.
                 log.skip_to(event.last_seq + 1)
             else:
                 # No other kind of event exists.

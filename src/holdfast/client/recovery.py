@@ -193,6 +193,7 @@ async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteP
             with suppress(RemoteError):
                 await link.call(PROCESS_TERMINATE, ending, cleanup=True)
         await asyncio.sleep(RETRY_INTERVAL)
+    # The answer to the start is lost, but the process exists.
     process.is_started = True
     if client.capabilities.process_list:
         for summary in (await link.call(PROCESS_LIST, Empty())).processes:

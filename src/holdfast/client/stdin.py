@@ -97,6 +97,7 @@ class RemoteStdin:
         except BaseException:
             self._give_turn(turn)
             raise
+        # Counted until the server has answered, so that the backlog stays bounded.
         self._backlog_bytes += len(data)
         self._backlog_writes += 1
         self._client.start_task(self._write_later(params, turn))
@@ -124,6 +125,7 @@ class RemoteStdin:
 
     def refuse(self) -> None:
         """Send no further write, not even a repeated one: the process is about to be killed."""
+        # Set before the kill: a write sent again afterwards would reach nobody.
         self._refused = True
         self._turn_changed.set()
 

@@ -199,6 +199,7 @@ class CommandTarget(Target):
     A command that serves one connection on its stdin and stdout; its session cannot be resumed.
     """
 
+    # Its session ends with the process.
     can_reconnect = False
 
     def __init__(

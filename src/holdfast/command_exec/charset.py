@@ -61,6 +61,7 @@ async def decode(data: bytes) -> str:
 async def _decoded(data: bytes, name: str, errors: str | None = None) -> str | None:
     """Return the text, or None if the bytes are invalid in that encoding."""
     try:
+        # The common case, without the overhead of pieces.
         if name == "utf-8" and len(data) <= _AT_ONCE:
             return data.decode(errors=errors or "strict")
         decoder = codecs.getincrementaldecoder(name)(errors or _WEB)

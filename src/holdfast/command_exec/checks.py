@@ -42,6 +42,7 @@ def as_argv(argv: object) -> list[str]:
         EmptyCommand: There is none.
         TypeError: It is no list of texts.
     """
+    # A string is iterable, and would be taken for a list of characters.
     if isinstance(argv, str | bytes) or not isinstance(argv, Iterable):
         raise TypeError(f"argv is a list of texts, not {type(argv).__name__}")
     parts = list(argv)
@@ -87,6 +88,7 @@ def as_timeout(timeout: object) -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout < 0:
+        # Before `seconds`, whose text is not that of the protocol.
         raise NegativeTimeout(_milliseconds(timeout))
     return seconds(timeout, "timeout")
 

@@ -325,6 +325,7 @@ class Command:
         stream = self._streams[name]
         delta = stream.take(data)
         if stream.cap_reached:
+            # Nothing more of this stream is wanted, so its end need not be waited for.
             self._drain.finish(name)
         if self._kept is not None:
             self._kept.note(stream, len(delta.data))
@@ -365,6 +366,7 @@ class Command:
         async with self._writing:
             # Again, since it may have exited while this write waited for its turn.
             self._check_running()
+            # A second close is harmless; data after a close is not.
             if self._stdin_closed:
                 if raw:
                     raise StdinAlreadyClosed(self._name)

@@ -66,6 +66,7 @@ def command_variables(
         if sandbox is not None and _without_network(sandbox):
             forced[_NO_NETWORK] = "1"
         env |= forced
+        # A client cannot remove what Codex always sets.
         unset = [name for name in unset if name not in forced]
     return Variables(env, unset)
 

@@ -43,6 +43,7 @@ class CommandExecError(HoldfastError):
 # -- before a start
 
 
+# The classes are in the order of the checks.
 class EmptyCommand(CommandExecError):
     """The command has no program."""
 

@@ -225,6 +225,7 @@ class CommandExec:
             unset=bool(variables.unset),
             accepted=accept_missing,
         )
+        # Counted even if the start fails: an id is never used twice.
         self._count += 1
         params = StartParams(
             process_id=f"{self._prefix}-{self._count}",
@@ -266,11 +267,13 @@ class CommandExec:
         if name is not None:
             if name in self._ids:
                 raise DuplicateCommand(name)
+            # Taken before the first await, so that a concurrent start with the same id is refused.
             self._ids[name] = None
         self._starting += 1
         command: Command | None = None
         try:
             process = await self._environment.backend.start(params)
+            # It may have been closed while the process was being started.
             if self._closed:
                 await self._end_late(process)
                 raise CommandExecClosed

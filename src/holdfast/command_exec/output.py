@@ -89,6 +89,7 @@ class CappedStream:
         left = self._left
         if left is not None:
             data = data[:left]
+            # The cap counts what was handed out, not what was written.
             self._left = left = left - len(data)
             self.cap_reached = left == 0
         if type(self.data) is bytearray:

@@ -154,6 +154,7 @@ async def _cached_plugins(
         marketplace = parent_of(entry.path)
         if entry.kind == "directory" and marketplace is not None and marketplace != cache:
             name, market = name_of(entry.path), name_of(marketplace)
+            # Other directories do not belong to the layout of the cache.
             if is_plugin_name(name) and is_marketplace_name(market):
                 packages[f"{name}@{market}"] = entry.path
     locations: list[_Location] = []
@@ -165,6 +166,7 @@ async def _cached_plugins(
         try:
             remote_id = await _remote_id(files, below(package, _INSTALL_FILE), sandbox)
         except (_Unreadable, HoldfastError):
+            # An unreadable file costs the id, not the plugin.
             remote_id, complete = None, False
         locations.append(_Location(root, _Plugin(plugin_id, version, remote_id)))
     return locations, complete
@@ -336,6 +338,7 @@ def _inline_servers(manifest: str) -> str:
 
 def _table(text: str) -> dict[str, object]:
     try:
+        # Codex's parser refuses duplicate keys; Python's takes the last one.
         table = json.loads(text, object_pairs_hook=_no_key_twice)
     except (ValueError, RecursionError) as error:
         raise _Unreadable from error

@@ -10,6 +10,7 @@ __all__ = ["ancestors", "below", "name_of", "parent_of"]
 
 def parent_of(path: PathUri) -> PathUri | None:
     """Return the parent directory, None for the root."""
+    # As text: the URI may belong to another operating system.
     text = str(path).rstrip("/")
     above = text.rpartition("/")[0].rstrip("/")
     if not above:

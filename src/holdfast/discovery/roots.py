@@ -140,6 +140,7 @@ class _Scan:
         covering = own
         if covering is None:
             for above in ancestors(self._root):
+                # A skill directory may be inside of a plugin whose root was not named.
                 covering = await self._manifest_of(above)
                 if covering is not None:
                     break
@@ -183,6 +184,7 @@ class _Scan:
         if not value.startswith("./"):
             return "path must start with `./`", None
         names = [name for name in value.split("/") if name not in {"", "."}]
+        # A backslash separates names on Windows.
         climbs = ".." in value.replace("\\", "/").split("/")
         path = None if climbs or not names else below(self._root, *names)
         return ("path must remain below the capability root", None) if path is None else ("", path)
@@ -222,6 +224,7 @@ class _Scan:
             return None
         if metadata.size > _MAX_FILE:
             raise _Skipped(f"capability file {path} exceeds the {_MAX_FILE}-byte limit")
+        # Checked by size first, so that no huge file is read at all.
         if self._bytes + metadata.size > _MAX_ROOT:
             raise _Skipped(f"capability root bundle exceeds the {_MAX_ROOT}-byte limit")
         try:

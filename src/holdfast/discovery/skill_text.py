@@ -91,6 +91,7 @@ def _read_head(lines: list[str], folder_name: str) -> SkillHead:
 def _head_lines(text: str) -> list[str]:
     """Return the lines between two lines of three dashes, the first at the very top."""
     lines = text.split("\n")
+    # A byte order mark hides the head from the real server, too.
     if lines[0].strip() != "---" or lines[0].startswith("\ufeff"):
         raise SkillTextError("it does not begin with a head")
     for at, line in enumerate(lines[1:], 1):
@@ -112,6 +113,7 @@ def _with_quotes(lines: list[str]) -> list[str]:
         found = _MEMBER.fullmatch(line)
         if found is not None:
             key, value = found["key"].rstrip(), found["value"].partition(" #")[0].rstrip()
+            # A block scalar: its lines are literal text.
             if value[0] in "|>":
                 block = indent
             elif _lacks_quotes(value):
@@ -187,6 +189,7 @@ def _short(text: str | None, limit: int) -> str | None:
 
 def _document(text: str) -> yaml.Node | None:
     try:
+        # `compose` expands no aliases, so a small text cannot become a huge value.
         return yaml.compose(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError) as error:
         raise SkillTextError("it is no YAML") from error

@@ -34,6 +34,7 @@ def active_version(names: Iterable[str]) -> str | None:
         (name for name in names if _VERSION.fullmatch(name) and name not in {".", ".."}),
         key=cmp_to_key(_compare),
     )
+    # A developer works on it, so it wins over any number.
     if LOCAL in versions:
         return LOCAL
     return versions[-1] if versions else None

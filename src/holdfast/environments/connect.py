@@ -58,6 +58,7 @@ def connect(
         InvalidConfig: It is not in the file, or the file cannot be used; or a token would cross
             a network unencrypted.
     """
+    # First: a wrong name is reported before anything is connected.
     confined = None if sandbox is None else as_profile(sandbox)
     environment = _choose(where, bearer_token, install, connect_timeout, initialize_timeout)
     environment.cwd = cwd

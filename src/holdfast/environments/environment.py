@@ -90,6 +90,7 @@ class Environment(ABC):
 
     async def __aenter__(self) -> Self:
         try:
+            # A block that cannot connect should fail at its beginning.
             await self.wait_ready()
         except BaseException:
             await self.aclose()
@@ -179,6 +180,7 @@ class Environment(ABC):
             on_output=on_output,
             confined=Confinement(sandbox, limits),
         )
+        # Like `subprocess.run`, a failed command is no error by default.
         return completed.check() if check else completed
 
     def start(
@@ -267,7 +269,9 @@ class Environment(ABC):
         """
         told = (await self._told_info()).shell
         if not self.is_remote:
+            # Only this machine can be searched for another shell.
             return told if kind is None else find_shell(kind, told)
+        # An older server may report an empty shell.
         if not told.name or not told.path:
             raise InvalidParams(f"environment `{self.id}` does not report a shell")
         if kind is not None and shell_kind(kind) != shell_kind(told.name):
@@ -306,6 +310,7 @@ class Environment(ABC):
         """Return the URI of a path in this environment; without a path, that of its directory."""
         if isinstance(path, PathUri):
             return path
+        # An absolute path needs no connection to be resolved.
         if path is not None and os.path.isabs(path):
             return PathUri.from_path(path)
         folder = await self._folder()
@@ -337,6 +342,7 @@ class Environment(ABC):
             return home_here()
         told = (await self._told_info()).user_home_dir
         try:
+            # A server may report a home that is no path of this protocol.
             return None if told is None else PathUri.parse(told)
         except InvalidPathUri:
             return None

@@ -71,6 +71,7 @@ class Files:
 
     async def read_bytes(self, path: AnyPath) -> bytes:
         """Return a file as bytes, up to 512 MiB."""
+        # The protocol's texts name no path; people need one.
         with naming("read", path):
             return await self._filesystem.read_file(
                 await self._uri(path), sandbox=await self._sandbox()
@@ -85,6 +86,7 @@ class Files:
             data: All of its content.
             parents: Make the folders above it if they are missing.
         """
+        # Checked before the connection, so that a mistake costs nothing.
         raw = as_bytes(data, "data")
         uri = await self._uri(path)
         sandbox = await self._sandbox()
@@ -99,6 +101,7 @@ class Files:
             found = await self._filesystem.read_directory(
                 await self._uri(path), sandbox=await self._sandbox()
             )
+        # A server lists in the order of its disk, which changes.
         return sorted(found, key=lambda entry: entry.file_name)
 
     async def walk(
@@ -120,6 +123,7 @@ class Files:
         """
         options = WalkOptions(
             max_depth=max_depth,
+            # The largest number that a server accepts.
             max_directories=10_000,
             max_entries=max_entries,
             follow_directory_symlinks=False,
@@ -160,6 +164,7 @@ class Files:
             await self._filesystem.remove(
                 await self._uri(path),
                 recursive=recursive,
+                # `force` is the wire's name for it.
                 force=missing_ok,
                 sandbox=await self._sandbox(),
             )
@@ -173,6 +178,8 @@ class Files:
                     origin, await self._uri(destination), recursive=recursive, sandbox=sandbox
                 )
             except InvalidRequest as refused:
+                # The server's refusal does not say that a flag is missing, so the kind is looked
+                # up.
                 if recursive or not await self._is_folder(origin, sandbox, refused):
                     raise
                 raise InvalidRequest(
@@ -218,6 +225,7 @@ class Files:
         """
         uri = await self._uri(path)
         sandbox = await self._sandbox()
+        # A server without blocks gets the whole file in one message.
         in_blocks = await self._streams(sandbox, writing=True)
         local = os.fspath(source)
         if await asyncio.to_thread(os.path.isdir, local):
@@ -229,6 +237,7 @@ class Files:
                 sandbox=sandbox,
                 on_progress=on_progress,
             )
+        # Opened in a thread: the file may be on a slow or dead mount.
         with await asyncio.to_thread(open, local, "rb") as file, naming("upload", local, path):
             name = os.path.basename(local)
             progress = TransferCount(on_progress, 1, os.fstat(file.fileno()).st_size)
@@ -269,6 +278,7 @@ class Files:
         uri = await self._uri(path)
         sandbox = await self._sandbox()
         in_blocks = await self._streams(sandbox)
+        # The size is unknown until the file has arrived.
         progress = TransferCount(on_progress, 1, None)
         name = os.path.basename(target)
         try:
@@ -277,6 +287,7 @@ class Files:
             )
         except Refused as refused:
             with naming("download", path, target):
+                # Bytes have arrived, so it was a file, and the failure is a real one.
                 if progress.size or not await self._is_folder(uri, sandbox, refused):
                     raise
             return await download_tree(
@@ -316,6 +327,7 @@ class Files:
         permissions: int | None = None
         if (await self._environment.capabilities()).file_permissions:
             found = await self._filesystem.get_metadata(uri, sandbox=sandbox)
+            # Unset on a server that does not report them.
             permissions = found.permissions or None
         handle = await self._filesystem.open(uri, sandbox=sandbox)
         try:
@@ -329,6 +341,7 @@ class Files:
                 await read_blocks(handle, take)
                 await asyncio.to_thread(arriving.complete, permissions)
             except BaseException:
+                # Also after a cancellation: no partial file may stay behind.
                 arriving.give_up()
                 raise
         finally:
@@ -363,6 +376,7 @@ class _Arriving:
         # Checked first: `os.replace` would fail only after the whole transfer.
         if os.path.isdir(self._target):
             text = "it is a folder: give the name of a file"
+            # The same exception as `open` would raise.
             raise IsADirectoryError(errno.EISDIR, text, os.fspath(target))
         folder, name = os.path.split(self._target)
         try:
@@ -376,6 +390,7 @@ class _Arriving:
         self._file.write(chunk)
 
     def complete(self, permissions: int | None = None) -> None:
+        # `mkstemp` creates the file with mode 0600; a download gets the usual mode.
         os.fchmod(self._file.fileno(), masked(0o666 if permissions is None else permissions))
         self._file.close()
         os.replace(self._part, self._target)

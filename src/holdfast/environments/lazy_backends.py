@@ -31,6 +31,7 @@ class SharedBackend:
         self._shared = shared
 
     async def start(self, params: StartParams) -> ExecProcess:
+        # Looked up for each call: after a lost session there is another client.
         return await (await self._shared.get()).start(params)
 
 
@@ -175,6 +176,7 @@ class FailFastFileSystem(SharedFileSystem):
 
     async def _do(self, work: Callable[[FileSystem], Coroutine[Any, Any, T]]) -> T:
         files = self._shared.get_connected().files
+        # Without a limit of its own; the loss of the connection lets it expire.
         patience = asyncio.timeout(None)
         try:
             async with patience:

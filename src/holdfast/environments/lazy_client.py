@@ -80,6 +80,7 @@ class SharedClient:
                 self._client.lost_for_good and self._target.can_reconnect
             ):
                 return self._client
+            # A permanent failure, such as a refused token, is not tried again with every call.
             if self._failure is not None and not self._may_retry(self._failure):
                 raise _attempt_failed(self._failure)
             self._begin()
@@ -181,6 +182,7 @@ class SharedClient:
     ) -> None:
         try:
             if lost is not None:
+                # First, because closing a client closes its target, which both share.
                 await lost.aclose()
             client = await ExecServerClient.connect(
                 self._target,

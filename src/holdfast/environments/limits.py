@@ -85,6 +85,7 @@ class Limits:
             return None
         if isinstance(value, str) and parse is not None:
             try:
+                # A text has a unit, such as `512M`.
                 amount = parse(value)
             except ValueError as error:
                 raise InvalidParams(f"limit {name}: {error}") from None
@@ -94,6 +95,7 @@ class Limits:
                 what = "a number" if name == "wall_time" else "a whole number"
                 raise TypeError(f"limit {name} is {what}, not {value!r}")
             amount = value
+        # Also refuses NaN, which is neither above nor below 0.
         if not amount > 0:
             raise InvalidParams(f"limit {name} must be more than 0, not {value}")
         return amount

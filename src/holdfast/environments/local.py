@@ -115,6 +115,7 @@ class LocalEnvironment(Environment):
 
     async def aclose(self) -> None:
         """Kill what was started here, and let the threads and connections end."""
+        # First, so that nothing new is created while the stack is unwound.
         self.closed = True
         await self._stack.aclose()
         # The property would create the object; without it nothing was started.

@@ -40,6 +40,7 @@ class EnvironmentManager:
             InvalidConfig: What is written down cannot be used.
         """
         snapshot = provider.snapshot()
+        # A provider written by a user is not checked by the parser of the file.
         if snapshot.default is not None and snapshot.default not in snapshot.ids:
             raise InvalidConfig(f"default environment `{snapshot.default}` is not configured")
         self.default_id = snapshot.default
@@ -190,7 +191,9 @@ class EnvironmentManager:
         self._environments[entry.id] = environment
         if old is not None:
             self._replaced.add(old)
+            # In the background, since closing may take seconds and this method does not wait.
             self._tasks.start(self._let_go(old))
+        # A command is started on first use: it may be an expensive one, such as ssh.
         if isinstance(entry.transport, ServerUrl):
             environment.start_connecting()
         return environment

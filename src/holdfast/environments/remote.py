@@ -93,6 +93,7 @@ class RemoteEnvironment(Environment):
         if isinstance(transport, ServerUrl):
             target = _target(transport.url, transport.bearer_token, transport.connect_timeout)
         else:
+            # An ssh that starts a `holdfast` is recognized, and can be reconnected.
             argv = [transport.program, *transport.args]
             target = program_target(argv, env=transport.env, cwd=transport.cwd)
         return cls(
@@ -129,6 +130,7 @@ class RemoteEnvironment(Environment):
         self._shared.start()
 
     async def wait_ready(self) -> None:
+        # The client may exist and be recovering.
         await (await self._shared.get()).connected()
 
     async def info(self) -> EnvironmentInfo:

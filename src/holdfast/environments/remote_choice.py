@@ -37,6 +37,7 @@ def on_server(
         InvalidConfig: The token would cross a network unencrypted.
     """
     if bearer_token is not None:
+        # Before anything is sent: a token must not cross a network unencrypted.
         check_token(str(where), bearer_token)
     _check_kind(where)
     if not where:
@@ -84,6 +85,7 @@ def default_environment() -> Environment:
             "there is no default environment",
             f"name the place to run in; `local` is this machine, and configured is: {known}",
         )
+    # No entry means that the default is this machine.
     entry = snapshot.entry(snapshot.default)
     return LocalEnvironment() if entry is None else RemoteEnvironment.of(entry)
 
@@ -105,6 +107,7 @@ def by_name(name: str) -> Environment:
     snapshot = provider_from_env(os.environ, home).snapshot()
     entry = snapshot.entry(name)
     if entry is None:
+        # The error lists all names, since a mistyped one is the usual cause.
         known = ", ".join(f"`{known}`" for known in snapshot.ids) or "nothing"
         raise InvalidConfig(
             f"unknown environment id `{name}`" + did_you_mean(name, [LOCAL, *snapshot.ids]),

@@ -90,6 +90,7 @@ class SandboxProfile:
                 text = file.read()
             profile = parse_profile(text)
         except (OSError, UnicodeDecodeError, InvalidParams) as error:
+            # The text names the file already.
             reason = error.strerror if isinstance(error, OSError) else error
             raise InvalidParams(f"sandbox profile `{name}`: {reason}") from error
         return cls(profile, source=name if _names_home(text) else None)
@@ -101,6 +102,7 @@ class SandboxProfile:
         Raises:
             InvalidParams: A rule is invalid, or not usable in that environment.
         """
+        # The parser has already replaced `~` by the home of this machine.
         if self.source is not None and not ground.here:
             raise InvalidParams(
                 f"sandbox profile `{self.source}`: `~` in a file is the home of this machine;"
@@ -108,6 +110,7 @@ class SandboxProfile:
             )
         base = self._base()
         rules = [*self._rules(ground)]
+        # Unchanged, so that a base without restrictions stays usable.
         if self.network is None and not rules:
             return base
         if not isinstance(base, ManagedProfile):
@@ -133,6 +136,7 @@ class SandboxProfile:
         access: Access
         for access, paths in (("read", self.read), ("write", self.write), ("deny", self.deny)):
             if isinstance(paths, str):
+                # A single string would be taken as a list of its characters.
                 raise InvalidParams(f"`{access}` is a list of paths, not one: `({paths!r},)`")
             for path in paths:
                 entry = FileEntry(path=_entry_path(path, ground), access=access)
@@ -180,6 +184,7 @@ def place_sandbox(sandbox: AnySandbox, ground: Ground) -> SandboxContext | None:
     if isinstance(profile, SandboxContext):
         return profile
     permissions = profile.permissions(ground)
+    # No sandbox at all is cheaper than one without restrictions.
     if isinstance(permissions, DisabledProfile):
         return None
     return SandboxContext(
@@ -204,6 +209,7 @@ def _entry_path(path: AnyPath, ground: Ground) -> EntryPath:
         return GlobPath(pattern=text)
     if text.startswith("/"):
         return PlainPath(path=PathUri.from_path(text))
+    # Resolved as text: the path may not exist yet.
     below = os.path.normpath(text)
     # A path outside could not be told apart from a mistake, and would widen the workspace.
     if below == ".." or below.startswith("../"):
@@ -214,6 +220,7 @@ def _entry_path(path: AnyPath, ground: Ground) -> EntryPath:
 def _special(text: str) -> SpecialPath:
     name, _, below = text[1:].partition("/")
     for kind in _KINDS:
+        # `unknown` stands for names of newer clients, and cannot be asked for.
         if kind == name and kind != "unknown":
             return SpecialPath(value=SpecialValue(kind=kind, subpath=below or None))
     known = ", ".join(f"`:{kind}`" for kind in _KINDS if kind != "unknown")

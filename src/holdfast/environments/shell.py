@@ -35,10 +35,13 @@ def find_shell(kind: str, users: ShellInfo) -> ShellInfo:
         `/bin/sh` for a kind that is unknown or not installed.
     """
     kind = shell_kind(kind)
+    # The user's own shell may be in an unusual place.
     if kind == shell_kind(users.name):
         return users
     if kind in _USUAL:
         for path in (shutil.which(kind), *_USUAL[kind]):
+            # `which` may return a relative path, which would mean another file in another
+            # directory.
             if path is not None and os.path.isabs(path) and os.access(path, os.X_OK):
                 return ShellInfo(name=kind, path=path)
     return ShellInfo(name="sh", path="/bin/sh")

@@ -255,6 +255,7 @@ async def download_tree(
     root = await filesystem.canonicalize(source, sandbox=sandbox)
     tree = await walk_tree(filesystem, root, sandbox=sandbox)
     for path, message in tree.errors:
+        # An incomplete listing would silently leave files out.
         raise OperationFailed(f"{path.native}: {message}")
     progress = TransferCount(on_progress, len(tree.files), None)
     folders = [target, *(os.path.join(target, *parts) for _, parts in tree.folders)]

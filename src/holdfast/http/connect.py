@@ -114,6 +114,7 @@ class Connector:
 
 def _trust(environ: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context()
+    # HTTP/2 is not supported, and a server might choose it otherwise.
     context.set_alpn_protocols(["http/1.1"])
     paths = ssl.get_default_verify_paths()
     if not any(map(os.path.exists, (paths.openssl_cafile, paths.openssl_capath))):
@@ -228,6 +229,7 @@ async def _connect(address: Address) -> socket.socket:
     family, where = address
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
+        # A request is written at once; Nagle would only delay it.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(sock, where)
     except BaseException:

@@ -87,6 +87,7 @@ class LocalHttpClient:
                 exchange = await self._follow(outgoing, params)
         except TimeoutError:
             raise OperationFailed(_TIMED_OUT) from None
+        # The deadline goes on for the body, which the caller reads later.
         timer = loop.call_at(deadline, exchange.close)
         return _response(exchange), LocalBody(exchange, timer)
 
@@ -198,6 +199,7 @@ class LocalHttpClient:
                 f"failed to read http/request response body: {error}"
             ) from error.__cause__
         finally:
+            # What this body held is free again, however it ended.
             self._held -= size
             body.close()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

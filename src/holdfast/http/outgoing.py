@@ -119,6 +119,7 @@ class OutgoingRequest:
         if status not in _REDIRECTS or not locations:
             return None
         try:
+            # Of several, the first counts, as in the real server.
             url = self.url.join(locations[0].decode("ascii"))
         except (InvalidUrl, UnicodeDecodeError):
             return None

@@ -124,6 +124,7 @@ class ConnectionPool:
 
     def _released(self, key: Hashable, connection: HttpConnection) -> None:
         """Take a connection whose exchange is over, or an idle one that was closed."""
+        # The server has closed it while it was idle.
         if connection in self._idle:
             self._drop(connection)
             return

@@ -194,6 +194,7 @@ class _MountTable:
             if self._changes.poll(0):
                 self._local.clear()
         known = self._local.get(mount)
+        # Looked up once per mount and table.
         if known is None:
             known = self._local[mount] = _is_local(mount)
         return known

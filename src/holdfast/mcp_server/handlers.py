@@ -1,8 +1,8 @@
 """
-Answers the requests of clients about tools, on the sessions of whoever asks.
+Handlers of tool requests, on the sessions of the calling principal.
 
-This module brings along everything that runs commands. It is imported while the client shakes
-hands, not before the first answer.
+This module imports everything that runs commands. It is imported during the handshake, after
+the first answer.
 """
 
 import asyncio
@@ -110,6 +110,7 @@ class Handlers:
         self._ruled = bool(workplace.rules.prefix_rules)
         self.principals = McpPrincipals(workplace, self._attendance, keep=self._keep)
         self._stack.push_async_callback(self.principals.aclose)
+        # In the background, so that the first answer does not wait for a sandbox.
         preparing = asyncio.get_running_loop().create_task(workplace.prepare())
         self._stack.push_async_callback(_cancelled, preparing)
 
@@ -133,6 +134,7 @@ class Handlers:
 
     def list_tools(self, key: str) -> ListToolsResult:
         """Return the tools; they are the same for everybody."""
+        # Made once: the schemas do not depend on the principal.
         if self._described is None:
             self._described = described_tools(
                 self._options, self._principal(key).tools, ruled=self._ruled
@@ -160,6 +162,7 @@ class Handlers:
             return await resources.read(self._principal(key).tools, uri)
         except resources.NoSuchResource as error:
             modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+            # The two versions of the protocol have different codes for it.
             code = INVALID_PARAMS if modern else _NOT_FOUND
             raise MCPError(code, str(error), {"uri": uri}) from error
 
@@ -239,6 +242,7 @@ class Handlers:
         if found is None:
             return None
         call = principal.resume(found.call_id)
+        # A changed call was not what the person was asked about.
         if not found.same_arguments:
             if call is not None:
                 principal.abandon(call)
@@ -268,12 +272,15 @@ class Handlers:
                 if question is None:
                     principal.end(call)
                     return await call.result()
+                # A client without elicitation cannot ask anybody, so the answer is no.
                 if not askable:
                     call.answer(_declined(CANNOT_ASK))
                 elif not modern:
                     call.answer(await _elicited(ctx, question))
                 else:
                     principal.park(call)
+                    # The newer protocol ends the request here; the client repeats it with the
+                    # answer.
                     return self._rounds.required(principal.key, params, call, question)
 
     @asynccontextmanager
@@ -358,6 +365,7 @@ def failure(text: str) -> CallToolResult:
 def _too_late(principal: Principal, call: ToolCall) -> CallToolResult:
     """Give a call up that has taken too long; its command goes on, if it has one."""
     session = principal.tools.find_session(call.id)
+    # In the background: the answer must not wait for the end of the call.
     principal.tasks.start(call.stop())
     principal.end(call)
     goes_on = "" if session is None else f"; it runs on with session ID {session.session_id}"

@@ -1,8 +1,8 @@
 """
-Clients as the server knows them: each has sessions, calls and questions of its own.
+Clients as the server knows them: each has its own sessions, calls and questions.
 
-The numbers of sessions are easy to guess, so nothing of one principal can be named by another.
-On stdio there is one. Over HTTP it is whoever shows the same token, or without tokens whoever
+Session numbers are easy to guess, so one principal cannot name anything of another. On stdio
+there is one principal. Over HTTP it is whoever sends the same token, or without tokens whoever
 knows the random id of an MCP session.
 """
 
@@ -94,6 +94,7 @@ def _rules(options: ServerOptions) -> RuleSet:
     project = Path(options.cwd or ".").absolute() if here else None
     rules = load_rules(home=holdfast_home(os.environ), project=project, explicit=named)
     for broken in rules.broken:
+        # A file that was named must be used, or a prohibition would be lost unnoticed.
         if str(broken.path) in named:
             raise HoldfastError(f"rules file cannot be used: {broken.summary}")
         logger.warning("rules file not used: %s", broken.summary)
@@ -112,6 +113,8 @@ class Principal:
             options=Options(
                 extras=True,
                 longest_call=options.max_wait,
+                # A call has to end within the client's own time limit, also while a person is
+                # asked.
                 pause_for_questions=False,
                 approvals=Approvals(
                     policy=options.ask_for_approval,
@@ -125,11 +128,11 @@ class Principal:
             ),
         )
         self.tasks = OwnedTasks()
-        """Ends of calls that nobody waits for."""
+        """Tasks that end calls which nobody waits for."""
         self.updates = SessionUpdates(self.tools, self.tasks)
-        """For those who follow sessions as resources."""
+        """Notifications for clients that follow sessions as resources."""
         self.places = asyncio.Semaphore(_AT_ONCE)
-        """Of calls that requests wait for; one more request waits for a place."""
+        """Limit on concurrent calls; one more request waits for a free slot."""
         self._options = options
         self._calls: dict[str, ToolCall] = {}
         self._waiting: dict[str, ToolCall] = {}
@@ -173,7 +176,9 @@ class Principal:
     def park(self, call: ToolCall) -> None:
         """Let a call wait for its second round; the one that has waited longest makes room."""
         if len(self._waiting) >= _WAITING:
+            # Dictionaries keep their order, so the first one has waited longest.
             self.abandon(self._waiting.pop(next(iter(self._waiting))))
+        # Clients that give up do not say so: the number of waiting calls is bounded.
         self._waiting[call.id] = call
         self.tasks.start(self._forget_unanswered(call))
 
@@ -231,6 +236,7 @@ class McpPrincipals:
 
     def _make_room(self) -> bool:
         """End the principal that left longest ago and has nothing running; False if none has."""
+        # In the order in which they left.
         for key in self._timers:
             if not self._principals[key].tools.sessions():
                 self._end(key)
@@ -262,4 +268,5 @@ class McpPrincipals:
         self._timers.clear()
         await asyncio.gather(*(each.aclose() for each in self._principals.values()))
         self._principals.clear()
+        # Principals that were being ended before have to finish as well.
         await self._tasks.join()

@@ -41,6 +41,7 @@ class BadState(HoldfastError):
     """A second round cannot be served; the model reads the text."""
 
 
+# A client keeps the sealed state between two rounds, so the server need not.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """Content of a sealed state that was verified to be ours and this client's."""

@@ -29,26 +29,26 @@ from holdfast.transports.base import Transport
 
 __all__ = ["Incoming", "Outgoing", "StreamPair"]
 
-# Messages that wait to be read at which the transport is paused.
+# Messages that wait to be read, at which the transport is paused.
 _HIGH: Final = 256
 
-# Messages left at which it goes on.
+# Messages left, at which it is resumed.
 _LOW: Final = 64
 
 # Requests without an answer at which the transport is paused; each is a task of the SDK.
 _OPEN: Final = 2_048
 
-# Bytes of such requests at which it is.
+# Bytes of unanswered requests, at which the transport is paused.
 _OPEN_BYTES: Final = 64 << 20
 
 _CANCELLED: Final = "notifications/cancelled"
 
-# Complaints that wait for a client which does not read, at which it is.
+# Error messages that wait for a client which does not read, at which it is paused.
 _COMPLAINTS: Final = 256
 
 
 class _Pausing:
-    """Pauses a transport as long as there is any reason to."""
+    """Pauses a transport while there is any reason to."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -68,7 +68,7 @@ class _Pausing:
 
 
 class _OpenRequests:
-    """Counts the requests that have no answer yet: the SDK serves any number of them at once."""
+    """Counter of unanswered requests, since the SDK serves any number at once."""
 
     def __init__(self, pausing: _Pausing) -> None:
         self._pausing = pausing
@@ -86,7 +86,7 @@ class _OpenRequests:
             self._bytes += size
             self._look()
         elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
-            # The one it names is never answered.
+            # A cancelled request is never answered.
             self._end((message.params or {}).get("requestId"))
 
     def answered(self, message: JSONRPCMessage) -> None:

@@ -73,6 +73,7 @@ class Empty(Wire, frozen=True, kw_only=True):
 class Method(Generic[P, R]):
     """One request of the protocol: its name on the wire and its two types."""
 
+    # Methods are compared by identity and never change.
     __slots__ = ("name", "params", "result")
 
     def __init__(self, name: str, params: type[P], result: type[R]) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "unknown_session",
 ]
 
+# The first four are JSON-RPC's own; the others are Codex's.
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
@@ -59,4 +60,5 @@ def duration(seconds: float) -> str:
     return f"{seconds:g}s" if seconds >= 1 or seconds == 0 else f"{seconds * 1000:g}ms"
 
 
+# A constant, since the text has no parameter.
 initialize_only_once = "initialize may only be sent once per connection"

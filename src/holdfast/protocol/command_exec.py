@@ -80,6 +80,7 @@ def _check_usize(value: int | None) -> None:
 
 def _check_absolute(path: str) -> None:
     if not path.startswith("/"):
+        # The text of Codex's path type.
         raise ValueError("AbsolutePathBuf deserialized without a base path")
 
 
@@ -186,6 +187,7 @@ LegacyPolicy = DangerFullAccess | ReadOnly | ExternalSandbox | WorkspaceWrite
 # -- command/exec
 
 
+# Equal to `ProcessTerminalSize`, but error texts name the type.
 class CommandExecTerminalSize(Wire, frozen=True, kw_only=True):
     rows: _U16
     cols: _U16
@@ -301,11 +303,13 @@ COMMAND_EXEC = Method("command/exec", CommandExecParams, CommandExecResponse)
 COMMAND_EXEC_WRITE = Method("command/exec/write", CommandWriteParams, Empty)
 COMMAND_EXEC_TERMINATE = Method("command/exec/terminate", CommandTerminateParams, Empty)
 COMMAND_EXEC_RESIZE = Method("command/exec/resize", CommandResizeParams, Empty)
+# A name only: `DeltaEncoder` writes the message without a wire type.
 COMMAND_EXEC_OUTPUT_DELTA: Final = "command/exec/outputDelta"
 
 PROCESS_SPAWN = Method("process/spawn", ProcessSpawnParams, Empty)
 PROCESS_WRITE_STDIN = Method("process/writeStdin", ProcessWriteStdinParams, Empty)
 PROCESS_KILL = Method("process/kill", ProcessKillParams, Empty)
 PROCESS_RESIZE_PTY = Method("process/resizePty", ProcessResizePtyParams, Empty)
+# A name only, as above.
 PROCESS_OUTPUT_DELTA: Final = "process/outputDelta"
 PROCESS_EXITED_NOTE = NotificationMethod("process/exited", ProcessExitedNote)

@@ -98,6 +98,7 @@ class SkillTool(Wire, frozen=True, kw_only=True):
     transport: str | None = None
     command: str | None = None
     url: str | None = None
+    # Always null: `agents/openai.yaml` has no such key here.
     oauth_callback_port: int | None = None
 
 

@@ -66,6 +66,7 @@ class ErrorObject(Wire, frozen=True, kw_only=True):
 
     code: int
     message: str
+    # Codex sends none; Holdfast sends `ErrorData`.
     data: Any = None
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "WriteFileParams",
 ]
 
+# `replace` is atomic: readers see the old or the new file.
 OpenMode = Literal["read", "replace"]
 
 # Without setuid, setgid and sticky, which must not be copied along with a file.
@@ -70,6 +71,7 @@ class OpenParams(Wire, frozen=True, kw_only=True):
     """
 
     def __post_init__(self) -> None:
+        # Checked here and not by msgspec, whose text would not name the member.
         if self.permissions is not UNSET and self.permissions > _ALL_PERMISSIONS:
             raise ValueError("permissions must be between 0 and 511")
 
@@ -84,6 +86,7 @@ class ReadBlockParams(Wire, frozen=True, kw_only=True):
     len: U64
 
     def __post_init__(self) -> None:
+        # msgspec takes bounds of 63 bits at most.
         if self.offset > U64_MAX or self.len > U64_MAX:
             raise ValueError("invalid number")
 
@@ -109,6 +112,7 @@ class CloseParams(Wire, frozen=True, kw_only=True):
 
 class WriteFileParams(Wire, frozen=True, kw_only=True):
     path: PathUri
+    # Text, so that a large file is decoded piece by piece.
     data_base64: str
     """Base64, kept as text."""
     follow_symlinks: bool | None = None

@@ -104,6 +104,7 @@ class EnvironmentInfo(Wire, frozen=True, kw_only=True):
     prepend_path_dirs: tuple[str, ...] = ()
     temporary_directories: tuple[str, ...] = ()
     temp_dir: str | None = None
+    # Shared by all instances, since it is frozen.
     capabilities: Capabilities = Capabilities()
 
 

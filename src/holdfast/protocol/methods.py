@@ -120,6 +120,7 @@ __all__ = [
     "SERVER_STOPPING",
 ]
 
+# The handshake; methods with a family are refused before it.
 INITIALIZE = Method("initialize", InitializeParams, InitializeResponse)
 INITIALIZED = NotificationMethod("initialized", Empty)
 
@@ -141,6 +142,7 @@ PROCESS_WAITING_FOR = Method("process/waitingFor", WaitingForParams, WaitingForR
 PROCESS_END_MARKED = Method("process/endMarked", EndMarkedParams, EndMarkedResponse)
 PROCESS_ACK = NotificationMethod("process/ack", AckParams)
 
+# Notifications of a server about its processes.
 PROCESS_OUTPUT = NotificationMethod("process/output", OutputEvent)
 PROCESS_EXITED = NotificationMethod("process/exited", ExitedEvent)
 PROCESS_CLOSED = NotificationMethod("process/closed", ClosedEvent)
@@ -166,10 +168,12 @@ FS_COPY = Method("fs/copy", CopyParams, Empty)
 FS_RENAME = Method("fs/rename", RenameParams, Empty)
 FS_WATCH_MISSING = Method("fs/watchMissing", WatchMissingParams, WatchMissingResponse)
 
+# Sent once for a watch; the client then looks for itself.
 FS_MISSING_CHANGED = NotificationMethod("fs/missingChanged", MissingChangedEvent)
 
 HTTP_REQUEST = Method("http/request", HttpRequestParams, HttpResponse)
 
+# Pieces of a streamed body, numbered from 1.
 HTTP_BODY_DELTA = NotificationMethod("http/request/bodyDelta", BodyDeltaEvent)
 
 CAPABILITY_ROOTS_DISCOVER = Method(
@@ -179,6 +183,7 @@ CAPABILITIES_DISCOVER = Method(
     "capabilities/discoverV2", DiscoverInstalledParams, DiscoverInstalledResponse
 )
 
+# Requests only: notifications have no answer and need no handler table.
 METHODS: tuple[Method[Any, Any], ...] = (
     INITIALIZE,
     ENVIRONMENT_INFO,
@@ -215,6 +220,7 @@ METHODS: tuple[Method[Any, Any], ...] = (
     CAPABILITIES_DISCOVER,
 )
 
+# The words are those of the real server's error texts.
 FAMILIES: dict[str, str] = {
     ENVIRONMENT_INFO.name: "environment info",
     ENVIRONMENT_STATUS.name: "environment status",

@@ -216,6 +216,7 @@ _BAD_IPV6: Final = "invalid URI: invalid IPv6 address"
 
 
 def _invalid_here(uri: str) -> str:
+    # The real server's text; Holdfast runs on Linux only.
     return f"'{uri}' is invalid on 'linux'"
 
 
@@ -225,6 +226,7 @@ def _canonical(text: str) -> str:
     scheme = _SCHEME.match(text)
     if scheme is None:
         raise InvalidPathUri("invalid URI: relative URL without a base")
+    # Schemes are case-insensitive.
     name = scheme[1].lower()
     if name != "file":
         raise InvalidPathUri(f"unsupported path URI scheme `{name}`")
@@ -250,6 +252,7 @@ def _canonical(text: str) -> str:
         # A drive is always local.
         host = ""
 
+    # Refused after the path was resolved: the order of the errors is the real server's.
     if query:
         raise InvalidPathUri("query parameters are not allowed in path URIs")
     if fragment:
@@ -258,6 +261,7 @@ def _canonical(text: str) -> str:
     if "%00" in path and not _is_wrapped(uri):
         raise InvalidPathUri(_invalid_here(uri))
     if _DRIVE_SEGMENT.match(uri):
+        # Drive letters are compared in upper case.
         uri = uri[:8] + uri[8].upper() + uri[9:]
     return uri
 
@@ -335,6 +339,7 @@ def _read_host(authority: str) -> str:
         raise InvalidPathUri(_BAD_DOMAIN)
     if not host:
         raise InvalidPathUri("invalid URI: empty host")
+    # `localhost` means this host, by the URL rules for `file`.
     return "" if host == "localhost" else _read_ipv4(host)
 
 
@@ -350,6 +355,7 @@ def _read_label(label: str) -> str:
         if label.startswith("xn--"):
             raise UnicodeError("encoded already, and yet not ASCII")
         return "xn--" + label.encode("punycode").decode("ascii")
+    # An encoded label must be one that an encoder would write.
     if label.startswith("xn--"):
         meaning = label[4:].encode("ascii").decode("punycode")
         usual = meaning.isprintable() and meaning == _fold_domain(meaning)

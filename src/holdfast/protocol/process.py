@@ -63,6 +63,7 @@ _LEAST_MEMORY = 4 << 20
 class ThreadId(str):
     """A UUID in its usual form: lower case, with dashes."""
 
+    # Without it every id would get a `__dict__`.
     __slots__ = ()
 
 
@@ -176,6 +177,7 @@ class StartParams(Wire, frozen=True, kw_only=True):
     """
 
     def __post_init__(self) -> None:
+        # An invalid name could set another variable, or end the list early.
         for name in () if self.unset is UNSET else self.unset:
             if not name or "=" in name or "\0" in name:
                 raise ValueError(
@@ -387,6 +389,7 @@ class ResizeParams(Wire, frozen=True, kw_only=True):
     cols: U64
 
     def __post_init__(self) -> None:
+        # Checks the bounds; the object is not needed.
         TerminalSize(rows=self.rows, cols=self.cols)
 
 

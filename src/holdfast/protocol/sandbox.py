@@ -80,6 +80,7 @@ class SpecialValue(Wire, frozen=True, kw_only=True, rename=None, omit_defaults=T
     wire_name: ClassVar[str] = "internally tagged enum FileSystemSpecialPath"
 
     def __post_init__(self) -> None:
+        # serde's error for the missing member of this variant.
         if self.kind == "unknown" and self.path is None:
             raise ValueError("missing field `path`")
 

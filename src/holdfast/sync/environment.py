@@ -148,6 +148,7 @@ class SyncEnvironment(Twin[AsyncEnvironment]):
 
     def __init__(self, other: AsyncEnvironment, thread: LoopThread) -> None:
         super().__init__(other, thread)
+        # For the error of a call after the end.
         thread.serves = other.id
         self._closed = False
         # A script may forget to close it, and its processes must not outlive the script.
@@ -197,6 +198,7 @@ class SyncEnvironment(Twin[AsyncEnvironment]):
             with suppress(EnvironmentClosed):
                 self._thread.call(lambda: self._other.__aexit__(None, None, None))
         finally:
+            # Also if the close failed: the thread must not outlive the environment.
             self._thread.stop()
 
     def __repr__(self) -> str:

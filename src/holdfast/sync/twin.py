@@ -41,6 +41,7 @@ def twin_of_plain(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenat
 
     @wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        # A coroutine, because only the loop's own thread may touch its objects.
         async def done() -> R:
             return method(self._other, *args, **kwargs)
 

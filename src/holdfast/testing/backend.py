@@ -87,6 +87,7 @@ class FakeBackend:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        # Also those without a program: a test may have left them running.
         for process in self.processes:
             process.stop(Verdict(reason=Reason.SERVER_STOPPING, exit_code=128 + 9, signal=9))
         errors, self._errors = self._errors, []
@@ -164,6 +165,7 @@ class FakeBackend:
     async def start(self, params: StartParams) -> FakeProcess:
         self.starts.append(params)
         self.line.changes.notify()
+        # Before all checks, so that a test can refuse any start.
         if self._refusals:
             raise self._refusals.popleft()
         self._check_extensions(params)
@@ -228,6 +230,7 @@ class FakeBackend:
         task = asyncio.get_running_loop().create_task(self._run(process, program))
         self._running[task] = process
         task.add_done_callback(self._running.pop)
+        # A killed process runs its program no further.
         process.when_killed(task.cancel)
 
     async def _run(self, process: FakeProcess, program: Program) -> None:
@@ -237,5 +240,6 @@ class FakeBackend:
             self._errors.append(error)
             detail = f"the program of {process.process_id} failed: {error!r}"
             result = Verdict(reason=Reason.LOST, exit_code=-1, detail=detail)
+        # The program may have ended its process by itself.
         if process.running:
             process.end(result)

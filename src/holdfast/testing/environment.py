@@ -39,6 +39,7 @@ class FakeEnvironment(Environment):
         self.id = id
         self.backend: FakeBackend = FakeBackend() if backend is None else backend
         self.is_remote = self.backend.remote
+        # No real directory, so that no test depends on this machine.
         self.cwd = PathUri.from_path("/fake")
         self._shell = shell
         self._filesystem = filesystem

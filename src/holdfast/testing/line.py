@@ -19,6 +19,7 @@ class Changes:
 
     def notify(self) -> None:
         """Make all waiters check again."""
+        # All are woken: each checks its own condition.
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
@@ -40,6 +41,7 @@ class Changes:
         Raises:
             TimeoutError: It did not come to that.
         """
+        # Real time: a test that waits for something that never happens should fail.
         deadline = asyncio.timeout(LIMIT)
         try:
             async with deadline:
@@ -100,6 +102,7 @@ class FakeLine:
         """Fail everything that is not over, now and later; `ConnectionLost` unless given."""
         self.need("lose_for_good")
         self.failure = ConnectionLost("the fake server is lost") if error is None else error
+        # Before the notification, so that a waiter finds the processes failed.
         for failed in self._failed:
             failed(self.failure)
         self.changes.notify()
@@ -117,6 +120,7 @@ class FakeLine:
 
     def hold(self, holder: object) -> None:
         """Stop everything that comes from the other side on behalf of one reader."""
+        # Several readers may hold it; it goes on when the last one releases.
         self._holders.add(holder)
 
     def release(self, holder: object) -> None:

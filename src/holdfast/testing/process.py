@@ -285,6 +285,7 @@ class FakeProcess:
             raise RuntimeError(f"process {self.process_id}: {stream} has ended already")
         self._empty_pipe()
         self._ended_streams.add(stream)
+        # Only a Holdfast server reports the end of a stream.
         if self.capabilities.process_ack:
             self._happen(StreamEnded(stream, self._there.next_seq - 1))
 
@@ -318,6 +319,7 @@ class FakeProcess:
             raise RuntimeError(f"process {self.process_id} has not exited: call exit() first")
         if self._there.closed:
             raise RuntimeError(f"process {self.process_id} is closed already")
+        # In the order of a real process: streams end before the close.
         for stream in self._streams:
             if stream not in self._ended_streams:
                 self.stream_ended(stream)
@@ -503,8 +505,10 @@ class FakeProcess:
         if write_id is None:
             self._writes += 1
             write_id = f"fake-{self._writes}"
+        # A repeated id is accepted and not written again.
         if write_id in self._write_ids:
             return WriteStatus.ACCEPTED
+        # Accepted here, as by the real client, and delivered when the line is back.
         if not self.line.up:
             self._write_ids.add(write_id)
             self._unsent.append(lambda: self._take(data))
@@ -576,6 +580,7 @@ class FakeProcess:
         asked = Termination(tree, left, streams)
         self.terminations.append(asked)
         if not self.capabilities.process_terminate_left:
+            # A Codex server ignores the members it does not know.
             asked = Termination(tree=False, left=False, streams="close")
         if not self.line.up and (asked.left or not self._here.closed):
             known_to_run = self.verdict is None
@@ -595,6 +600,7 @@ class FakeProcess:
         self._under_way.append(event)
         self._under_way_bytes += _size(event)
         if type(event) is Exited:
+            # Nobody reads it any more.
             self._unread.clear()
         self._deliver()
         self.line.changes.notify()
@@ -671,6 +677,7 @@ class FakeProcess:
             self._killed = self._terminated = self._killed or was_running
             return was_running
         found: list[FakeChild] = []
+        # Without `left`, a kill after the exit reaches nobody.
         if was_running or asked.left:
             found = [
                 child
@@ -681,6 +688,7 @@ class FakeProcess:
             self._killed = self._terminated = self._closing = True
             for callback in self._when_killed:
                 callback()
+            # The exit codes of the real engine for SIGKILL.
             code = 1 if self.params.tty else 128 + 9
             self.exit(Verdict(reason=Reason.TERMINATED, exit_code=code, signal=9))
             # What a child writes to a terminal still counts, as on a real one.

@@ -196,6 +196,7 @@ class ScriptedServer(Target):
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
         if self.refusing:
+            # Counted down, so that a test can refuse the first attempts only.
             self.refusing -= 1
             self.refused += 1
             raise ConnectFailed("the scripted server was told to refuse")

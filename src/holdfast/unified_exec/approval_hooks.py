@@ -1,8 +1,8 @@
 """
-Approvals as hooks of the tools: every start, every denial and some input is decided about.
+Approvals as hooks of the tools: they decide about every start, every denial and some input.
 
-Other hooks go on working: they see a command before it is decided about. What they change
-afterwards is noticed, and the command is refused.
+Other hooks keep working and see a command before the decision. If they change it afterwards, it
+is refused.
 """
 
 import time
@@ -56,7 +56,7 @@ _SHOWN_OUTPUT = 16_384
 
 
 class ApprovalHooks(Hooks):
-    """Decides over the commands of one set of tools."""
+    """Hooks that decide over the commands of one set of tools."""
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class ApprovalHooks(Hooks):
 
     async def before_start(self, request: StartRequest) -> StartRequest:
         """Return the command with the sandbox that was decided on."""
+        # First the other hooks: the decision is about what would really run.
         request = await self._inner.before_start(request)
         began = time.monotonic()
         arguments = request.arguments
@@ -99,6 +100,8 @@ class ApprovalHooks(Hooks):
         try:
             clearance = await self.flow.admit(wanted)
         except CommandRefused as error:
+            # Listeners are told of a command that a person declined, not of one that a rule
+            # forbids.
             declined = isinstance(error, CommandDeclined)
             raise CreateProcess(rejected_text(str(error)), declined=declined) from error
         except EscalationRefused as error:
@@ -147,6 +150,7 @@ class ApprovalHooks(Hooks):
         began = time.monotonic()
         told = DeniedRun(
             what=str(verdict.denial),
+            # The end, since errors are there.
             output=denied.message[-_SHOWN_OUTPUT:],
             exit_code=verdict.exit_code,
             network_attempts=tuple(map(str, verdict.network_attempts)),

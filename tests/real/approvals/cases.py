@@ -56,7 +56,7 @@ class Step:
     tool: str
     arguments: Mapping[str, Any]
     answers: tuple[str, ...] = (ACCEPT,)
-    """What the questions of the call are answered with, in turn; the last one for all others."""
+    """Answers to the questions of the call, in turn; the last one for all others."""
 
 
 @dataclass(frozen=True)

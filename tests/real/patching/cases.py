@@ -33,7 +33,7 @@ class Case:
     before: Mapping[str, Entry]
     patch: str
     cwd: str = "."
-    """Where the program starts, below the folder."""
+    """Directory in which the program starts, below that of the case."""
     by_stdin: bool = False
     """True: the patch is standard input, otherwise the one argument."""
 

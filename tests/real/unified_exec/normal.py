@@ -1,5 +1,5 @@
 """
-What is compared: answers and events without what differs from run to run.
+Normalization for comparisons: answers and events without what differs between runs.
 
 Chunk ids, wall times, session numbers and folders are replaced. A wall time leaves its class:
 `zero` (ended within the 150 ms after the start), `short`, `<yield`, `~yield`, `>yield`.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Mode = Literal["local", "remote", "both", "none"]
-"""Where commands run: here, on an exec-server, on either of the two, or nowhere."""
+"""Environment of the commands: here, on an exec-server, on either of the two, or none."""
 
 LOCAL: tuple[Mode, ...] = ("local",)
 REMOTE: tuple[Mode, ...] = ("remote",)
@@ -83,7 +83,7 @@ class Case:
     events_of: tuple[str, ...] = ()
     """Keep the events of these commands only."""
     deltas: Literal["text", "none", "sizes", "count", "longest"] = "text"
-    """What is kept of live output besides its text; its text is not kept with `count`."""
+    """Members of live output that are kept besides its text; its text is not kept with `count`."""
     wire: bool = False
     """Keep what is sent to the server."""
     schemas: bool = False

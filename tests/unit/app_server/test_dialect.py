@@ -1,4 +1,4 @@
-"""How the app-server reads params and writes notifications."""
+"""Params and notifications of the app-server."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a doctor makes of machines that lack something."""
+"""Findings of `holdfast doctor` on machines that lack something."""
 
 import argparse
 import importlib.metadata
@@ -27,7 +27,7 @@ NO_BWRAP = SandboxSupport(rung=Rung.NONE, problem="bubblewrap is not installed: 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where `environments.toml` is looked for; it is not there yet."""
+    """Return the home in which `environments.toml` is looked for; the file is missing."""
     path = tmp_path / "home"
     monkeypatch.setenv("HOLDFAST_HOME", str(path))
     path.mkdir()

@@ -112,7 +112,7 @@ class Stage:
         os.write(self._guardian, bytes(numbers))
 
     def output(self) -> tuple[bytes, bytes]:
-        """What has come out of stdout and stderr."""
+        """Return the output on stdout and stderr."""
         self._close(self._stdout)
         self._close(self._stderr)
         return os.read(self._stdout_read, 1 << 20), os.read(self._stderr_read, 1 << 20)

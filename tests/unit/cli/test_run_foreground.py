@@ -1,4 +1,4 @@
-"""How a run ends that never came to a command."""
+"""Runs that end before a command was started."""
 
 import argparse
 import asyncio

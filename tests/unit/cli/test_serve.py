@@ -1,4 +1,4 @@
-"""What a server says to whoever started it from a terminal."""
+"""Messages of a server to a person who started it in a terminal."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What `holdfast run` asks for."""
+"""Start parameters of `holdfast run`."""
 
 import argparse
 import os

@@ -11,7 +11,7 @@ from holdfast.testing import ScriptedPeer, ScriptedServer
 
 @pytest.fixture(autouse=True)
 def no_time_between_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is to be tried again is tried at once."""
+    """Make retries immediate."""
     monkeypatch.setattr(recovery, "RETRY_INTERVAL", 0.0)
 
 

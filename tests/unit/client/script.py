@@ -1,4 +1,4 @@
-"""What the tests of the client say to each other's scripted server."""
+"""Messages between the tests of the client and their scripted server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine

@@ -1,4 +1,4 @@
-"""What a command says on its stderr."""
+"""The stderr of a server command."""
 
 import logging
 import os

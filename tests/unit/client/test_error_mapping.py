@@ -1,4 +1,4 @@
-"""What a server refused, as what a local implementation raises."""
+"""Conversion of a server's refusals into local exceptions."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ PATH = PathUri.from_path("/asked")
 
 
 def raised(error: RemoteError, **about: object) -> HoldfastError:
-    """What becomes of an error of the server."""
+    """Return the exception for an error of the server."""
     with pytest.raises(HoldfastError) as caught, refusals(**about):  # type: ignore[arg-type]
         raise error
     return caught.value

@@ -26,7 +26,7 @@ def life(outputs: int, *, exit_at: int) -> list[LogEntry]:
 
 
 def answer(events: list[LogEntry], after: int) -> ReadResponse:
-    """What a server that retained everything answers to a read when so much has happened."""
+    """Return the answer to a read by a server that retained everything."""
     exited = any(isinstance(event, Exited) for event in events)
     return ReadResponse(
         chunks=[e for e in events if isinstance(e, OutputChunk) and e.seq > after],

@@ -1,4 +1,4 @@
-"""Where a client connects to, and what it says when that cannot be done."""
+"""Addresses of servers, and the errors for those that cannot be used."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What a client tells its recorder, and what it sends along."""
+"""Records of a client's requests, and the trace context it sends."""
 
 from holdfast import ExecServerClient, MemoryTarget, Server
 from holdfast.protocol.envelope import Trace

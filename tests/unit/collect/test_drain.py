@@ -19,7 +19,7 @@ OK = Verdict(reason=Reason.EXITED, exit_code=0)
 
 
 class Line(LogListener):
-    """What is on its way from where a process runs."""
+    """Events that are on their way from the process."""
 
     def __init__(self) -> None:
         self.events: list[LogEntry] = []

@@ -23,7 +23,7 @@ def capture(size: int, *pieces: bytes) -> Captured:
 
 
 def naive(size: int, head: int, everything: bytes) -> Captured:
-    """What a buffer without any thrift would keep."""
+    """Return what a buffer without a limit would keep."""
     if len(everything) <= size:
         return Captured(everything)
     tail = size - head

@@ -22,6 +22,6 @@ async def fake(request: pytest.FixtureRequest) -> AsyncIterator[FakeEnvironment]
 
 @pytest.fixture(params=["holdfast", "codex"])
 async def far(request: pytest.FixtureRequest) -> AsyncIterator[FakeEnvironment]:
-    """Those of them that are behind a line."""
+    """An environment behind a connection."""
     async with FakeEnvironment(BACKENDS[request.param]()) as env:
         yield env

@@ -26,7 +26,7 @@ STREAMS: tuple[OutputStream, ...] = ("stdout", "stderr")
 
 @dataclass
 class Stream:
-    """What a stream of one command does, and what the specification makes of it."""
+    """Events of one stream, and the result that the specification demands."""
 
     writes: list[tuple[float, bytes]]
     """In order of their times."""

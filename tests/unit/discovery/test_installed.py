@@ -1,4 +1,4 @@
-"""What is found of what is installed."""
+"""Discovery of installed plugins and skills."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is found below folders that a client names."""
+"""Discovery below directories that a client names."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

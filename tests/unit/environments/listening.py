@@ -17,7 +17,7 @@ class ListeningServer(ScriptedServer):
         super().__init__()
         self.url = ""
         self.heads: list[RequestHead] = []
-        """What each connection asked for, before it was one."""
+        """Request heads of the connections, before they were upgraded."""
         self.answers["environment/status"] = _ready
 
     def gate(self, head: RequestHead) -> Response | str:

@@ -24,7 +24,7 @@ class Last:
 
 
 class Origin:
-    """What `origin` runs. Answers not given in time are `OK`."""
+    """A web server that a test controls. Answers not given in time are `OK`."""
 
     def __init__(self) -> None:
         self.port = 0

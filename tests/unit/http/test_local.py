@@ -20,7 +20,7 @@ CERTIFICATE = Path(__file__).with_name("localhost.pem")
 """Of 127.0.0.1, localhost and proxied.invalid, with its key."""
 
 AUTHORITY = {"CODEX_CA_CERTIFICATE": str(CERTIFICATE.with_name("authority.pem"))}
-"""Who signed it."""
+"""Variable that names the authority which signed it."""
 
 HANG = asyncio.Event
 """Nobody sets it."""
@@ -413,7 +413,7 @@ async def test_a_bad_request_is_refused_at_once(client: LocalHttpClient) -> None
 
 @pytest.fixture
 def tls() -> ssl.SSLContext:
-    """What a server needs for TLS."""
+    """Return the TLS context of a server."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(CERTIFICATE)
     return context

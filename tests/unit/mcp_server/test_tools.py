@@ -1,4 +1,4 @@
-"""What the tools say of themselves: the worst that they may do."""
+"""Descriptions of the tools: the worst that they may do."""
 
 import pytest
 

@@ -34,7 +34,7 @@ PREFIX = "failed to parse function arguments: "
 
 
 def answer(tool: str, text: str) -> str | None:
-    """What a manager without sessions says against these arguments."""
+    """Return the objection of a manager without sessions to these arguments."""
     arguments = Arguments(text)
     try:
         if tool == "exec_command":
@@ -266,7 +266,7 @@ def test_the_arguments_of_read_output() -> None:
 
 
 def steps(arguments: Arguments) -> list[object]:
-    """What each step says, in the order in which a manager takes them."""
+    """Return the result or the refusal of each step, in the order in which a manager takes them."""
     return [
         said(step)
         for step in (
@@ -280,7 +280,7 @@ def steps(arguments: Arguments) -> list[object]:
 
 
 def said(step: Callable[[], object]) -> object:
-    """What a step returns, or the text of its refusal."""
+    """Return the result of a step, or the text of its refusal."""
     try:
         return step()
     except ArgumentError as error:
@@ -288,7 +288,7 @@ def said(step: Callable[[], object]) -> object:
 
 
 def exact_steps(given: str | dict[str, object], *, extras: bool) -> list[object]:
-    """What they say if the quick reader takes nothing."""
+    """Return the results of the steps if the quick reader takes nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "holdfast.unified_exec.arguments.tool_arguments.read_plain", lambda given, fields: None

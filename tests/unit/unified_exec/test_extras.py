@@ -1,4 +1,4 @@
-"""What a call may ask for beyond the original: conditions, parts of the output, pages."""
+"""Extensions of calls beyond the original: conditions, parts of the output, pages."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What ends a wait early, and what is refused."""
+"""Conditions that end a wait early, and refusals."""
 
 import asyncio
 import socket

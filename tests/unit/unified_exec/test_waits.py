@@ -1,4 +1,4 @@
-"""How long calls wait: every limit of the contract, by a clock that jumps."""
+"""Waits of calls: every limit of the contract, by a virtual clock."""
 
 import asyncio
 

@@ -39,6 +39,7 @@ def as_argv(command: Command) -> list[str]:
         TypeError: A part of it is no text.
     """
     if isinstance(command, str):
+        # A shell would do nothing, which is never meant.
         if not command.strip():
             raise InvalidParams("the command is empty")
         # A fixed shell, so that a command means the same for every user and on every server.
@@ -50,6 +51,7 @@ def as_argv(command: Command) -> list[str]:
 
 
 def _as_parts(command: object) -> Iterable[object]:
+    # Bytes are iterable too, as numbers.
     if isinstance(command, bytes) or not isinstance(command, Iterable):
         raise TypeError(f"a command is a text or a list of texts, not {type(command).__name__}")
     return command
@@ -124,6 +126,7 @@ def as_variables(env: object) -> dict[str, str]:
     for name, value in env.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(f"env has text only, not {name!r}: {value!r}")
+        # It would set another variable than the one that is named.
         if not name or "=" in name:
             raise InvalidParams(
                 f"env has {name!r}, which is no name of a variable:"
@@ -166,6 +169,7 @@ def as_signal_name(which: object) -> str:
         InvalidParams: There is no such signal.
     """
     if isinstance(which, str):
+        # The only name that a Codex server knows.
         if which == "interrupt":
             return "SIGINT"
         if which in signals.Signals.__members__:

@@ -139,6 +139,7 @@ class Commands:
             folder = await self._environment.uri(cwd)
             run = argv
             if data and not (await self._environment.capabilities()).process_close_stdin:
+                # A Codex server cannot close stdin, so `head` ends the input instead.
                 run = ["/bin/sh", "-c", _WITH_INPUT, "sh", str(len(data)), *argv]
             params = await self._params(
                 run, folder, variables, names, confined, pipe_stdin=bool(data)
@@ -160,6 +161,8 @@ class Commands:
             except BaseException:
                 await run_on(end_left(), self._tasks)
                 raise
+            # Only after a kill: a command that ended by itself may leave processes in the
+            # background.
             if done.reason in (Reason.TIMED_OUT, Reason.LIMIT):
                 await end_left()
             return done
@@ -201,6 +204,7 @@ class Commands:
                 name=detach or "",
             )
             process = await self._launch(params, argv)
+            # Here, because nothing else would shrink the table of a long-lived environment.
             self._forget_ended()
             self._processes[process.process_id] = process
             running = self._running(process, detach, self._end_left_by(process, params))
@@ -245,6 +249,7 @@ class Commands:
         running = self.processes()
         await asyncio.gather(*(one.aclose() for one in running), return_exceptions=True)
         await self._tasks.aclose()
+        # Last, when nothing more can be started that would carry the mark.
         await self.end_left()
 
     async def end_left(self) -> None:
@@ -291,6 +296,7 @@ class Commands:
             raise DuplicateProcess(
                 name, f"a process detached as `{name}` is running: attach to it, or end it first"
             )
+        # Only when full, since checking each process may take a round trip.
         if len(self._detached) >= _NAMES_KEPT:
             for other, running in list(self._detached.items()):
                 if await _is_over(running.process):
@@ -314,6 +320,7 @@ class Commands:
         if confined.limits is not None and not isinstance(confined.limits, Limits):
             raise TypeError(f"limits is a `Limits`, not {type(confined.limits).__name__}")
         self._count += 1
+        # The sandbox is resolved on the machine of the command, which may need a connection.
         sandbox = await self._environment.sandbox_context(confined.sandbox)
         # A sandbox has a PID namespace: nothing outlives its command, so no mark is needed.
         if sandbox is None and (await self._environment.capabilities()).process_end_marked:
@@ -348,9 +355,11 @@ class Commands:
         """Return the failure with the cause that the system's text leaves open."""
         errno = error.errno
         program = error.program or argv[0]
+        # The same errno is reported for a missing program and for a missing directory.
         if errno in (ENOENT, ENOTDIR, EACCES) and (fault := await self._folder_fault(params.cwd)):
             return _cannot_run_in(params.cwd, fault, program)
         hint = ""
+        # A common mistake: a whole command line as the only element of a list.
         if errno == ENOENT and " " in argv[0]:
             hint = "; give a whole command line as one text, not as a list"
         elif errno == E2BIG:
@@ -388,6 +397,7 @@ async def _is_over(process: ExecProcess) -> bool:
     if process.verdict is not None:
         return True
     try:
+        # A zero timeout makes one attempt: the answer is known here, or not.
         async with asyncio.timeout(0):
             await process.exited()
     except TimeoutError:

@@ -143,5 +143,6 @@ class Completed:
         text = self.command if isinstance(self.command, str) else join(self.command)
         if len(text) > _SHOWN_COMMAND:
             text = f"{text[: _SHOWN_COMMAND - 4]} ..."
+        # Shown, since the process keeps running although the command is complete.
         holds = ", and something it started still holds its output" if self.background else ""
         return f"`{text}` {self.verdict}{holds}"

@@ -78,6 +78,8 @@ class PatternSearch:
         if isinstance(pattern, re.Pattern):
             return self._find_regex(pattern, max(0, searched - _REACH))
         literal = pattern.encode() if isinstance(pattern, str) else pattern
+        # A match may begin in bytes that were searched before, by the length of the literal less
+        # one.
         at = self._data.find(literal, max(0, searched - len(literal) + 1))
         return None if at < 0 else self._found(at, at + len(literal), None)
 

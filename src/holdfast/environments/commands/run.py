@@ -96,6 +96,7 @@ async def run_to_end(
     finally:
         follower.close()
         if feeding is not None:
+            # A process that ended without reading all input must not keep the feeder waiting.
             await feeding.aclose()
     return follower.completed(command)
 
@@ -116,6 +117,7 @@ async def end_process(
                 await process.terminate(tree=True)
                 await see_the_exit()
 
+    # In a task, so that a second cancellation does not leave the process running.
     await run_on(end(), tasks)
 
 
@@ -157,6 +159,7 @@ class _Follower:
             async with deadline:
                 async for event in self._drain:
                     if type(event) is OutputChunk:
+                        # A terminal has one stream, which counts as stdout.
                         into = self._stderr if event.stream == "stderr" else self._stdout
                         into.append(event.chunk)
                         if self._on_output is not None:
@@ -176,6 +179,7 @@ class _Follower:
         # Chunks are decoded only if there is a callback.
         assert self._on_output is not None
         result = self._on_output(chunk)
+        # An awaitable is awaited before the next event: a slow callback makes the command wait.
         if inspect.isawaitable(result):
             await result
 
@@ -194,6 +198,7 @@ class _Follower:
             except TimeoutError:
                 pass
             else:
+                # Output that was written before the kill is still collected.
                 await self.follow(END_LIMIT)
         verdict = self._drain.verdict
         if verdict is None:

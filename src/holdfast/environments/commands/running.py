@@ -95,6 +95,7 @@ class Running:
         Processes it left behind, daemons too, are killed as well: see `Environment.run`.
         """
         if self.verdict is None:
+            # From now on `wait` drops output instead of waiting for a reader.
             self._ending = True
             await end_process(self.process, self.wait, self._tasks)
         await run_on(self._end_left(), self._tasks)
@@ -210,6 +211,7 @@ class Running:
                 raise
             raise PatternTimedOut(pattern, search.seen) from None
         finally:
+            # Also after a timeout: what was read belongs to the next reader.
             self._give_back(taken, search.end)
             self.reading(-1)
         if found is None:
@@ -345,6 +347,7 @@ class Running:
 
     def _pause(self) -> None:
         """Let the process continue without a reader, unless one waits right now."""
+        # A task that holds the turn is a reader, which must not lose its stream.
         if self._drain is not None and not self._turn.locked():
             self._drain.pause()
 
@@ -385,6 +388,7 @@ class Running:
         missed = dropped.missed + 1
         if self._pending:
             following = self._pending[0]
+            # The gap is reported at the chunk behind it.
             self._pending[0] = replace(following, missed=following.missed + missed)
         else:
             self._decoder.skip(missed)

@@ -48,11 +48,13 @@ def add(path: str | os.PathLike[str], entry: Entry, *, default: bool = False) ->
     path = Path(path)
     old = config.read(path) if path.exists() else ""
     _tables(old, path)
+    # Checked before anything is written.
     if any(known.id == entry.id for known in config.parse(old, path).entries):
         raise InvalidConfig(
             f"there is an environment `{entry.id}` in `{path}` already",
             "choose another name, or remove it first",
         )
+    # One blank line between the tables, whatever the file ends with.
     gap = "" if not old or old.endswith("\n\n") else "\n" if old.endswith("\n") else "\n\n"
     lines = [f"{key} = {spell_value(value)}" for key, value in _keys(entry).items()]
     new = "\n".join([f"{old}{gap}[[environments]]", *lines, ""])
@@ -196,6 +198,7 @@ def _is_outermost(lines: Sequence[str], at: int) -> bool:
     valid TOML.
     """
     try:
+        # Only a parser can tell: a header may also stand inside of a multi-line string.
         tomllib.loads("".join(lines[:at]).removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError:
         return False
@@ -262,6 +265,7 @@ def _replace(path: Path, text: str) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(text.encode())
                 file.flush()
+                # On disk before the rename, so that a crash leaves the old or the new file.
                 os.fsync(file.fileno())
             os.replace(temporary, target)
         except BaseException:

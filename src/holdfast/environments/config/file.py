@@ -39,6 +39,7 @@ def load(path: str | os.PathLike[str]) -> ConfiguredEnvironments:
     Raises:
         InvalidConfig: With the reason, in Codex's words, and advice where they give none.
     """
+    # Callers may pass a string.
     path = Path(path)
     return parse(read(path), path)
 
@@ -86,6 +87,7 @@ def parse(text: str, path: Path) -> ConfiguredEnvironments:
     entries: dict[str, Entry] = {}
     for written in keys.get("environments", []):
         entry = _entry(written, path.absolute().parent)
+        # TOML itself allows two tables with the same id.
         if entry.id in entries:
             raise InvalidConfig(
                 f"environment id `{entry.id}` is duplicated",
@@ -93,6 +95,7 @@ def parse(text: str, path: Path) -> ConfiguredEnvironments:
             )
         entries[entry.id] = entry
     include_local = keys.get("include_local", True)
+    # The order in which names are shown.
     ids = [LOCAL] * include_local + list(entries)
     return ConfiguredEnvironments(
         entries=tuple(entries.values()),
@@ -132,6 +135,7 @@ def _entry(keys: EntryKeys, home: Path) -> Entry:
             f"{name} args, env, and cwd require program",
             "they belong to a command; a server with a `url` has its own",
         )
+    # Both, or neither.
     if ("url" in keys) == ("program" in keys):
         raise InvalidConfig(
             f"{name} must set exactly one of url or program",
@@ -173,6 +177,7 @@ def _program(keys: EntryKeys, name: str, home: Path) -> ServingProgram:
 
 def _default(written: str | None, ids: list[str]) -> str | None:
     if written is None:
+        # Without `default`, this machine is the default if it is included.
         return LOCAL if LOCAL in ids else None
     default = written.strip()
     if not default:

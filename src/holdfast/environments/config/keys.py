@@ -56,6 +56,7 @@ def read_keys(text: str) -> FileKeys:
         Unfit: With the reason.
     """
     try:
+        # A byte order mark, which editors on Windows write, is no TOML.
         table = tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as error:
         raise Unfit(str(error)) from error
@@ -123,6 +124,7 @@ def _variables(value: object, place: str) -> dict[str, str]:
 
 
 def _seconds(value: object, place: str) -> float:
+    # A bool is an int in Python.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong(value, "f64", place)
     fault = "cannot convert float seconds to Duration: value is"

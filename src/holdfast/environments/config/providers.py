@@ -59,6 +59,7 @@ class UrlProvider:
             token: For a server with a `ws` URL that wants one.
         """
         self._url = (value or "").strip()
+        # Only a WebSocket URL can carry a token.
         self._token = token if self._url.startswith(("ws://", "wss://")) else None
 
     def snapshot(self) -> ConfiguredEnvironments:

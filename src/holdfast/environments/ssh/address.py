@@ -56,6 +56,7 @@ class SshAddress:
             raise _no_url(url, "it names no host")
         if parts.path not in ("", "/") or parts.query or parts.fragment:
             raise _no_url(url, "nothing may follow the host and its port")
+        # It would be visible in the list of processes.
         if parts.password is not None:
             raise _no_url(url, "a password has no place in a URL; use a key")
         user = unquote(parts.username or "")
@@ -135,6 +136,7 @@ def _split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
             break
         options.append(word)
         letters = word[1:]
+        # Letters before it are flags; the value may follow in the same word or be the next one.
         takes = next((at for at, letter in enumerate(letters) if letter in _WITH_VALUE), None)
         if takes == len(letters) - 1 and rest:
             options.append(rest.pop(0))

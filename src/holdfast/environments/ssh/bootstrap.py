@@ -140,6 +140,7 @@ def launch_line(version: str, arguments: Sequence[str], *, keep: bool = False) -
         mark=MARK,
         about=_ABOUT.replace("\\", "\\\\").replace('"', '\\"'),
     )
+    # The second `sh` is `$0` of the script.
     return shlex.join(["sh", "-c", _one_line(script), "sh", *arguments])
 
 

@@ -58,12 +58,15 @@ def pack_files() -> Bundle | None:
             # Its installer kept no RECORD.
             return None
         for path in dependency.files:
+            # Scripts are recorded outside of the package, and compiled files are for this machine's
+            # paths.
             if ".." not in path.parts and "__pycache__" not in path.parts:
                 files[path.as_posix()] = Path(str(dependency.locate_file(path)))
     return Bundle("files", _tar(files))
 
 
 def _tar(files: Mapping[str, Path]) -> bytes:
+    # No time stamps, so that the same files always give the same bytes.
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=_QUICK, mtime=0) as squeezed,

@@ -112,6 +112,7 @@ async def offer(address: SshAddress, found: Missing, consent: Consent) -> str | 
     if consent is False:
         return None
     bundle: Bundle | None = None
+    # Extension modules can only be copied to a Python with the same ABI.
     if found.soabi == sysconfig.get_config_var("SOABI"):
         bundle = await asyncio.to_thread(pack_files)
     if bundle is None:
@@ -167,6 +168,7 @@ async def _run(address: SshAddress, command: str, data: bytes, *, limit: float) 
     except TimeoutError:
         return "failed", f"it takes more than {limit:g} seconds"
     finally:
+        # After a timeout or a cancellation.
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()

@@ -64,6 +64,7 @@ def install(stream: BinaryIO, base: Path) -> Path:
     data = stream.read(about["size"])
     if len(data) < about["size"]:
         raise Failed(f"the connection broke off after {len(data)} of {about['size']} bytes")
+    # Start-up files of a shell may have written into the stream.
     if hashlib.sha256(data).hexdigest() != about["sha256"]:
         raise Failed("what arrived is not what was sent")
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,6 +127,7 @@ def _add_programs(staging: Path, final: Path) -> None:
     (staging / "bin").mkdir()
     program = staging / "bin" / "holdfast"
     command = shlex.join([sys.executable, "-I", str(final / "run.py")])
+    # The final path, since the directory is renamed after the test run.
     program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     program.chmod(0o700)
 
@@ -162,6 +164,7 @@ def _run(command: list[str], limit: float, cwd: Path) -> tuple[int, str]:
 
 def _main(folder: str, mark: str) -> None:
     """Install below the home of this user, and report the result."""
+    # Nothing that is installed is readable for other users.
     os.umask(0o077)
     # An exit through `SystemExit` runs the cleanup of `install`.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):

@@ -117,6 +117,7 @@ class SshTarget(Target):
         self._farewell: _Farewell | None = None
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        # The previous ssh may still hold the connection to the server.
         await self._drop_command()
         try:
             await self._connect()
@@ -173,6 +174,7 @@ class SshTarget(Target):
         # `_launch` has just set it.
         assert self._command is not None
         if before is not None:
+            # The kept server hands its session only to a client that knows its token.
             self._command.say(before.token)
         match await self._report():
             case ServerKept() as kept:
@@ -255,6 +257,7 @@ class _Farewell:
 
     def close(self) -> None:
         self.said = True
+        # Before the close: the server ends at once instead of waiting for a reconnection.
         self._inner.send(END)
         self._inner.close()
 

@@ -1,4 +1,4 @@
-"""Reads pages from kept output: by sequence number, by lines, by a pattern."""
+"""Pages of retained output: by sequence number, by lines, by a pattern."""
 
 from array import array
 from collections.abc import Generator
@@ -149,6 +149,7 @@ class Window:
         if not self.pieces:
             return 1, 0
         first = self.pieces[0]
+        # The first piece may begin before the retained part, in bytes that no longer count.
         surplus = first.data[: self.start - first.start]
         newlines = surplus.count(b"\n")
         line_start = first.start + surplus.rfind(b"\n") + 1 if newlines else self.line_start
@@ -162,6 +163,7 @@ class Window:
             if wanted <= 0:
                 return max(piece.start, self.start)
             if wanted <= piece.newlines:
+                # `split` counts newlines at the speed of C.
                 rest = piece.data.split(b"\n", wanted)[-1]
                 return max(piece.start + len(piece.data) - len(rest), self.start)
             seen += piece.newlines
@@ -217,6 +219,7 @@ class Window:
 
     def after_letter(self, place: int) -> int:
         """Return the place, or the end of the letter of UTF-8 that it is inside of."""
+        # A character of UTF-8 has at most three bytes before its last one.
         before = self.bytes_between(place - 3, place)
         for back in range(1, len(before) + 1):
             byte = before[-back]
@@ -245,6 +248,7 @@ class _PageReader:
     def __init__(self, window: Window, request: PageRequest) -> None:
         self._window = window
         self._request = request
+        # A smaller budget would not even hold the marks.
         self._max_bytes = max(request.max_bytes, LEAST_BUDGET)
         self._kept_line, self._missing = window.first_line()
         self._total = window.total_lines
@@ -261,6 +265,7 @@ class _PageReader:
             first, last = self._resolve(*(request.lines or (1, None)))
             wanted = first
             first = max(first, self._kept_line)
+        # Nothing there: the note says why.
         if first > last:
             return self._page("", self._nothing(wanted, last), None, None, search=search)
         if search is None:
@@ -297,8 +302,10 @@ class _PageReader:
         if start >= total:
             note = f"nothing from sequence {from_seq} on" if total else "no output"
             return self._page("", note, None, None)
+        # One of the two says where to go on, if there is more.
         end, next_seq, next_line, mark = min(start + self._max_bytes, total), None, None, ""
         if end < total:
+            # Ends at a chunk if possible: only a sequence number resumes exactly there.
             border = window.border_within(start, end)
             data = b"" if border is not None else window.bytes_between(start, end)
             if border is not None:
@@ -338,6 +345,7 @@ class _PageReader:
         fitting = len(data) if len(data) <= room else data.rfind(b"\n", 0, room) + 1
         page = data[:fitting]
         following = (data.find(b"\n", fitting) + 1 or len(data)) - fitting
+        # The quick way: no line has to be cut.
         if page and following <= limit and max(map(len, page.split(b"\n"))) < limit:
             shown = page.count(b"\n") + (not page.endswith(b"\n"))
         else:
@@ -359,6 +367,7 @@ class _PageReader:
         """Count all lines that match, and read as many as fit."""
         start, end = self._window.place_of_line(first), self._end_of(last)
         data = self._window.bytes_between(start, end)
+        # The search works on whole lines, so the last one gets its newline for the time being.
         open_line = not data.endswith(b"\n")
         if open_line:
             data += b"\n"
@@ -368,6 +377,7 @@ class _PageReader:
         room, matching, next_line = self._max_bytes, 0, None
         line, at = first, 0
         while at < len(data):
+            # A step ends with a line; one that is longer than a step is taken whole.
             step = data.rfind(b"\n", at, at + _STEP) + 1 or data.find(b"\n", at) + 1
             block = data[at:step]
             runs = search.runs(block)
@@ -378,6 +388,7 @@ class _PageReader:
                 )
             for run in runs:
                 matching += run.lines
+                # The page is full; the rest is only counted.
                 if next_line is not None:
                     continue
                 lines = block[run.start : run.end].split(b"\n")
@@ -386,6 +397,7 @@ class _PageReader:
                     kept = cut_line(text, limit) + b"\n"
                     row = f"{number}:{begin}{kept.decode(errors='replace')}"
                     room -= len(kept) + len(begin) + len(str(number)) + 1
+                    # The first line is always shown, however long.
                     if room < 0 and shown:
                         next_line = number
                         break
@@ -395,6 +407,7 @@ class _PageReader:
             at = step
             yield
         page = "".join(shown)
+        # Take the added newline away again.
         if open_line and numbers and numbers[-1] == last:
             page = page[:-1]
         note = self._matches_note(matching, len(shown), first, last)
@@ -504,6 +517,7 @@ def _fit_lines(data: bytes, limit: int, room: int) -> tuple[bytes, int, int]:
     at = 0
     while at < len(data):
         end = data.find(b"\n", at) + 1 or len(data)
+        # The first line is cut to fit: a page has at least one.
         line = cut_line(data[at:end], min(limit, room) if not kept else limit)
         if kept and len(line) > room:
             break

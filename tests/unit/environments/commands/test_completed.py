@@ -1,4 +1,4 @@
-"""What came of a command, for programs and for people."""
+"""The result of a command, for programs and for people."""
 
 from typing import cast
 

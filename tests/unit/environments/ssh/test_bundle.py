@@ -1,4 +1,4 @@
-"""What a client carries to a host."""
+"""Packages that a client carries to a host."""
 
 import io
 import subprocess

@@ -1,4 +1,4 @@
-"""What is installed on a host is there as a whole or not at all."""
+"""Installation on a host: as a whole, or not at all."""
 
 import ast
 import io
