@@ -107,8 +107,9 @@ def nothing_is_left_behind() -> Iterator[None]:
     yield
     children = {pid: what for pid, what in _children().items() if pid not in children_before}
     assert not children, f"left running, or not waited for: {children}"
-    if _descriptors() - descriptors_before:
-        gc.collect()  # closes what nobody holds any more
+    if not _descriptors() - descriptors_before:
+        return
+    gc.collect()  # closes what nobody holds any more
     deadline = time.monotonic() + 10.0
     while left := _descriptors() - descriptors_before:
         # A thread closes what a sandbox has removed, see `sandbox/bubblewrap/deferred_close.py`.
