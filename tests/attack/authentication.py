@@ -182,12 +182,12 @@ def header_cases() -> Iterator[Case]:
     yield from (Case(f"value {value!r:.50}", bearing(value)) for value in values)
     right = b"Bearer " + TOKEN.encode()
     yield Case("longer than a head may be", bearing("Bearer " + "A" * 20_000), WRONG)
-    for name in (
+    for header in (
         *(b"Authorisation", b"Proxy-Authorization", b"X-Authorization", b"WWW-Authenticate"),
         *(b"X-Auth-Token", b"X-Api-Key", b"Cookie", b"Sec-WebSocket-Protocol", b"Authorization-"),
         *(b"X-Forwarded-User", b"X-Original-Authorization", b"Api-Key", b"Token"),
     ):
-        yield Case(f"name {name!r}", request(name + b": " + right))
+        yield Case(f"name {header!r}", request(header + b": " + right))
     for line in (b"X-Forwarded-For: 127.0.0.1", b"X-Real-IP: ::1", b"Forwarded: for=127.0.0.1"):
         yield Case(f"line {line!r}", request(line))
     yield Case("blank before the colon", request(b"Authorization : " + right), WRONG)
@@ -309,7 +309,7 @@ def signed_cases() -> Iterator[Case]:
         "long": right * 40,
     }.items():
         yield case(name, token)
-    for name, change in {
+    changes: dict[str, dict[str, Any]] = {
         "expired": {"exp": now - 1},
         "of 1970": {"exp": 0},
         "negative": {"exp": -(2**63)},
@@ -332,20 +332,14 @@ def signed_cases() -> Iterator[Case]:
         "nobody": {"aud": []},
         "an object": {"aud": {"them": True}},
         "nested": {"aud": [["them"]]},
-    }.items():
+    }
+    for name, change in changes.items():
         yield case(name, signed(good | change))
     for left_out in good:
         yield case(f"without {left_out}", signed({k: v for k, v in good.items() if k != left_out}))
-    for odd in (
-        [],
-        "them",
-        1,
-        None,
-        b"",
-        b"\xff",
-        b'{"exp":%d,"exp":1}' % (now + 600),
-        b"[" * 9_000,
-    ):
+    twice = b'{"exp":%d,"exp":1}' % (now + 600)
+    oddities: list[object] = [[], "them", 1, None, b"", b"\xff", twice, b"[" * 9_000]
+    for odd in oddities:
         yield case(f"claims {odd!r:.30}", signed(odd))
 
 
