@@ -123,7 +123,8 @@ async def take_threads(place: Place) -> int:
             for number in range(64):
                 path = file_uri(place.folder / str(number))
                 await client.request("fs/writeFile", {"path": path, "dataBase64": ""})
-        assert await client.is_ready()
+        asking = await stack.enter_async_context(connect(place.url))
+        assert await asking.is_ready()
         assert _threads(place.server.pid) < _MOST_THREADS
     return 0
 

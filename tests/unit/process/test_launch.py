@@ -230,15 +230,18 @@ async def test_a_start_that_is_called_off_when_all_is_ready_leaves_nothing(
 ) -> None:
     """The filter has handed its descriptor over by then, and nobody has it yet."""
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(
-        module, "remove_strays", lambda *_: loop.call_soon_threadsafe(task.cancel) and None
-    )
+    starts: list[asyncio.Task[EnclosedChild]] = []
+
+    def call_off(*_: object) -> None:
+        loop.call_soon_threadsafe(starts[0].cancel)
+
+    monkeypatch.setattr(module, "remove_strays", call_off)
     before, folder = owned_pids(), str(tmp_path)
     told = filter_program("restricted", platform.machine(), tells=True)
     listening = msgspec.structs.replace(
         enclosure("--bind", folder, folder), filter=told, listen=True
     )
-    task = asyncio.ensure_future(
+    task = asyncio.create_task(
         start_enclosed(
             listening,
             Launch("/bin/true", ["true"], "/"),
@@ -246,6 +249,7 @@ async def test_a_start_that_is_called_off_when_all_is_ready_leaves_nothing(
             to_verify=(planned("write", tmp_path),),
         )
     )
+    starts.append(task)
     with pytest.raises(asyncio.CancelledError):
         await task
 
