@@ -136,77 +136,107 @@ def decide(
         rules_leave_sandbox=rules_leave_sandbox,
         cwd=cwd,
     )
-    segments = tuple(judge.segment(words) for words in split.segments)
-    literals = tuple(judge.literals(split))
-    every = (*segments, *literals)
+    parts = _Parts(
+        segments=tuple(judge.segment(words) for words in split.segments),
+        literals=tuple(judge.literals(split)),
+        command=shown_command(argv),
+        notes=tuple(_notes(split, rules, unreadable_runs=unreadable_runs)),
+    )
     # The strictest decision about any part is the one about the whole.
-    ruling = max(one.ruling for one in every)
-    command = shown_command(argv)
-    notes = tuple(_notes(split, rules, unreadable_runs=unreadable_runs))
+    ruling = max(one.ruling for one in parts.every)
     if ruling is Ruling.FORBIDDEN:
-        rule = _most_specific(every, Ruling.FORBIDDEN)
-        return Judgement(
-            ruling=ruling,
-            cause=Cause.RULE if rule is not None else Cause.DANGEROUS,
-            segments=segments,
-            literals=literals,
-            decided_by=rule,
-            reason=_forbidden_text(command, rule, removes=_removes(segments, literals)),
-        )
-    rule = _most_specific(every, Ruling.PROMPT)
-    cause = _weightiest(every, ruling)
+        return _forbidden(parts)
+    cause = _weightiest(parts.every, ruling)
     # A script that was not analysed, or an unusable rules file, may hide a prohibition: ask, unless
     # a stronger reason to ask is there already.
-    if notes and (ruling is Ruling.ALLOW or cause not in (Cause.RULE, Cause.DANGEROUS)):
+    if parts.notes and (ruling is Ruling.ALLOW or cause not in (Cause.RULE, Cause.DANGEROUS)):
         ruling = Ruling.PROMPT
         unseen = split.unseen is not None and not unreadable_runs
         cause = Cause.UNSEEN if unseen else Cause.BROKEN
-    matched = any(one.matches for one in segments)
     if ruling is Ruling.ALLOW:
-        return Judgement(
-            ruling=ruling,
-            cause=cause,
-            segments=segments,
-            literals=literals,
-            decided_by=_most_specific(every, Ruling.ALLOW),
-            outside_sandbox=all(judge.leaves_sandbox(one) for one in segments),
-            # A command that a rule allows needs no new rule after a denial.
-            retry_amendment=None if matched else _acceptable(split.segments[0], acceptable),
-        )
+        return _allowed(parts, cause, judge, acceptable)
+    return _asked(parts, cause, judge, prefix_rule, acceptable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """A command with the decisions about its parts."""
+
+    segments: tuple[SegmentRuling, ...]
+    literals: tuple[SegmentRuling, ...]
+    command: str
+    notes: tuple[str, ...]
+
+    @property
+    def every(self) -> tuple[SegmentRuling, ...]:
+        """All parts, the segments first."""
+        return (*self.segments, *self.literals)
+
+
+def _forbidden(parts: _Parts) -> Judgement:
+    rule = _most_specific(parts.every, Ruling.FORBIDDEN)
+    removes = _removes(parts.segments, parts.literals)
+    return Judgement(
+        ruling=Ruling.FORBIDDEN,
+        cause=Cause.RULE if rule is not None else Cause.DANGEROUS,
+        segments=parts.segments,
+        literals=parts.literals,
+        decided_by=rule,
+        reason=_forbidden_text(parts.command, rule, removes=removes),
+    )
+
+
+def _allowed(
+    parts: _Parts,
+    cause: Cause,
+    judge: "_SegmentJudge",
+    acceptable: Callable[[Sequence[str]], bool] | None,
+) -> Judgement:
+    matched = any(one.matches for one in parts.segments)
+    return Judgement(
+        ruling=Ruling.ALLOW,
+        cause=cause,
+        segments=parts.segments,
+        literals=parts.literals,
+        decided_by=_most_specific(parts.every, Ruling.ALLOW),
+        outside_sandbox=all(judge.leaves_sandbox(one) for one in parts.segments),
+        # A command that a rule allows needs no new rule after a denial.
+        retry_amendment=None if matched else _acceptable(parts.segments[0].words, acceptable),
+    )
+
+
+def _asked(
+    parts: _Parts,
+    cause: Cause,
+    judge: "_SegmentJudge",
+    prefix_rule: Sequence[str] | None,
+    acceptable: Callable[[Sequence[str]], bool] | None,
+) -> Judgement:
+    """Return a question, or a refusal where nobody may be asked."""
+    rule = _most_specific(parts.every, Ruling.PROMPT)
     from_rules = cause in (Cause.RULE, Cause.BROKEN)
     kind = PromptKind.RULES if from_rules else PromptKind.SANDBOX
-    # If nobody may be asked, a question becomes a refusal.
-    refusal = policy_refusal(policy, kind)
+    refusal = policy_refusal(judge.policy, kind)
     if refusal is not None:
-        if cause is Cause.DANGEROUS and _removes(segments, literals):
+        if cause is Cause.DANGEROUS and _removes(parts.segments, parts.literals):
             refusal = DANGEROUS_TEXT
         elif cause in (Cause.UNSEEN, Cause.BROKEN):
-            refusal = f"`{command}` rejected: {notes[0]}"
-        return Judgement(
-            ruling=Ruling.FORBIDDEN,
-            cause=cause,
-            segments=segments,
-            literals=literals,
-            decided_by=rule,
-            prompt_kind=kind,
-            reason=refusal,
-            notes=notes,
-        )
+            refusal = f"`{parts.command}` rejected: {parts.notes[0]}"
     amendment = None
     # With a rule that asks, or hidden commands, a stored prefix would allow more than was shown.
-    if rule is None and not notes and not literals:
-        amendment = judge.amendment(segments, prefix_rule, acceptable)
+    if refusal is None and rule is None and not parts.notes and not parts.literals:
+        amendment = judge.amendment(parts.segments, prefix_rule, acceptable)
     return Judgement(
-        ruling=ruling,
+        ruling=Ruling.PROMPT if refusal is None else Ruling.FORBIDDEN,
         cause=cause,
-        segments=segments,
-        literals=literals,
+        segments=parts.segments,
+        literals=parts.literals,
         decided_by=rule,
         prompt_kind=kind,
-        reason=_prompt_reason(command, rule, notes),
+        reason=_prompt_reason(parts.command, rule, parts.notes) if refusal is None else refusal,
         amendment=amendment,
         retry_amendment=amendment,
-        notes=notes,
+        notes=parts.notes,
     )
 
 

@@ -83,6 +83,11 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         choices=("stop", "keep"),
         help="what becomes of a command whose exec_command is cancelled (default: stop)",
     )
+    _add_http_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _add_http_options(parser: argparse.ArgumentParser) -> None:
     over_http = parser.add_argument_group("over HTTP")
     over_http.add_argument(
         "--keep",
@@ -115,7 +120,6 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         default=[],
         help="a web page that may come in, such as https://app.example.com; may be repeated",
     )
-    parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -32,8 +32,6 @@ def run_server(
         keeping: Set for a server that outlives its stdio.
         make: Factory for another server than an exec-server.
     """
-    # An audit log records commands that this server starts itself; other servers have none.
-    audit = () if make is not None else ("audit_log", "audit_log_max_size", "audit_log_keep")
     try:
         set_log_level(
             options.log_level or os.environ.get("HOLDFAST_LOG", "error"),
@@ -46,33 +44,7 @@ def run_server(
         return 1
     try:
         return live(
-            LifeOptions(
-                listen=options.listen,
-                also_listen=options.also_listen,
-                concurrent_requests=options.concurrent_requests,
-                auth_mode=options.ws_auth,
-                token_file=options.ws_token_file,
-                token_sha256=options.ws_token_sha256,
-                shared_secret_file=options.ws_shared_secret_file,
-                issuer=options.ws_issuer,
-                audience=options.ws_audience,
-                max_clock_skew=options.ws_max_clock_skew_seconds,
-                entrance=EntranceOptions(
-                    token_file=options.token_file,
-                    makes_token=not options.as_codex,
-                    no_auth=options.no_auth,
-                    insecure_no_auth=options.insecure_no_auth,
-                    tls_cert=options.tls_cert,
-                    tls_key=options.tls_key,
-                ),
-                tells_token=make is not None,
-                limits=_limits(options),
-                pages=not options.as_codex,
-                reloads=reloads(options),
-                idle_exit=options.idle_exit,
-                keeping=keeping,
-                **{name: getattr(options, name) for name in audit},
-            ),
+            _life_options(options, keeping, make),
             lifeline=lifeline,
             announce=announce,
             make=make,
@@ -84,6 +56,40 @@ def run_server(
             where = f"cannot listen on {error.address}: "
         print(f"Error: {where}{error}", file=sys.stderr)
         return 1
+
+
+def _life_options(
+    options: argparse.Namespace, keeping: Keeping | None, make: ServiceMaker | None
+) -> LifeOptions:
+    # An audit log records commands that this server starts itself; other servers have none.
+    audit = () if make is not None else ("audit_log", "audit_log_max_size", "audit_log_keep")
+    return LifeOptions(
+        listen=options.listen,
+        also_listen=options.also_listen,
+        concurrent_requests=options.concurrent_requests,
+        auth_mode=options.ws_auth,
+        token_file=options.ws_token_file,
+        token_sha256=options.ws_token_sha256,
+        shared_secret_file=options.ws_shared_secret_file,
+        issuer=options.ws_issuer,
+        audience=options.ws_audience,
+        max_clock_skew=options.ws_max_clock_skew_seconds,
+        entrance=EntranceOptions(
+            token_file=options.token_file,
+            makes_token=not options.as_codex,
+            no_auth=options.no_auth,
+            insecure_no_auth=options.insecure_no_auth,
+            tls_cert=options.tls_cert,
+            tls_key=options.tls_key,
+        ),
+        tells_token=make is not None,
+        limits=_limits(options),
+        pages=not options.as_codex,
+        reloads=reloads(options),
+        idle_exit=options.idle_exit,
+        keeping=keeping,
+        **{name: getattr(options, name) for name in audit},
+    )
 
 
 def _limits(options: argparse.Namespace) -> PrincipalLimits:
