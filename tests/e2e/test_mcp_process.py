@@ -266,7 +266,8 @@ def test_ten_thousand_progress_tokens_do_no_harm(tmp_path: Path) -> None:
 
 
 _SETTINGS = re.compile(
-    r"^<!-- checked: (?P<key>\w+) -->\n```(?P<kind>json|toml)\n(?P<text>.*?)^```$",
+    r"^<!-- checked: (?P<key>mcpServers|servers|mcp_servers) -->\n"
+    r"```(?P<kind>json|toml)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 

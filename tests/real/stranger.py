@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
+from holdfast._version import DISTRIBUTION
 from tests.e2e.wire import LIMIT, PATH
 
 __all__ = ["Stranger", "stranger"]
@@ -70,7 +71,7 @@ def stranger() -> Iterator[Stranger]:
         os.chown(folder / "home", NOBODY, NOBODY)
         package = Path(holdfast.__file__).parent
         shutil.copytree(package, folder / "packages" / "holdfast", ignore=_UNNEEDED)
-        _copy_packages(folder / "packages", {"holdfast", "websockets"})
+        _copy_packages(folder / "packages", {DISTRIBUTION, "websockets"})
         one = Stranger(folder, os.path.realpath(sys.executable))
         if not _works(one):
             one = Stranger(folder, _copy_python(folder / "python"))

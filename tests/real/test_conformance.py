@@ -29,6 +29,7 @@ OVER_MCP = "unified_exec_conformance, over MCP"
 CODEX = "real_client"
 COMMANDS = "command_exec_conformance"
 NAME = re.compile(r"`([\w.-]+)`")
+LISTED = re.compile(r"- `[\w.-]+`(?:, `[\w.-]+`)*")
 SUMMARY = re.compile(r"^(\d+) passed, (\d+) failed$", re.MULTILINE)
 
 pytestmark = [
@@ -51,6 +52,8 @@ def deliberate(cases: str) -> set[str]:
             found |= inside
         elif inside and line.startswith("|"):
             names.update(NAME.findall(line.split("|")[1]))
+        elif inside and (item := LISTED.match(line)):
+            names.update(NAME.findall(item[0]))
     assert found, f"the page has no heading for {cases}"
     return names
 

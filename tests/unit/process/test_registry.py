@@ -336,7 +336,7 @@ async def test_a_process_can_be_terminated_by_its_id(processes: ProcessRegistry)
 
 @pytest.mark.requirement("limits.closed-process")
 async def test_a_closed_process_is_kept_for_a_while_and_then_its_id_is_free() -> None:
-    processes = ProcessRegistry(retention=0.001)
+    processes = ProcessRegistry(retention=0.1)
     first = launch(processes, program("/bin/echo", "first"))
     await closed(first)
     assert processes.find("p") is first
