@@ -250,7 +250,7 @@ class Connection:
         """Decode a message that has many values in a thread; what comes after it waits."""
 
         def decode() -> Message:
-            event = self._peer.decode(message)
+            event = self._peer.decode_patiently(message)
             return prepare(event, len(message)) if type(event) is Request else event
 
         self._decoding = True

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from holdfast.errors import HoldfastError, MalformedMessage, MethodNotFound, Refused
 from holdfast.protocol import codes
-from holdfast.rpc.decode import decode_message
+from holdfast.rpc.decode import decode_message, decode_patiently
 from holdfast.rpc.encode import encode_notification
 from holdfast.rpc.params import decode_params
 
@@ -42,6 +42,9 @@ class Dialect:
     # Plain functions, so that the path of every message has no call more than it needs.
     decode_message = staticmethod(decode_message)
     """Turn bytes into a message, or raise `MalformedMessage`."""
+
+    decode_patiently = staticmethod(decode_patiently)
+    """Do the same in a thread, without keeping others from running."""
 
     encode_notification = staticmethod(encode_notification)
     """Turn the name and the params of a notification into bytes."""

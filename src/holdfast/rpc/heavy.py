@@ -41,6 +41,7 @@ class DecodedParams:
 def is_heavy(message: bytes) -> bool:
     """Return True if a message may have many values; one large text has few."""
     return len(message) > _SMALL and (
-        count_rare(message, b",") + count_rare(message, b"[") + count_rare(message, b"{")
-        > _MANY_VALUES
+        count_rare(message, b",") > _MANY_VALUES
+        or count_rare(message, b"[") > _MANY_VALUES
+        or count_rare(message, b"{") > _MANY_VALUES
     )

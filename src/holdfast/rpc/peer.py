@@ -18,7 +18,8 @@ class Peer:
     """Numbering of our requests, and the check that a reply belongs to one of them."""
 
     def __init__(self, dialect: Dialect = EXEC_SERVER) -> None:
-        self.decode = dialect.decode_message
+        self._decode = dialect.decode_message
+        self.decode_patiently = dialect.decode_patiently
         """Decode a message, and do nothing else: in any thread."""
         self._ignores_stray_replies = dialect.ignores_stray_replies
         self._next_id = 1
@@ -57,10 +58,10 @@ class Peer:
             MalformedMessage: It cannot be read; the conversation can go on.
             RemoteProtocolError: It answers what was never asked; the connection must end.
         """
-        return self.receive_decoded(self.decode(data))
+        return self.receive_decoded(self._decode(data))
 
     def receive_decoded(self, message: Message) -> Message | None:
-        """As `receive`, for a message that `decode` returned before."""
+        """As `receive`, for a message that `decode_patiently` returned before."""
         if type(message) is Reply or type(message) is ErrorReply:
             return message if self._answers(message.id) else None
         return message

@@ -54,6 +54,9 @@ logger = logging.getLogger(__name__)
 _GC_THRESHOLDS = (20_000, 20, 20)
 """Python's are 700, 10 and 10."""
 
+_SWITCH_INTERVAL = 0.001
+"""Seconds that a thread has the interpreter while others want it; Python's is 5 ms."""
+
 _REAP_INTERVAL = 1.0
 """Seconds between two looks for orphans that ended."""
 
@@ -337,6 +340,8 @@ async def _serve(
         # Nor is there much to find in what is made from here on, such as a thousand processes
         # that are kept for their clients: objects that refer to each other are rare.
         gc.set_threshold(*_GC_THRESHOLDS)
+        # A thread that decodes or compares for long lets the event loop run that soon.
+        sys.setswitchinterval(_SWITCH_INTERVAL)
         loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
         tell_service_manager(READY)
         send_signs_of_life(loop)

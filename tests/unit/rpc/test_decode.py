@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import MalformedMessage
 from holdfast.protocol.envelope import ErrorReply, Message, Notification, Reply, Request, Trace
-from holdfast.rpc.decode import MAX_DEPTH, MAX_VALUES, decode_message
+from holdfast.rpc.decode import MAX_DEPTH, MAX_VALUES, decode_message, decode_patiently
 
 
 def fault(data: bytes) -> str:
@@ -413,3 +413,35 @@ def test_depth_is_counted_right_around_the_limit(depth: int, objects: int, large
         assert fault(data).startswith("recursion limit exceeded")
     else:
         assert isinstance(decode_message(data), Reply)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b'{"id":1,"method":"m","params":{"a":[1,2.5,"x",null,true,{"b":"\xc3\xa9"}]}}',
+        b'{"id":1,"method":"m","params":{"a":"\\u00e9"}}',
+        b'{"id":1,"method":"m","params":{"a":1,"a":2}}',
+        b'{"id":1,"method":"m","params":{"a":NaN}}',
+        b'{"id":1,"method":"m","params":{"a":1e999}}',
+        b'{"id":1,"method":"m","params":{"a":%s}}' % (b"9" * 5000),
+        b'{"id":1,"method":"m","params":%s%s}' % (b"[" * 126, b"]" * 126),
+        b'{"id":1,"method":"m","params":%s%s}' % (b"[" * 127, b"]" * 127),
+        b'{"id":1,"method":"m","params":%s%s}' % (b"[" * 5000, b"]" * 5000),
+        b'{"id":1,"method":"m","params":[%s0]}' % (b"0," * MAX_VALUES),
+        b'{"id":1,"method":"m","params":"\xff"}',
+        b'\xef\xbb\xbf{"id":1,"method":"m"}',
+        b'{"id":1,"method":"m"',
+        b"[1]",
+        b'{"method":"m","params":["\t"]}',
+        b'{"id":[],"method":"m"}',
+        b'{"id":1,"result":{}}',
+    ],
+)
+def test_patience_changes_nothing(message: bytes) -> None:
+    def outcome(decode: Callable[[bytes], Message]) -> object:
+        try:
+            return decode(message)
+        except MalformedMessage as error:
+            return str(error)
+
+    assert outcome(decode_patiently) == outcome(decode_message)
