@@ -155,8 +155,8 @@ def stranger_in(folder: str, first: int, proc: str = "/proc") -> int | None:
     return None
 
 
+# How often it is looked where a process comes from: one between may end meanwhile.
 _LOOKS = 3
-"""How often it is looked where a process comes from: one between may end meanwhile."""
 
 
 def _descends_from(pid: int, ancestor: int, proc: str) -> bool:
@@ -209,20 +209,23 @@ def _remove_below(folder: str, pid: int) -> None:
             try:  # noqa: SIM105 - the guardian has no contextlib
                 os.rmdir(f"{folder}/{name}")
             except OSError:
-                pass  # somebody is in it
+                # Somebody is in it.
+                pass
 
 
 def _move_back(own: str, above: str) -> None:
     """Leave a cgroup that nobody else is in, and have all as it was before."""
     if _folders_in(above) != [os.path.basename(own)]:
-        return  # somebody counts on the controllers
+        # Somebody counts on the controllers.
+        return
     enabled = read_words(f"{above}/cgroup.subtree_control")
     try:
         change_controllers(above, "-", [name for name in CONTROLLERS if name in enabled])
         move([os.getpid()], above)
         os.rmdir(own)
     except OSError:
-        return  # whoever made the cgroup above removes this one with it
+        # Whoever made the cgroup above removes this one with it.
+        return
 
 
 def _folders_in(folder: str) -> list[str]:

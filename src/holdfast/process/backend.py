@@ -1,4 +1,4 @@
-"""The engine behind the seam that callers know: `ExecBackend` for this machine."""
+"""Implementation of `ExecBackend` for processes of this machine."""
 
 import signal as signals
 from collections.abc import Awaitable
@@ -23,14 +23,14 @@ __all__ = ["LocalBackend", "LocalExecProcess", "signal_number"]
 
 def signal_number(name: str) -> int:
     """
-    The number of a signal by a name of the protocol or of the system.
+    Return the number of a signal, given the protocol's `interrupt` or a name such as `SIGTERM`.
 
     Raises:
-        InvalidParams: There is no such signal.
+        InvalidParams: No signal has that name.
     """
     if name == "interrupt":
         return signals.SIGINT
-    # Our extension takes the system's own names, which are none of the protocol's.
+    # Our extension. The protocol's names are lower case, so the two can never collide.
     if name.startswith("SIG") and name in signals.Signals.__members__:
         return signals.Signals[name]
     raise InvalidParams(f"unknown variant `{name}`, expected `interrupt`")
@@ -61,7 +61,7 @@ class LocalBackend:
 
 
 class LocalExecProcess:
-    """A process of this machine, seen through the seam."""
+    """Implementation of `ExecProcess` for a process of this machine."""
 
     remote = False
 
@@ -104,7 +104,8 @@ class LocalExecProcess:
             if isinstance(status, WriteStatus):
                 return status
             await status
-        except StdinClosed:  # it was terminated, which the wire answers with an error
+        except StdinClosed:
+            # The process was terminated. On the wire that is an error, here it is a status.
             return WriteStatus.STDIN_CLOSED
         return WriteStatus.ACCEPTED
 
@@ -141,5 +142,6 @@ class LocalExecProcess:
     async def wait(self) -> Verdict:
         await self._process.wait_closed()
         verdict = self._process.log.verdict
-        assert verdict is not None  # it exits before it is closed
+        # The exit always comes before the close.
+        assert verdict is not None
         return verdict

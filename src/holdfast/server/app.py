@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Server"]
 
+# Seconds to wait for killed processes to be gone; the kernel rarely needs a hundredth.
 _END_GRACE = 2.0
-"""Seconds to wait for killed processes to be gone; the kernel rarely needs a hundredth."""
 
+# Seconds that clients may take to read the last of what was sent.
 _GOODBYE_LIMIT = 0.5
-"""Seconds that clients may take to read the last of what was sent."""
 
 
 class Server:
@@ -143,7 +143,8 @@ class Server:
                 connection.stop_serving()
             else:
                 connection.connection.transport.abort()
-        await asyncio.sleep(0)  # they hear of it in the next turn, and let go of their files
+        # They hear of it in the next turn, and let go of their files.
+        await asyncio.sleep(0)
         await self.state.sessions.end_all(Reason.SERVER_STOPPING, grace=_END_GRACE)
         await self._say_goodbye(told)
         await self._stack.aclose()
@@ -162,7 +163,8 @@ class Server:
             _, late = await asyncio.wait(closing, timeout=_GOODBYE_LIMIT)
             for task in late:
                 task.cancel()
-        for connection in list(self.state.connections):  # also those that came meanwhile
+        # Also those that came meanwhile.
+        for connection in list(self.state.connections):
             connection.connection.transport.abort()
         await asyncio.sleep(0)
 

@@ -22,17 +22,17 @@ __all__ = ["AuditFile", "AuditLog", "AuditUnusable"]
 
 logger = logging.getLogger(__name__)
 
+# Characters of one argument or path.
 _LONGEST_TEXT = 1024
-"""Characters of one argument or path."""
 
+# Arguments of one command; further ones are only counted.
 _MOST_ARGUMENTS = 64
-"""Arguments of one command; further ones are only counted."""
 
+# Characters of all arguments of one command together.
 _MOST_COMMAND = 16 << 10
-"""Characters of all arguments of one command together."""
 
+# Bytes counted for a line beside texts that can be long.
 _LINE = 512
-"""Bytes counted for a line beside texts that can be long."""
 
 
 class AuditUnusable(HoldfastError):
@@ -149,7 +149,8 @@ def _rename(old: str, new: str) -> None:
     try:
         os.replace(old, new)
     except FileNotFoundError:
-        return  # there are not that many yet
+        # There are not that many yet.
+        return
 
 
 class AuditLog:

@@ -75,7 +75,8 @@ def audited_call(client: ServerConnection, params: HttpRequestParams) -> Iterato
         reason = ""
     except Exception as error:
         if isinstance(error, InvalidParams | InvalidRequest):
-            decision = "refused"  # nobody was called
+            # Nobody was called.
+            decision = "refused"
         # Its text may have the whole URL.
         reason = type(error).__name__
         raise
@@ -123,7 +124,8 @@ def _note_change(
         path = params.path
     size = None
     if isinstance(params, WriteFileParams):
-        size = len(params.data_base64) * 3 // 4  # about: without a look at the padding
+        # About: without a look at the padding.
+        size = len(params.data_base64) * 3 // 4
     audit.write(
         "file",
         principal=client.principal,

@@ -33,13 +33,13 @@ ANONYMOUS = "anonymous"
 """The principal of everybody, where no token is asked for."""
 
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
+# Bytes of a shared secret; HS256 is no stronger than its key.
 _MIN_SECRET = 32
-"""Bytes of a shared secret; HS256 is no stronger than its key."""
 
 _DEFAULT_SKEW = 30
 
+# Letters of a `sub` claim; a longer one names nobody.
 _MAX_SUBJECT = 128
-"""Letters of a `sub` claim; a longer one names nobody."""
 
 
 class BadAuthOptions(HoldfastError):
@@ -252,7 +252,8 @@ def _claims_fault(
 ) -> str | None:
     now = time.time()
     expires, not_before = claims["exp"], claims.get("nbf")
-    assert isinstance(expires, int)  # checked when the claims were read
+    # Checked when the claims were read.
+    assert isinstance(expires, int)
     if now > expires + skew:
         return "expired websocket jwt"
     if isinstance(not_before, int) and now < not_before - skew:

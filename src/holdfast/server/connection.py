@@ -77,7 +77,8 @@ class ServerConnection:
     @property
     def session(self) -> Session:
         """The session of this connection; there is one once a handler is admitted."""
-        assert self._session is not None  # handlers run after `initialize`
+        # Handlers run after `initialize`.
+        assert self._session is not None
         return self._session
 
     def send(self, message: bytes) -> None:

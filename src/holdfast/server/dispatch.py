@@ -271,7 +271,8 @@ class Dispatcher(Generic[C]):
     def _leave(self) -> None:
         """Free the place of the current task; harmless a second time."""
         task: asyncio.Task[None] | None = asyncio.current_task()
-        assert task is not None  # a coroutine runs in one
+        # A coroutine runs in one.
+        assert task is not None
         self._forget(task)
 
     def _forget(self, task: asyncio.Task[None]) -> _Wait | None:
@@ -297,7 +298,8 @@ class Dispatcher(Generic[C]):
 
     def _done(self, task: asyncio.Task[None]) -> None:
         wait = self._forget(task)
-        if wait is not None:  # cancelled
+        # Cancelled.
+        if wait is not None:
             # Perhaps before its first step, so it had no chance to do this itself.
             if isinstance(wait.waiting, Coroutine):
                 wait.waiting.close()

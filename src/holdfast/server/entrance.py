@@ -30,18 +30,19 @@ from holdfast.token_file import (
     read_tokens,
 )
 
-if TYPE_CHECKING:  # most servers do without it
+# Most servers do without it.
+if TYPE_CHECKING:
     from holdfast.transports.tls import ServerTls
 
 __all__ = ["BadEntrance", "Entrance", "EntranceOptions", "Reloading", "make_entrance"]
 
 logger = logging.getLogger(__name__)
 
+# Letters of a token in `--token-file`; what is shorter can be guessed.
 _SHORTEST: Final = 16
-"""Letters of a token in `--token-file`; what is shorter can be guessed."""
 
+# Seconds after SIGHUP until a terminal that has gone is known to have gone.
 _HANGUP_LOOK: Final = 0.5
-"""Seconds after SIGHUP until a terminal that has gone is known to have gone."""
 
 
 class BadEntrance(HoldfastError):
@@ -137,7 +138,8 @@ def make_entrance(
     """
     where = _most_exposed(places)
     try:
-        check = make_check(auth)  # the texts of Codex first
+        # The texts of Codex first.
+        check = make_check(auth)
     except BadAuthOptions as error:
         raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
     if check is not None and where.kind != "ws":
@@ -169,7 +171,8 @@ def _is_open(options: EntranceOptions) -> bool:
 
 def _again(auth: AuthOptions) -> Check:
     check = make_check(auth)
-    assert check is not None  # the options have not changed
+    # The options have not changed.
+    assert check is not None
     return check
 
 

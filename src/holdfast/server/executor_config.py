@@ -82,6 +82,7 @@ NOT_FOR_PROJECTS: Final = frozenset(
 _APPROVAL_POLICIES: Final = ("untrusted", "on-failure", "on-request", "granular", "never")
 _SANDBOX_MODES: Final = ("read-only", "workspace-write", "danger-full-access")
 _REVIEWERS: Final = ("user", "auto_review", "guardian_subagent")
+# Members of a granular approval policy, with their defaults where they have one.
 _GRANULAR: Final = {
     "sandbox_approval": None,
     "rules": None,
@@ -89,7 +90,6 @@ _GRANULAR: Final = {
     "request_permissions": False,
     "mcp_elicitations": None,
 }
-"""Members of a granular approval policy, with their defaults where they have one."""
 
 
 class SelectorError(InvalidParams):
@@ -465,7 +465,8 @@ def _read_text(file: str, blame: str) -> str | None:
     try:
         with open(file, "rb", opener=_open_at_once) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise IsADirectoryError  # or a FIFO, a device
+                # Or a FIFO, a device.
+                raise IsADirectoryError
             return stream.read().decode("utf-8").removeprefix("\ufeff")
     except FileNotFoundError:
         return None

@@ -65,11 +65,11 @@ __all__ = ["add_file_methods"]
 
 _EMPTY = Empty()
 
+# Bytes up to which base64 is made in the event loop; a thread would take longer to ask.
 _AT_ONCE = 1 << 20
-"""Bytes up to which base64 is made in the event loop; a thread would take longer to ask."""
 
+# Entries that are encoded in one go, before another thread may have its turn.
 _BATCH = 512
-"""Entries that are encoded in one go, before another thread may have its turn."""
 
 
 def add_file_methods(router: Router[ServerConnection]) -> None:
@@ -146,7 +146,8 @@ async def _write_file(client: ServerConnection, params: WriteFileParams) -> Empt
 
 
 def _open(client: ServerConnection, params: OpenParams) -> Awaitable[OpenResponse]:
-    native_path(params.path)  # refused before the id is looked at
+    # Refused before the id is looked at.
+    native_path(params.path)
     check_handle_id(params.handle_id)
     return _opened(client, params, client.files.open(params))
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_http_methods"]
 
+# Bytes of a body that is encoded in a thread, so that the event loop goes on.
 _LARGE = 1 << 20
-"""Bytes of a body that is encoded in a thread, so that the event loop goes on."""
 
 
 def add_http_methods(router: Router[ServerConnection]) -> None:
@@ -37,7 +37,8 @@ def _request(
 
 def _caller(client: ServerConnection) -> "LocalHttpClient":
     """Return what makes the calls of all clients; names are looked up at this one's expense."""
-    from holdfast.http.connect import look_names_up_by  # loaded by a server that is asked for it
+    # Loaded by a server that is asked for it.
+    from holdfast.http.connect import look_names_up_by
 
     look_names_up_by(client.filesystem.run)
     return client.state.http

@@ -40,8 +40,8 @@ CAPABILITIES = Capabilities(
 )
 """Only what is really there: a client avoids what a server does not claim."""
 
+# Names a client knows how to call.
 _SHELLS = ("bash", "zsh", "sh")
-"""Names a client knows how to call."""
 
 
 def login_shell() -> str:
@@ -98,7 +98,8 @@ def _working_folder() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        return ""  # it was removed since
+        # It was removed since.
+        return ""
 
 
 def _uri(path: str) -> str | None:

@@ -22,14 +22,14 @@ __all__ = ["HandedStreams", "Keeping"]
 
 logger = logging.getLogger(__name__)
 
+# Peers that may be connected without having handed over anything.
 _SILENT_PEERS = 8
-"""Peers that may be connected without having handed over anything."""
 
+# Seconds such a peer is waited for.
 _SILENT_LIMIT = 5.0
-"""Seconds such a peer is waited for."""
 
+# Seconds until the next attempt when the system has no descriptor left.
 _ACCEPT_PAUSE = 1.0
-"""Seconds until the next attempt when the system has no descriptor left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,8 @@ class HandedStreams:
         try:
             control, _ = self._listening.accept()
         except (BlockingIOError, ConnectionError):
-            return  # it has gone already
+            # It has gone already.
+            return
         except OSError as error:
             # The peer waits, so this would be called again and again.
             logger.warning("cannot accept streams: %s", error)
@@ -146,7 +147,8 @@ class _Streams:
         os.set_blocking(errors, False)
         os.dup2(errors, 2)
         os.close(errors)
-        self._loop.add_reader(control, self.abort)  # nothing comes but the end
+        # Nothing comes but the end.
+        self._loop.add_reader(control, self.abort)
 
     async def serve(self, accept: Callable[[Transport], Receiver]) -> None:
         """Serve a connection on the streams; returns once it is made."""
@@ -173,7 +175,8 @@ class _Streams:
         self._ended = True
         self._loop.remove_reader(self._control)
         _release_stderr()
-        self._control.close()  # last: the process at its other end exits, and ssh with it
+        # Last: the process at its other end exits, and ssh with it.
+        self._control.close()
 
     def end_server(self) -> None:
         """
@@ -209,7 +212,8 @@ class _EndsWithStreams:
 def _release_stderr() -> None:
     try:
         null = os.open(os.devnull, os.O_RDWR)
-    except OSError:  # no descriptor is left, but for this one
+    except OSError:
+        # No descriptor is left, but for this one.
         os.close(2)
         null = os.open(os.devnull, os.O_RDWR)
     if null != 2:

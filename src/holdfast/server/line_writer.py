@@ -32,8 +32,8 @@ CLOSE_LIMIT = 2.0
 WARN_INTERVAL = 10.0
 """Seconds between two warnings about lost records."""
 
+# Seconds a non-blocking descriptor may take no byte.
 _STUCK = 5.0
-"""Seconds a non-blocking descriptor may take no byte."""
 
 FULL = "they came faster than they could be written"
 

@@ -18,7 +18,8 @@ from holdfast.server.auth import ANONYMOUS, Check, Unauthorized
 from holdfast.transports.base import LOCAL_PRINCIPAL, Receiver, Transport
 from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
 
-if TYPE_CHECKING:  # a server on its standard streams needs no WebSocket
+# A server on its standard streams needs no WebSocket.
+if TYPE_CHECKING:
     from holdfast.transports.tls import ServerTls, TlsListener
     from holdfast.transports.websocket import Gate
 
@@ -270,7 +271,8 @@ def make_gate(
                 return Response(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("allow", "GET,HEAD"),))
             if health:
                 return Response(HTTPStatus.OK)
-            assert pages is not None  # or there would be no such page
+            # Or there would be no such page.
+            assert pages is not None
             reader = principal_of(head)
             return pages.metrics() if isinstance(reader, str) else reader
         if head.path != "/":

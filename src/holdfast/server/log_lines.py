@@ -98,7 +98,8 @@ def time_text(seconds: float) -> str:
     return "%s.%03dZ" % (_second_text(whole), (seconds - whole) * 1000)  # noqa: UP031 - quicker
 
 
-@lru_cache(maxsize=4)  # most lines are of the second of the one before
+# Most lines are of the second of the one before.
+@lru_cache(maxsize=4)
 def _second_text(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
@@ -110,8 +111,10 @@ def json_line(fields: Mapping[str, object]) -> bytes:
         if line.isascii() and b"\x7f" not in line:
             return line
     except UnicodeEncodeError:
-        pass  # a lone surrogate, which stands for a byte that is no UTF-8
-    import json  # seldom needed
+        # A lone surrogate, which stands for a byte that is no UTF-8.
+        pass
+    # Seldom needed.
+    import json
 
     return json.dumps(_encodable(fields), separators=(",", ":")).encode()
 

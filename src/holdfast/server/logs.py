@@ -17,8 +17,8 @@ LEVELS = ("error", "warning", "info", "debug")
 
 _STDERR = 2
 
+# Bytes counted for a record: clients' texts in it are bounded by `log_event.clip`.
 _RECORD_SIZE = 1024
-"""Bytes counted for a record: clients' texts in it are bounded by `log_event.clip`."""
 
 
 class ThreadedLog(logging.Handler):
@@ -42,7 +42,8 @@ class ThreadedLog(logging.Handler):
 
     def inform(self, name: str, event: LogEvent) -> None:
         """Take a message at `info`, which is formatted in the thread."""
-        self.acquire()  # as `emit` is called: other threads log, too
+        # As `emit` is called: other threads log, too.
+        self.acquire()
         try:
             self._writer.put((time.time(), name, event), _RECORD_SIZE)
         finally:

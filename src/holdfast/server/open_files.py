@@ -110,7 +110,8 @@ class ConnectionFiles:
         if watch is None:
             return False
         if self._ended or params.watch_id != self._last_watch_id:
-            watch.cancel()  # a newer one came meanwhile
+            # A newer one came meanwhile.
+            watch.cancel()
             return not self._ended
         self._watch = self._tasks.create_task(self._report(watch, params.watch_id))
         # A task that is cancelled before its first step does nothing at all.

@@ -102,7 +102,8 @@ def _after_start(
                     handled.set_result(handler(client, params))
                 except Exception as error:  # noqa: BLE001 - raised again where it is awaited
                     handled.set_exception(error)
-                    handled.exception()  # the client may have left: then nobody asks for it
+                    # The client may have left: then nobody asks for it.
+                    handled.exception()
 
         if not client.session.processes.call_after_start(params.process_id, call):
             return handler(client, params)

@@ -41,7 +41,8 @@ from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
 from holdfast.transports.base import Receiver, Transport
 
-if TYPE_CHECKING:  # the exec-server is loaded by those who run one
+# The exec-server is loaded by those who run one.
+if TYPE_CHECKING:
     from holdfast.server.app import Server
     from holdfast.server.audit import AuditLog
     from holdfast.server.kept import Keeping
@@ -51,17 +52,17 @@ __all__ = ["LifeOptions", "ListenFailed", "Service", "ServiceMaker", "StartFaile
 
 logger = logging.getLogger(__name__)
 
+# Python's are 700, 10 and 10.
 _GC_THRESHOLDS = (20_000, 20, 20)
-"""Python's are 700, 10 and 10."""
 
+# Seconds between two looks for orphans that ended.
 _REAP_INTERVAL = 1.0
-"""Seconds between two looks for orphans that ended."""
 
+# Seconds between two looks whether anybody uses the server, at most.
 _IDLE_LOOK = 1.0
-"""Seconds between two looks whether anybody uses the server, at most."""
 
+# Seconds between the request to end and the kill, when the guardian was killed.
 _ORPHANED_GRACE = 2.0
-"""Seconds between the request to end and the kill, when the guardian was killed."""
 
 
 class StartFailed(HoldfastError):
@@ -314,7 +315,8 @@ async def _serve(
             if options.keeping is not None:
                 from holdfast.server.app import Server
 
-                assert isinstance(server, Server)  # only an exec-server can be kept
+                # Only an exec-server can be kept.
+                assert isinstance(server, Server)
                 server.take_streams(options.keeping, stopped.set)
                 announce(options.keeping.folder.path)
             elif where.kind == "stdio":
@@ -342,14 +344,16 @@ async def _serve(
         send_signs_of_life(loop)
         if options.idle_exit is not None:
             _end_when_idle(server, options.idle_exit, stopped)
-        if logger.isEnabledFor(logging.WARNING):  # somebody reads it
+        # Somebody reads it.
+        if logger.isEnabledFor(logging.WARNING):
             await asyncio.gather(stopped.wait(), loop.run_in_executor(None, _look_at_sandboxes))
         else:
             await stopped.wait()
         logger.info("the server ends")
         tell_service_manager(STOPPING)
         if orphaned:
-            await server.ask_to_end(_ORPHANED_GRACE)  # nobody decided that it ends now
+            # Nobody decided that it ends now.
+            await server.ask_to_end(_ORPHANED_GRACE)
     if orphaned:
         kill_all_children()
     return 0
@@ -404,7 +408,8 @@ def _look_at_sandboxes() -> None:
 
     try:
         shared_sandboxes().probe_support()
-    except Exception:  # whoever asks for a sandbox will meet it; others can do without
+    except Exception:
+        # Whoever asks for a sandbox will meet it; others can do without.
         logger.exception("what can be enforced here could not be found out")
 
 
@@ -462,10 +467,12 @@ def _reap_orphans(loop: asyncio.AbstractEventLoop, seen: frozenset[int] = frozen
     """
     found: frozenset[int] = frozenset()
     try:
-        if _has_zombie():  # or there is no need to go through the children of all threads
+        # Or there is no need to go through the children of all threads.
+        if _has_zombie():
             found = frozenset(children_of_this_process()) - owned_pids()
         for pid in found & seen:
-            with suppress(ChildProcessError):  # it was reaped since the list was made
+            # It was reaped since the list was made.
+            with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
     except OSError as error:
         logger.warning("orphans are reaped later: %s", system_text(error))
@@ -479,4 +486,5 @@ def _has_zombie() -> bool:
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_ALL, 0, flags) is not None
     except ChildProcessError:
-        return False  # there is no child at all
+        # There is no child at all.
+        return False

@@ -42,8 +42,8 @@ The client may only be stopped, in a debugger or by Ctrl-Z, and comes back when 
 """
 
 
+# Owners of commands in one session; an environment of a client is one.
 _MOST_MARKS = 64
-"""Owners of commands in one session; an environment of a client is one."""
 
 
 class Session(ProcessObserver):
@@ -129,7 +129,8 @@ class Session(ProcessObserver):
         """Kill what commands of a mark left behind, and return how many processes that were."""
         owner, one_only, _ = mark.partition("-")
         if owner not in self._marks:
-            return 0  # nothing was started with it here
+            # Nothing was started with it here.
+            return 0
         if not one_only:
             self._marks.discard(owner)
         loop = asyncio.get_running_loop()
@@ -203,7 +204,8 @@ class Sessions:
         """
         session.detach()
         if session.id not in self._sessions:
-            return  # it ended first
+            # It ended first.
+            return
         expiry = max(self._expiry, SILENT_EXPIRY) if silent else self._expiry
         self._timers[session.id] = self._loop.call_later(expiry, self._expire, session)
 

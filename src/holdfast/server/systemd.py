@@ -12,11 +12,11 @@ from holdfast.system_text import system_text
 
 __all__ = ["handed_sockets", "lets_everybody_in", "send_signs_of_life"]
 
+# The first descriptor that is handed over (`SD_LISTEN_FDS_START`).
 _FIRST = 3
-"""The first descriptor that is handed over (`SD_LISTEN_FDS_START`)."""
 
+# Sockets of one server; more is a mistake.
 _MOST = 16
-"""Sockets of one server; more is a mistake."""
 
 
 def handed_sockets() -> list[ListenUrl]:
@@ -65,7 +65,8 @@ def _place(descriptor: int) -> ListenUrl:
             f"descriptor {descriptor} of LISTEN_FDS is neither a unix nor an internet socket"
         )
     finally:
-        sock.detach()  # it is used later, by its number
+        # It is used later, by its number.
+        sock.detach()
 
 
 def lets_everybody_in(place: ListenUrl) -> bool:
@@ -79,7 +80,8 @@ def lets_everybody_in(place: ListenUrl) -> bool:
     try:
         return bool(os.stat(place.path).st_mode & stat.S_IWOTH)
     except OSError:
-        return True  # an abstract one has no file, and no mode
+        # An abstract one has no file, and no mode.
+        return True
 
 
 def send_signs_of_life(loop: asyncio.AbstractEventLoop) -> None:

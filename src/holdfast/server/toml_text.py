@@ -62,12 +62,14 @@ def spell_value(value: object) -> str:
     if isinstance(value, dict):
         members = [f"{_spell_key(key)} = {spell_value(member)}" for key, member in value.items()]
         return f"{{ {', '.join(members)} }}" if members else "{}"
-    return str(value)  # whole numbers and dates
+    # Whole numbers and dates.
+    return str(value)
 
 
 def _spell_float(value: float) -> str:
     if not math.isfinite(value):
-        return str(value)  # `nan`, `inf`, `-inf`
+        # `nan`, `inf`, `-inf`.
+        return str(value)
     text = format(Decimal(repr(value)), "f")
     return text if "." in text else f"{text}.0"
 

@@ -23,7 +23,8 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterable
 
-TYPE_CHECKING = False  # loading `typing` for it would make every guardian larger
+# Loading `typing` for it would make every guardian larger.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.supervision.service_manager import ServiceManager
 
@@ -41,20 +42,20 @@ __all__ = [
 
 _PR_SET_CHILD_SUBREAPER = 36
 
+# What asks the guardian, and so the worker, to stop.
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""What asks the guardian, and so the worker, to stop."""
 
+# Seconds a worker may take to stop when it was asked to; then it is killed.
 _STOP_LIMIT = 10.0
-"""Seconds a worker may take to stop when it was asked to; then it is killed."""
 
+# Seconds to go on killing what keeps starting new processes.
 _SWEEP_LIMIT = 10.0
-"""Seconds to go on killing what keeps starting new processes."""
 
+# Seconds until children are looked for again that could not be listed.
 _LOOK_AGAIN = 0.01
-"""Seconds until children are looked for again that could not be listed."""
 
+# Seconds that a process usually takes to end when it is killed.
 _FIRST_PAUSE = 0.0002
-"""Seconds that a process usually takes to end when it is killed."""
 
 _guardian: int | None = None
 
@@ -187,7 +188,8 @@ def _guard(
     while True:
         number = _next_signal((*awaited, *news, signal.SIGCHLD), deadline)
         if number in news:
-            assert _manager is not None  # whose news it is
+            # Whose news it is.
+            assert _manager is not None
             assert number is not None
             _manager.send(number)
         elif number == signal.SIGCHLD:
@@ -206,7 +208,8 @@ def _guard(
             try:  # noqa: SIM105 - contextlib would be one import more
                 os.write(held, bytes([number]))
             except OSError:
-                pass  # the worker has ended, or has 65,536 signals to look at
+                # The worker has ended, or has 65,536 signals to look at.
+                pass
 
 
 def _next_signal(awaited: Collection[int], deadline: float | None) -> int | None:
@@ -235,13 +238,17 @@ def _reap(worker: int, *, also_stop: bool) -> int | None:
             continue
         if not os.WIFSTOPPED(status):
             return status
-        stop_this_process()  # the shell notices, and continues us
+        # The shell notices, and continues us.
+        stop_this_process()
         os.kill(worker, signal.SIGCONT)
 
 
 def _remove_leavings(worker: int) -> None:
-    from holdfast.linux.cgroupfs import remove_cgroups  # not needed before
-    from holdfast.sandbox.bubblewrap.devices import remove_unused_devices  # likewise
+    # Not needed before.
+    from holdfast.linux.cgroupfs import remove_cgroups
+
+    # Likewise.
+    from holdfast.sandbox.bubblewrap.devices import remove_unused_devices
 
     remove_cgroups(worker)
     remove_unused_devices()
@@ -257,7 +264,8 @@ def _fill_streams() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            # Takes the lowest number that is free.
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _let_go_of_streams(count: int) -> None:
@@ -272,13 +280,15 @@ def _remember_terminal() -> Callable[[], None] | None:
     """Note the modes of our terminal; the result puts them back after a worker that could not."""
     if not os.isatty(0):
         return None
-    import termios  # a server needs none of this
+    # A server needs none of this.
+    import termios
 
     try:
         modes = termios.tcgetattr(0)
         name = os.ttyname(0)
     except (OSError, termios.error):
-        return None  # it cannot be found again: one of another container, for example
+        # It cannot be found again: one of another container, for example.
+        return None
 
     def restore() -> None:
         try:
@@ -287,7 +297,8 @@ def _remember_terminal() -> Callable[[], None] | None:
             if os.tcgetpgrp(terminal) == os.getpgrp():
                 termios.tcsetattr(terminal, termios.TCSANOW, modes)
         except (OSError, termios.error):
-            return  # it is gone, or never was our controlling one
+            # It is gone, or never was our controlling one.
+            return
 
     return restore
 
@@ -301,7 +312,8 @@ def stop_this_process() -> None:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
     handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     signal.raise_signal(signal.SIGTSTP)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])  # stops here
+    # Stops here.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
     signal.signal(signal.SIGTSTP, handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -324,7 +336,8 @@ def children_of_this_process() -> list[int]:
             with open(f"/proc/self/task/{thread}/children", "rb") as file:
                 pids += map(int, file.read().split())
         except (FileNotFoundError, ProcessLookupError):
-            continue  # the thread has ended
+            # The thread has ended.
+            continue
     return pids
 
 
@@ -344,7 +357,8 @@ def reap_children(spare: Collection[int]) -> bool:
             try:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
-                continue  # reaped since the list was made
+                # Reaped since the list was made.
+                continue
     return True
 
 
@@ -361,7 +375,8 @@ def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) ->
         try:
             pids = [pid for pid in children_of_this_process() if pid not in spared]
         except OSError:
-            time.sleep(_LOOK_AGAIN)  # no descriptor is left: others are about to close theirs
+            # No descriptor is left: others are about to close theirs.
+            time.sleep(_LOOK_AGAIN)
             continue
         if not pids:
             return
@@ -370,9 +385,11 @@ def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) ->
                 os.kill(pid, signal.SIGKILL)
                 _wait_for(pid, deadline)
             except (ProcessLookupError, ChildProcessError):
-                continue  # gone, or reaped elsewhere
+                # Gone, or reaped elsewhere.
+                continue
             except PermissionError:
-                spared.add(pid)  # it changed its user: it is no longer ours to end
+                # It changed its user: it is no longer ours to end.
+                spared.add(pid)
 
 
 def _wait_for(pid: int, deadline: float) -> None:

@@ -327,11 +327,11 @@ async def test_to_kill_it_ends_everything_inside() -> None:
 async def all_gone(child: EnclosedChild) -> None:
     """Wait until nothing runs inside any more."""
     gone = asyncio.Event()
-    if child.lingers(gone.set):
-        assert child.lingers(gone.set)  # it can be asked again meanwhile
+    if child.call_when_empty(gone.set):
+        assert child.call_when_empty(gone.set)  # it can be asked again meanwhile
         async with asyncio.timeout(LIMIT):
             await gone.wait()
-    assert not child.lingers(gone.set)
+    assert not child.call_when_empty(gone.set)
 
 
 async def test_a_command_lingers_until_all_it_started_is_gone(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ async def test_a_command_lingers_until_all_it_started_is_gone(tmp_path: Path) ->
 async def test_a_child_that_lingers_can_be_discarded() -> None:
     async with started("/bin/sh", "-c", "sleep 60 & exit 0") as child:
         await code(child)
-        child.lingers(lambda: None)
+        child.call_when_empty(lambda: None)
 
 
 async def test_a_command_that_is_not_there_fails_inside() -> None:

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 __all__ = ["Readers", "readers_of"]
 
+# Descriptors that are served in one turn of the event loop; the others have the next one.
 _MOST = 256
-"""Descriptors that are served in one turn of the event loop; the others have the next one."""
 
 _by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, Readers]" = WeakKeyDictionary()
 

@@ -56,7 +56,8 @@ class Foreground:
             left -= 1
             if thread.in_group:
                 yield thread
-            with suppress(OSError):  # it has ended meanwhile
+            # It has ended meanwhile.
+            with suppress(OSError):
                 self._processes += map(int, read_proc(f"{thread.path}/children").split())
 
     def _next(self) -> ThreadFolder | None:
@@ -64,7 +65,8 @@ class Foreground:
             process = self._processes.pop()
             if process not in self._seen:
                 self._seen.add(process)
-                with suppress(OSError):  # it has ended meanwhile
+                # It has ended meanwhile.
+                with suppress(OSError):
                     return self._enter(process)
         return self._others.popleft() if self._others else None
 

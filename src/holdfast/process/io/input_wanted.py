@@ -31,32 +31,32 @@ __all__ = ["SECOND_LOOK", "Polling", "look"]
 SECOND_LOOK = 0.08
 """Seconds between the two looks at a `poll`."""
 
+# Descriptors of one set that are compared with the terminal.
 _MOST_DESCRIPTORS = 256
-"""Descriptors of one set that are compared with the terminal."""
 
+# Bytes of a set of `select` that are read.
 _LARGEST_SET = 8192
-"""Bytes of a set of `select` that are read."""
 
+# `TIOCGPTN`, the number of a terminal, for which Python has no name.
 _GET_NUMBER = 0x80045430
-"""`TIOCGPTN`, the number of a terminal, for which Python has no name."""
 
+# `/dev/tty`: the controlling terminal of whoever opened it.
 _DEV_TTY = os.makedev(5, 0)
-"""`/dev/tty`: the controlling terminal of whoever opened it."""
 
+# A stack below it is that of a 32-bit program, whose system calls have other numbers.
 _LOWEST_64_BIT_STACK = 1 << 32
-"""A stack below it is that of a 32-bit program, whose system calls have other numbers."""
 
+# The bits of an address; the ones above may be a tag on aarch64.
 _ADDRESS = (1 << 56) - 1
-"""The bits of an address; the ones above may be a tag on aarch64."""
 
+# The same number for `poll` and for `epoll`.
 _POLLIN = 0x001
-"""The same number for `poll` and for `epoll`."""
 
+# Parts of the names of kernel functions in which a set of descriptors is waited for.
 _POLL_WAITS = (b"poll", b"do_select")
-"""Parts of the names of kernel functions in which a set of descriptors is waited for."""
 
+# One descriptor of an epoll set in `fdinfo`, and what it is watched for.
 _WATCHED = re.compile(rb"^tfd:\s*(\d+) events:\s*([0-9a-f]+)", re.MULTILINE)
-"""One descriptor of an epoll set in `fdinfo`, and what it is watched for."""
 
 _CALLS = {
     number: name
@@ -98,9 +98,11 @@ def look(master: int, pid: int, *, proc: str = "/proc") -> WaitingFor | Polling:
         group = os.tcgetpgrp(master)
         terminal = _Terminal(master)
     except OSError:
-        return WaitingFor.UNKNOWN  # nobody has it open
+        # Nobody has it open.
+        return WaitingFor.UNKNOWN
     if group <= 0:
-        return WaitingFor.UNKNOWN  # it is nobody's controlling terminal, so nobody's foreground
+        # It is nobody's controlling terminal, so nobody's foreground.
+        return WaitingFor.UNKNOWN
     polling: set[tuple[str, bytes]] = set()
     unknown = False
     foreground = Foreground(group, pid, proc=proc)
@@ -126,7 +128,8 @@ def _mode(master: int) -> WaitingFor:
     try:
         flags = termios.tcgetattr(master)[3]
     except termios.error:
-        return WaitingFor.UNKNOWN  # nobody has it open any more
+        # Nobody has it open any more.
+        return WaitingFor.UNKNOWN
     if not flags & termios.ICANON:
         return WaitingFor.KEY
     return WaitingFor.LINE if flags & termios.ECHO else WaitingFor.PASSWORD
@@ -178,24 +181,28 @@ class _Thread:
         try:
             call = read_proc(f"{self._path}/syscall")
         except OSError:
-            return self._by_wait_channel(terminal)  # not permitted, not in this kernel, or gone
+            # Not permitted, not in this kernel, or gone.
+            return self._by_wait_channel(terminal)
         try:
             return self._by_call(call, terminal)
         except (FileNotFoundError, ProcessLookupError):
-            return None  # it has ended meanwhile
+            # It has ended meanwhile.
+            return None
         except OSError:
             return _Found.UNREADABLE
 
     def _by_call(self, call: bytes, terminal: _Terminal) -> bytes | _Found | None:
         words = call.split()
         if len(words) != 9:
-            return None  # `running`, or blocked outside of a system call
+            # `running`, or blocked outside of a system call.
+            return None
         number, *arguments, stack, _ = (int(word, 0) for word in words)
         if stack < _LOWEST_64_BIT_STACK or not _CALLS:
             return self._by_wait_channel(terminal)
         name = _CALLS.get(number)
         if name == "restart_syscall" and b"poll" in read_proc(f"{self._path}/wchan"):
-            name = "poll"  # goes on after a stop; its arguments are still in place
+            # Goes on after a stop; its arguments are still in place.
+            name = "poll"
         match name:
             case "read" | "readv":
                 if self._has(terminal, arguments[0]) and self._sleeps():
@@ -222,7 +229,8 @@ class _Thread:
                 # So does a read from a socket show up.
                 return _Found.UNREADABLE if self._has_socket() else _Found.READS
         except (FileNotFoundError, ProcessLookupError):
-            return None  # it has ended meanwhile
+            # It has ended meanwhile.
+            return None
         except OSError:
             return _Found.UNREADABLE
         hidden = channel in (b"", b"0") or any(part in channel for part in _POLL_WAITS)
@@ -268,4 +276,5 @@ class _Thread:
             found = os.pread(memory, size, address & _ADDRESS)
         finally:
             os.close(memory)
-        return found if len(found) == size else b""  # it was unmapped meanwhile
+        # It was unmapped meanwhile.
+        return found if len(found) == size else b""

@@ -48,7 +48,8 @@ class LogListener:
 
 
 def _seq(chunk: OutputChunk | None) -> int:
-    assert chunk is not None  # only slots before `_first` are emptied
+    # Only slots before `_first` are emptied.
+    assert chunk is not None
     return chunk.seq
 
 
@@ -95,7 +96,8 @@ class OutputLog:
 
     def exit(self, verdict: Verdict) -> None:
         """Add the exit; output may still follow."""
-        assert self.verdict is None  # a process exits once
+        # A process exits once.
+        assert self.verdict is None
         self.verdict = verdict
         seq = self.exit_seq = self.next_seq
         self.next_seq += 1
@@ -116,7 +118,8 @@ class OutputLog:
     def skip_to(self, seq: int) -> None:
         """Leave out the numbers before `seq`: their events were lost on the way here."""
         gap = Gap(self.next_seq, seq - 1)
-        assert gap.first_seq <= gap.last_seq  # numbers only grow
+        # Numbers only grow.
+        assert gap.first_seq <= gap.last_seq
         self.next_seq = seq
         for listener in self._listeners:
             listener.gap(gap)
@@ -124,7 +127,8 @@ class OutputLog:
 
     def close(self) -> None:
         """Add the close; nothing follows it."""
-        assert not self.closed  # and it is closed once
+        # And it is closed once.
+        assert not self.closed
         self.closed = True
         seq = self.next_seq
         self.next_seq += 1
@@ -148,7 +152,8 @@ class OutputLog:
             self._retained > self._max_bytes or len(self._chunks) - self._first > self._max_chunks
         ):
             chunk = self._chunks[self._first]
-            assert chunk is not None  # only slots before `_first` are emptied
+            # Only slots before `_first` are emptied.
+            assert chunk is not None
             if self._pinned_after is not None and chunk.seq > self._pinned_after:
                 break
             self._retained -= len(chunk.chunk)
@@ -180,7 +185,8 @@ class OutputLog:
             size = 0
             while end < len(self._chunks):
                 chunk = self._chunks[end]
-                assert chunk is not None  # only slots before `_first` are emptied
+                # Only slots before `_first` are emptied.
+                assert chunk is not None
                 size += len(chunk.chunk)
                 # The first one goes out whatever its size, or a reader would be stuck.
                 if size > max_bytes and end > at:

@@ -29,25 +29,23 @@ The real server reads 8 KiB; fewer, larger chunks are most of what makes a strea
 fast, and every client takes them.
 """
 
+# Bytes a terminal hands out at once, however much it has.
 _TERMINAL_READ = 4096
-"""Bytes a terminal hands out at once, however much it has."""
 
+# Reads before the event loop gets to look at others.
 _READS_PER_WAKEUP = 8
-"""Reads before the event loop gets to look at others."""
 
+# Bytes of buffer for a pipe that turned out to carry a lot.
 _BULK_PIPE = 1 << 20
-"""Bytes of buffer for a pipe that turned out to carry a lot."""
 
+# Bytes that one `drain` takes, at most.
+#
+# What a full pipe holds, and not what a child in the background goes on writing.
 _MAX_DRAIN = 2 * _BULK_PIPE
-"""
-Bytes that one `drain` takes, at most.
-
-What a full pipe holds, and not what a child in the background goes on writing.
-"""
 
 
+# Seconds until a terminal that nobody has open is looked at again.
 _LOOK_AGAIN = 0.1
-"""Seconds until a terminal that nobody has open is looked at again."""
 
 
 class Sink(Protocol):
@@ -166,7 +164,8 @@ class OutputReader:
         try:
             self._log.append(self._stream, data)
         except Exception:
-            if not self._log_failed:  # it would fail for every chunk
+            # It would fail for every chunk.
+            if not self._log_failed:
                 self._log_failed = True
                 logger.exception("the log of a process failed, and lost some of its output")
 
@@ -181,7 +180,8 @@ class OutputReader:
             except BlockingIOError:
                 break
             except OSError:
-                piece = b""  # EIO: the last holder of the terminal is gone
+                # EIO: the last holder of the terminal is gone.
+                piece = b""
             if not piece:
                 ended = True
                 break

@@ -34,8 +34,8 @@ FEW_QUEUED_BYTES = 64 << 10
 MAX_REMEMBERED_IDS = 4096
 """Accepted ids kept per process; one more forgets the oldest."""
 
+# Writes to the kernel before the event loop gets to look at others.
 _WRITES_PER_WAKEUP = 32
-"""Writes to the kernel before the event loop gets to look at others."""
 
 _GONE = "failed to write to process stdin"
 
@@ -189,7 +189,8 @@ class StdinQueue:
             size = len(self._queue[0])
             rest = self._write_now(fd, self._queue[0])
             if not self._queue:
-                return  # discarded meanwhile
+                # Discarded meanwhile.
+                return
             self._queued_bytes -= size - len(rest)
             self._budget.give_back(size - len(rest))
             if rest:

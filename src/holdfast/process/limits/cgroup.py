@@ -37,11 +37,11 @@ __all__ = ["Cgroups", "CommandCgroup", "shared_cgroups"]
 
 logger = logging.getLogger(__name__)
 
+# How often it is looked for processes that were started while others were moved.
 _ROUNDS = 100
-"""How often it is looked for processes that were started while others were moved."""
 
+# What processes make, with their pid.
 _NUMBERED = re.compile(r"holdfast-(\d+)-(?:\d+|self)")
-"""What processes make, with their pid."""
 
 
 class CommandCgroup:
@@ -72,7 +72,8 @@ class CommandCgroup:
         """
         write(f"{self.folder}/memory.max", str(limit))
         write(f"{self.folder}/memory.oom.group", "1")
-        with suppress(FileNotFoundError):  # this kernel does not swap
+        # This kernel does not swap.
+        with suppress(FileNotFoundError):
             write(f"{self.folder}/memory.swap.max", "0")
         self._memory = limit
 
@@ -139,7 +140,8 @@ class _Lingering:
         try:
             self._events = os.open(f"{folder}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return  # somebody has removed it
+            # Somebody has removed it.
+            return
         # A loop that ends takes its readers along, and this with them.
         self._close_events = weakref.finalize(self, os.close, self._events)
         # A change of such a file is no input, which is all that an event loop waits for;
@@ -192,7 +194,8 @@ class Cgroups:
             OSError: The kernel refused.
         """
         folder = self.place().folder
-        assert folder is not None  # whoever asks has looked for the controllers
+        # Whoever asks has looked for the controllers.
+        assert folder is not None
         name = f"{command_prefix(os.getpid())}{next(self._numbers)}"
         return CommandCgroup(f"{folder}/{name}")
 
@@ -245,7 +248,8 @@ def _move_all(folder: str, rest: str, proc: str) -> None:
 
 
 def _move_back(rest: str, folder: str) -> None:
-    with suppress(OSError):  # as far as the kernel lets us
+    # As far as the kernel lets us.
+    with suppress(OSError):
         for _ in range(_ROUNDS):
             pids = processes_in(rest)
             if not pids:

@@ -23,14 +23,14 @@ from holdfast.linux.cgroupfs import (
 
 __all__ = ["Place", "find_place"]
 
+# How systemd marks what it leaves to others; that of a user has no such marks.
 _MARKS = ("user.delegate", "trusted.delegate")
-"""How systemd marks what it leaves to others; that of a user has no such marks."""
 
+# Seconds for systemd to answer.
 _ASK_LIMIT = 5.0
-"""Seconds for systemd to answer."""
 
+# Is there where systemd runs, which changes what it has not left to others.
 _SYSTEMD = "/run/systemd/system"
-"""Is there where systemd runs, which changes what it has not left to others."""
 
 _UNIFIED = "start the kernel with `cgroup_no_v1=all`, or systemd with a unified hierarchy"
 
@@ -125,8 +125,10 @@ def _is_left(folder: str) -> bool:
         return True
     above, unit = os.path.split(folder)
     if unit.endswith(".slice"):
-        return False  # these never are
-    import subprocess  # most starts come without
+        # These never are.
+        return False
+    # Most starts come without.
+    import subprocess
 
     of_user = [part for part in above.split("/") if part.startswith("user@")]
     command = ["systemctl", *(["--user"] if of_user else ()), "show", "--value", "-p", "Delegate"]

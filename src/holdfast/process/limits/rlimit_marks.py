@@ -20,14 +20,14 @@ from contextlib import suppress
 
 __all__ = ["is_left", "kill_by_rlimit", "kill_by_rlimit_soon", "mark_limit", "new_mark"]
 
+# The number of that limit, which Python has no name for.
 _FILE_LOCKS = 10
-"""The number of that limit, which Python has no name for."""
 
+# Between them are enough numbers that no two commands of a machine have the same.
 _LOWEST, _HIGHEST = 1 << 40, 1 << 50
-"""Between them are enough numbers that no two commands of a machine have the same."""
 
+# Rounds of looking; each one stops the processes that the one before found.
 _ROUNDS = 32
-"""Rounds of looking; each one stops the processes that the one before found."""
 
 _ZOMBIE = (b"Z", b"X")
 
@@ -82,7 +82,8 @@ def kill_by_rlimit_soon(mark: int) -> None:
 def _marked(mark: int) -> Iterator[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with suppress(OSError):  # it has ended, or is another user's
+            # It has ended, or is another user's.
+            with suppress(OSError):
                 if resource.prlimit(int(name), _FILE_LOCKS)[1] == mark:
                     yield int(name)
 
@@ -98,5 +99,6 @@ def _has_ended(pid: int) -> bool:
 
 def _send(pids: set[int], number: signal.Signals) -> None:
     for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):  # it ended, or changed its user
+        # It ended, or changed its user.
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

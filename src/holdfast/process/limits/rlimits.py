@@ -42,13 +42,13 @@ __all__ = ["Bounds", "KernelLimit", "check_limits", "has_bounds", "make_bounds",
 KernelLimit: TypeAlias = tuple[int, int, int]
 """A resource, the limit, and what the process itself could raise it to."""
 
+# What the child finds beside its standard streams.
 _IMAGE_FD, _REPORT_FD = 3, 4
-"""What the child finds beside its standard streams."""
 
 _ITSELF = f"/proc/self/fd/{_IMAGE_FD}"
 
+# Seconds for the child to get to its command; it needs some ten-thousandths.
 _START_LIMIT = 10.0
-"""Seconds for the child to get to its command; it needs some ten-thousandths."""
 
 _ERROR = struct.Struct("=i")
 
@@ -176,7 +176,8 @@ def start_bounded(
         descriptors = None
     if mark is None and not has_bounds(limits):
         return start(launch, ())
-    refuse_nul(launch.program, launch.argv, launch.cwd)  # before it is part of a program
+    # Before it is part of a program.
+    refuse_nul(launch.program, launch.argv, launch.cwd)
     with ExitStack() as stack, ExitStack() as undo:
         bounds = make_bounds(limits, most_open_files=descriptors and descriptors[1])
         if bounds.cgroup is not None:
@@ -198,7 +199,8 @@ def start_bounded(
         try:
             child = start(Launch(_ITSELF, ["holdfast"], launch.cwd), (image, theirs.fileno()))
         except SpawnFailed as error:
-            error.program = launch.program  # the one that was asked for, not the way to it
+            # The one that was asked for, not the way to it.
+            error.program = launch.program
             raise
         child.cgroup = bounds.cgroup
         child.mark = mark

@@ -164,9 +164,10 @@ class _Meter:
         self._log.end_stream(stream)
 
 
+# Ends that may be the work of a limit; others were asked for.
 _BY_LIMIT = (Reason.LIMIT, Reason.EXITED, Reason.SIGNALED)
-"""Ends that may be the work of a limit; others were asked for."""
 
+# Limits that make calls fail, and what programs say then, in lower case.
 _FAILED_CALLS = (
     (
         "open_files",
@@ -187,7 +188,6 @@ _FAILED_CALLS = (
         "ran into its limit of {} processes",
     ),
 )
-"""Limits that make calls fail, and what programs say then, in lower case."""
 
+# Seconds; no timer takes more.
 _LONGEST_TIMER = 1e6
-"""Seconds; no timer takes more."""

@@ -57,7 +57,8 @@ class EnclosedChild(Child):
     def signal(self, number: int) -> None:
         first = first_child(self.pid)
         if first is None:
-            os.killpg(self.pid, number)  # it has ended, or is about to begin
+            # It has ended, or is about to begin.
+            os.killpg(self.pid, number)
         elif number == signal.SIGKILL:
             # The kernel ends all the others with it, a moment later: until then the
             # command could act on the end of its input. The launcher waits for all.
@@ -70,7 +71,8 @@ class EnclosedChild(Child):
             os.killpg(_group_inside(first), number)
 
     def kill_tree(self) -> None:
-        self.signal(signal.SIGKILL)  # nothing leaves a sandbox
+        # Nothing leaves a sandbox.
+        self.signal(signal.SIGKILL)
 
     def kill_group(self) -> None:
         with suppress(ProcessLookupError):
@@ -138,7 +140,8 @@ class EnclosedChild(Child):
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         for fd in {fd for _, fd in self.outputs} | ({self.stdin} - {None}):
-            assert fd is not None  # taken out above
+            # Taken out above.
+            assert fd is not None
             os.close(fd)
         self.reap()
 

@@ -96,11 +96,13 @@ class Sandbox:
     def _make_enclosure(self, blanks: Sequence[int], *, shares_group: bool = False) -> Enclosure:
         """Return how to build it, with the numbers of descriptors that are empty to read."""
         ladder, policy, launcher = self._ladder, self._policy, self._ladder.launcher
-        assert launcher is not None  # the rung has one
+        # The rung has one.
+        assert launcher is not None
         listens = ladder.listens and policy.network == "restricted"
         options = self._plan.argv(blanks)
         if "--disable-userns" not in launcher.options:
-            options.remove("--disable-userns")  # the filter refuses them too
+            # The filter refuses them too.
+            options.remove("--disable-userns")
         if not shares_group:
             # Nothing inside is in the session of the launcher, which so gets no signal.
             options = ["--new-session", *options]
@@ -229,7 +231,8 @@ class Sandbox:
 
     def outcome(self, child: EnclosedChild) -> SandboxedOutcome:
         """What to make of the end of a command that was started in it."""
-        assert child.report is not None  # it was started
+        # It was started.
+        assert child.report is not None
         return SandboxedOutcome(child.report, child.attempts, child.refusals)
 
     def _as_inside(self, launch: Launch, path: str | None) -> Launch:
@@ -292,7 +295,8 @@ class Sandboxes:
 
     def probe_support(self) -> SandboxSupport:
         """The same, waiting for it in this thread."""
-        with self._climbing:  # a hundred first starts at once are one trial
+        # A hundred first starts at once are one trial.
+        with self._climbing:
             if self._ladder is None:
                 make_runtime_folder(self._environ)
                 ladder = probe_support(self._environ)
@@ -361,7 +365,8 @@ def _log(ladder: SandboxSupport) -> None:
     if ladder.rung is Rung.NONE:
         logger.warning("no sandbox can be enforced here: %s", ladder.problem)
         return
-    assert ladder.launcher is not None  # the rung has one
+    # The rung has one.
+    assert ladder.launcher is not None
     logger.info("sandboxes are built by bubblewrap %s: %s", ladder.launcher.version, ladder.rung)
     for gap in (*([ladder.problem] if ladder.problem else ()), *ladder.gaps):
         logger.info("sandbox: %s", gap)

@@ -37,15 +37,15 @@ __all__ = ["HANDED_FDS", "HandedStart"]
 HANDED_FDS = 4
 """Descriptors beside the empty ones: arguments, stage, report, and who the first process is."""
 
+# Seconds a sandbox may take to be built; a file system that does not answer can hang it.
 _BUILD_LIMIT = 30.0
-"""Seconds a sandbox may take to be built; a file system that does not answer can hang it."""
 
 
+# Seconds to wait for the end of what was abandoned.
 _END_LIMIT = 10.0
-"""Seconds to wait for the end of what was abandoned."""
 
+# Seconds until those who are left are looked for; most are gone sooner.
 _LOOK_AGAIN = 0.05
-"""Seconds until those who are left are looked for; most are gone sooner."""
 
 
 class HandedStart:

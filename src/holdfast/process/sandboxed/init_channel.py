@@ -24,11 +24,11 @@ _CREDENTIALS = struct.Struct("=3i")
 _ENDS = (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
 _HIGHEST_STATUS = 255
 
+# Messages; after it is ready, there are two at the most.
 _MOST_SAID = 4
-"""Messages; after it is ready, there are two at the most."""
 
+# Bytes; more than it ever says at once.
 _LONGEST = 64
-"""Bytes; more than it ever says at once."""
 
 
 class StageReport:
@@ -96,12 +96,14 @@ class StageReport:
         if not said:
             return None
         self._check(said)
-        assert said == BUILT  # or it was not told to wait
+        # Or it was not told to wait.
+        assert said == BUILT
         return pid
 
     def go(self) -> None:
         """Let it go on, now that what it has built was looked at."""
-        with suppress(BrokenPipeError):  # it will be seen to have ended
+        # It will be seen to have ended.
+        with suppress(BrokenPipeError):
             self._ours.send(GO)
 
     async def ready(self) -> bool:
@@ -135,7 +137,8 @@ class StageReport:
         By then the command has run, and may have got hold of the process that speaks: it
         can say nothing but how it ended itself, and not so much that it holds us up.
         """
-        with suppress(OSError):  # nothing more was said, or it is closed
+        # Nothing more was said, or it is closed.
+        with suppress(OSError):
             for _ in range(_MOST_SAID):
                 said = self._ours.recv(_LONGEST)
                 if len(said) == EXEC_ERROR_SIZE:

@@ -50,17 +50,17 @@ __all__ = [
     "start_enclosed",
 ]
 
+# Seconds a sandbox may take to be built; a file system that does not answer can hang it.
 _BUILD_LIMIT = 30.0
-"""Seconds a sandbox may take to be built; a file system that does not answer can hang it."""
 
+# Seconds to wait for the end of a launcher that has failed.
 _END_LIMIT = 5.0
-"""Seconds to wait for the end of a launcher that has failed."""
 
+# Bytes of what a launcher says that become the text of an error.
 _MAX_COMPLAINT = 4096
-"""Bytes of what a launcher says that become the text of an error."""
 
+# What the kernel says of the mounts of a process that has ended.
 _GONE = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
-"""What the kernel says of the mounts of a process that has ended."""
 
 _MACHINE = platform.machine()
 
@@ -298,9 +298,13 @@ async def _complete(
 
 _NO_BOUNDS = Bounds([], None)
 
+# Stands for `/dev/null` among descriptors.
 _EMPTY = -1
-"""Stands for `/dev/null` among descriptors."""
 
+# Variables, by how they begin, that change what the launcher itself would do.
+#
+# It runs outside of the sandbox: a library in a place that commands may write to must not get into
+# it. It sets them for the command only.
 _LAUNCHER_VARIABLES = (
     # Of the loader and the C library.
     *("LD_", "GLIBC_", "MALLOC_", "MUSL_", "GCONV_PATH", "LOCPATH", "NLSPATH", "TZ"),
@@ -308,12 +312,6 @@ _LAUNCHER_VARIABLES = (
     *("ASAN_", "LSAN_", "MSAN_", "TSAN_", "UBSAN_", "GCOV_", "GMON_", "LLVM_PROFILE_"),
     "BASH_FUNC_",
 )
-"""
-Variables, by how they begin, that change what the launcher itself would do.
-
-It runs outside of the sandbox: a library in a place that commands may write to must
-not get into it. It sets them for the command only.
-"""
 
 
 def split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str], list[str]]:
@@ -336,7 +334,8 @@ def _open_log() -> LandlockLog | None:
     try:
         return LandlockLog()
     except OSError:
-        return None  # no longer ours to read: less is told, and nothing else is different
+        # No longer ours to read: less is told, and nothing else is different.
+        return None
 
 
 def readable(data: bytes, stack: ExitStack) -> int:
@@ -357,7 +356,8 @@ def _verify(
     """
     inside = read_table(_mounts(pid))
     path = fault(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
-    if path is not None and inside:  # or it has ended, and that will be seen
+    # Or it has ended, and that will be seen.
+    if path is not None and inside:
         led += led_elsewhere(planned, inside, host)
         raise SpawnFailed(f"{path} was changed while the sandbox was built: try again", path=path)
 
@@ -385,7 +385,8 @@ async def _complaint(child: EnclosedChild) -> str:
     finally:
         loop.remove_reader(child.pidfd)
     said = b""
-    for _, fd in reversed(child.outputs):  # what is wrong comes on the last of them
+    # What is wrong comes on the last of them.
+    for _, fd in reversed(child.outputs):
         with suppress(OSError):
             said += os.read(fd, _MAX_COMPLAINT)
     return said.decode("utf-8", "replace").strip() or "the sandbox could not be built"

@@ -20,19 +20,19 @@ from holdfast.protocol.process import NetworkAttempt
 __all__ = ["NetworkAttempts"]
 
 _RECEIVE = 0xC0502100
+# Requests to the kernel, which have the sizes of what they carry in them.
 _ANSWER = 0xC0182101
-"""Requests to the kernel, which have the sizes of what they carry in them."""
 
+# A number of this call, pid, flags; then call, processor, place in the program, arguments.
 _CALL = struct.Struct("=QII iIQ6Q")
-"""A number of this call, pid, flags; then call, processor, place in the program, arguments."""
+# The number, a result, an error, flags.
 _REFUSAL = struct.Struct("=QqiI")
-"""The number, a result, an error, flags."""
 
+# Different attempts of one command; a program that tries a thousand times tries the same.
 _MOST_KEPT = 16
-"""Different attempts of one command; a program that tries a thousand times tries the same."""
 
+# Calls that are answered before others have their turn in the loop.
 _TURN = 64
-"""Calls that are answered before others have their turn in the loop."""
 
 _SOCK_TYPE_MASK = 0xF
 _KINDS: dict[int, str] = {
@@ -74,13 +74,15 @@ class NetworkAttempts:
             if not events:
                 return
             if not events[0][1] & select.POLLIN:
-                self._loop.remove_reader(self._fd)  # the last process inside is gone
+                # The last process inside is gone.
+                self._loop.remove_reader(self._fd)
                 return
             call = bytearray(_CALL.size)
             try:
                 fcntl.ioctl(self._fd, _RECEIVE, call)
             except OSError:
-                continue  # whoever waited was killed meanwhile
+                # Whoever waited was killed meanwhile.
+                continue
             number, pid, _, _, _, _, family, kind, *_ = _CALL.unpack(call)
             if len(self._made) < _MOST_KEPT:
                 self._made[_attempt(pid, family, kind)] = None

@@ -70,8 +70,8 @@ CAPTURE_LIMIT: Final = 512 * 1024
 MAX_SNAPSHOTS: Final = 16
 """Per session."""
 
+# Bytes.
 _MAX_SCOPE: Final = 256
-"""Bytes."""
 
 V = TypeVar("V")
 
@@ -120,7 +120,8 @@ class SnapshotKey(NamedTuple):
 def snapshot_key(start: StartParams) -> SnapshotKey:
     """Return the key of a start that has a `shell_snapshot`."""
     request = start.shell_snapshot
-    assert request is not None  # the caller asked `applies` with it
+    # The caller asked `applies` with it.
+    assert request is not None
     return SnapshotKey(
         scope_id=request.scope_id,
         shell_name=request.shell.name,
@@ -166,12 +167,10 @@ class SnapshotCache(Generic[V]):
 # Capture.
 
 _BEGIN: Final = b"\0holdfast-snapshot\0"
+# Around what we print ourselves.
+#
+# Neither functions nor variables can contain a NUL, so it also separates the parts.
 _END: Final = b"\0holdfast-snapshot-end\0"
-"""
-Around what we print ourselves.
-
-Neither functions nor variables can contain a NUL, so it also separates the parts.
-"""
 
 # A backslash keeps aliases out, `builtin` and `command` keep functions out: a
 # profile may have redefined anything. Traps would print between the parts. The
@@ -289,8 +288,8 @@ class Snapshot:
 _ANSWERED: Final = frozenset({"bash", "sh", "zsh"})
 _OPTION: Final = re.compile(r"set [+-]o (\w[\w-]*)|shopt -[su] (\w+)")
 _ZSH_OPTION: Final = re.compile(r"\w+")
+# A line of a plain `alias`, which may hold line ends inside its quotes.
 _ALIAS: Final = re.compile(r"""([^\s='"\\-][^\s='"\\]*)=((?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])*)\n""")
-"""A line of a plain `alias`, which may hold line ends inside its quotes."""
 
 _NOT_RESTORED: Final = frozenset(
     {
@@ -354,7 +353,8 @@ def _options(kind: str, listing: str) -> str | None:
     for line in listing.splitlines():
         match = (_ZSH_OPTION if kind == "zsh" else _OPTION).fullmatch(line)
         if match is None:
-            return None  # something else was printed in between
+            # Something else was printed in between.
+            return None
         if kind == "zsh":
             name, command = line.removeprefix("no"), f"setopt {line}"
         else:
@@ -378,8 +378,8 @@ def _alias_commands(listing: str) -> str | None:
 
 # Use.
 
+# Bytes of one variable; Linux allows 131,072 for a name, its value and what joins them.
 _CHUNK: Final = 100_000
-"""Bytes of one variable; Linux allows 131,072 for a name, its value and what joins them."""
 
 
 def wrap(
