@@ -29,7 +29,7 @@ from holdfast.environments.config.providers import holdfast_home
 from holdfast.environments.sandbox import Ground, place_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.process.executable_lookup import Launch
-from holdfast.process.limits.rlimits import has_bounds, make_bounds
+from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
 from holdfast.process.sandboxed.factory import Sandbox, shared_sandboxes
 from holdfast.process.sandboxed.handed import HandedStart
 from holdfast.protocol.paths import PathUri
@@ -473,10 +473,10 @@ def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
     ):
         if value is not None:
             raise _Refused(f"the limit {name} needs a sandbox")
-    if not has_bounds(limits):
+    if not has_kernel_limits(limits):
         return
-    bounds = make_bounds(limits)
-    for kind, soft, hard in bounds.each:
+    prepared = prepare_limits(limits)
+    for kind, soft, hard in prepared.each:
         try:
             resource.prlimit(caller.pid, kind, (soft, hard))
         except (OSError, ValueError) as error:

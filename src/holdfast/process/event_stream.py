@@ -258,7 +258,8 @@ class _Queue(LogListener):
             if self._ended:
                 return None
             if self._failure is not None:
-                # Others are told too.
+                # The same exception object is raised in every stream; without this, each raise
+                # would add to its traceback.
                 raise self._failure.with_traceback(None)
             self._woken.clear()
             await self._woken.wait()

@@ -109,7 +109,7 @@ class LocalProcess:
         if child.stdin is not None:
             self._stdin = StdinQueue(loop, child.stdin, shared=params.tty, budget=input_budget)
         sink = log if self._limits is None else self._limits.before(log)
-        self._pumps = [
+        self._outputs = [
             OutputReader(loop, fd, stream, sink, self._stream_ended) for stream, fd in child.outputs
         ]
         self._readers.add(child.pidfd, self._child_exited)
@@ -185,15 +185,15 @@ class LocalProcess:
         the process stay blocked.
         """
         self._holders.add(holder)
-        for pump in self._pumps:
-            pump.hold()
+        for output in self._outputs:
+            output.hold()
 
     def release_output(self, holder: object) -> None:
         """Read again, unless another holder is left; harmless without a hold."""
         self._holders.discard(holder)
         if not self._holders:
-            for pump in self._pumps:
-                pump.release()
+            for output in self._outputs:
+                output.release()
 
     # -- input
 
@@ -349,9 +349,9 @@ class LocalProcess:
             self._streams_at_end = streams
         if streams == "close" and (left or self._streams_at_end == "keep"):
             self._streams_at_end = streams
-            for pump in self._pumps:
-                pump.drain()
-                pump.close()
+            for output in self._outputs:
+                output.drain()
+                output.close()
         return killed
 
     def end_left(self) -> None:
@@ -360,8 +360,8 @@ class LocalProcess:
             self._send(self._child.kill_all_left)
         except OperationFailed:
             logger.info("what process %s left cannot be killed", self.process_id)
-        for pump in self._pumps:
-            pump.close()
+        for output in self._outputs:
+            output.close()
 
     def kill_group(self, reason: Reason) -> None:
         """Kill its process group, whether it has exited or not; for an owner that goes away."""
@@ -373,8 +373,8 @@ class LocalProcess:
         except (OperationFailed, PermissionError):
             # It runs as another user by now, as `sudo` does, so we may not signal it.
             logger.info("process %s cannot be killed", self.process_id)
-        for pump in self._pumps:
-            pump.close()
+        for output in self._outputs:
+            output.close()
 
     def _child_exited(self) -> None:
         # The child is reaped only at the close: its pid names the group, and a reaped pid could
@@ -395,9 +395,9 @@ class LocalProcess:
         # All that the process wrote is in its pipes by now. Logged before the exit, it is in the
         # order in which it happened, which the real server does not promise. Slow readers are
         # not waited for here: `drain` brings them 2 MiB more at the most.
-        for pump in self._pumps:
-            pump.process_gone = True
-            pump.drain()
+        for output in self._outputs:
+            output.process_gone = True
+            output.drain()
         if self._limits is not None:
             verdict = self._limits.judge(verdict)
         if self._outcome is not None:
@@ -409,8 +409,8 @@ class LocalProcess:
             # A descendant in another group may hold the pipe open for ever, and nobody waits
             # for its output [terminate.closes-pipes]. On a terminal its output still counts,
             # as long as there is an owner to read it.
-            for pump in self._pumps:
-                pump.close()
+            for output in self._outputs:
+                output.close()
         self._close_if_done()
 
     def _verdict(self, status: os.waitid_result) -> Verdict:
@@ -430,7 +430,7 @@ class LocalProcess:
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self.running or self.log.closed or any(pump.open for pump in self._pumps):
+        if self.running or self.log.closed or any(output.open for output in self._outputs):
             return
         if self._child.call_when_empty(self._close_if_done):
             return
@@ -439,7 +439,7 @@ class LocalProcess:
             self._limits.process_closed()
         # The readers refer to this object. Without that cycle it is freed at once, and not
         # by the garbage collector.
-        self._pumps = []
+        self._outputs = []
         self.log.close()
         self._closed(self)
 

@@ -529,9 +529,9 @@ class ProcessRegistry:
             if params.limits is None and not needs_descriptor_limit():
                 return start(launch)
             # Imported late, as in `_check_limits`: most commands have no limits.
-            from holdfast.process.limits.rlimits import start_bounded
+            from holdfast.process.limits.rlimits import start_limited
 
-            return start_bounded(start, launch, params.limits or ProcessLimits())
+            return start_limited(start, launch, params.limits or ProcessLimits())
         except SpawnFailed:
             # Some subclasses are an `OSError` too, and must not be wrapped again below.
             raise

@@ -251,7 +251,7 @@ async def test_a_termination_in_a_sandbox_reads_what_is_in_the_pipe_first(
 ) -> None:
     process = await start(processes, shell("echo out; exec sleep 60", sandbox=managed()))
     process.hold_output(processes)
-    fd = process._pumps[0]._fd
+    fd = process._outputs[0]._fd
     await eventually(lambda: fcntl.ioctl(fd, termios.FIONREAD, bytes(4)) != bytes(4))
     assert process.terminate(left=True, streams="keep")
     assert (await closed(process)).reason is Reason.TERMINATED

@@ -19,7 +19,7 @@ from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
 from holdfast.local_servers import make_runtime_folder, reachable
 from holdfast.process.environment import without_tokens
 from holdfast.process.executable_lookup import DEFAULT_PATH, Launch
-from holdfast.process.limits.rlimits import has_bounds
+from holdfast.process.limits.rlimits import has_kernel_limits
 from holdfast.process.sandboxed.child import EnclosedChild
 from holdfast.process.sandboxed.handed import HANDED_FDS, HandedStart
 from holdfast.process.sandboxed.launch import EMPTY_FD, Enclosure, start_enclosed
@@ -168,7 +168,7 @@ class Sandbox:
                 env,
                 numbers=numbers,
                 caller=caller,
-                limits=limits if limits is not None and has_bounds(limits) else None,
+                limits=limits if limits is not None and has_kernel_limits(limits) else None,
                 to_verify=self._to_verify,
                 ended=self.close,
                 stand_in=stand_in,
@@ -209,7 +209,7 @@ class Sandbox:
                 terminal=terminal,
                 pipe_stdin=pipe_stdin,
                 pipe_stderr=pipe_stderr,
-                limits=limits if limits is not None and has_bounds(limits) else None,
+                limits=limits if limits is not None and has_kernel_limits(limits) else None,
                 to_verify=self._to_verify,
             )
         except BaseException:

@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 
 from holdfast.errors import SpawnFailed
 from holdfast.process.executable_lookup import Launch
-from holdfast.process.limits.rlimits import Bounds, make_bounds
+from holdfast.process.limits.rlimits import PreparedLimits, prepare_limits
 from holdfast.process.sandboxed.child import first_child
 from holdfast.process.sandboxed.init_channel import StageReport
 from holdfast.process.sandboxed.launch import (
@@ -86,11 +86,11 @@ class HandedStart:
             self._theirs.callback(self._report.theirs.close)
             self._inode = self._report.their_inode
             # The first process inside is counted, too.
-            none = Bounds([], None)
-            bounds = none if limits is None else make_bounds(limits, extra_processes=1)
-            self._cgroup = bounds.cgroup
-            if bounds.cgroup is not None:
-                undo.callback(bounds.cgroup.release)
+            none = PreparedLimits([], None)
+            prepared = none if limits is None else prepare_limits(limits, extra_processes=1)
+            self._cgroup = prepared.cgroup
+            if prepared.cgroup is not None:
+                undo.callback(prepared.cgroup.release)
             self._told, their_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             undo.callback(os.close, self._told)
             self._theirs.callback(os.close, their_end)
@@ -113,8 +113,8 @@ class HandedStart:
                 listen=enclosure.listen,
                 landlock=enclosure.landlock,
                 log=False,
-                limits=bounds.each,
-                wait=bool(to_verify) or bounds.cgroup is not None,
+                limits=prepared.each,
+                wait=bool(to_verify) or prepared.cgroup is not None,
                 caller=caller,
                 empty_streams=caller.empty_streams,
             )

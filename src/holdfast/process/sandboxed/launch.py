@@ -21,7 +21,7 @@ import msgspec
 from holdfast.errors import SpawnFailed
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.cgroup import CommandCgroup
-from holdfast.process.limits.rlimits import Bounds, make_bounds
+from holdfast.process.limits.rlimits import PreparedLimits, prepare_limits
 from holdfast.process.sandboxed.child import EnclosedChild, first_child
 from holdfast.process.sandboxed.init_channel import StageReport
 from holdfast.process.sandboxed.network_denials import NetworkAttempts
@@ -153,9 +153,9 @@ async def _start_enclosed(
 ) -> EnclosedChild:
     with ExitStack() as theirs, ExitStack() as ours, ExitStack() as undo:
         # The first process inside is counted, too.
-        bounds = _NO_BOUNDS if limits is None else make_bounds(limits, extra_processes=1)
-        if bounds.cgroup is not None:
-            undo.callback(bounds.cgroup.release)
+        prepared = _NO_LIMITS if limits is None else prepare_limits(limits, extra_processes=1)
+        if prepared.cgroup is not None:
+            undo.callback(prepared.cgroup.release)
         report = StageReport()
         undo.callback(report.close)
         log = _open_log() if enclosure.log else None
@@ -190,8 +190,8 @@ async def _start_enclosed(
             landlock=enclosure.landlock,
             log=enclosure.log,
             terminal=terminal is not None,
-            limits=bounds.each,
-            wait=bool(to_verify) or bounds.cgroup is not None,
+            limits=prepared.each,
+            wait=bool(to_verify) or prepared.cgroup is not None,
             empty_streams=_empty_streams(terminal is not None, pipe_stdin, pipe_stderr),
         )
         fds = [readable(arguments, theirs), readable(stage, theirs), *fds]
@@ -209,12 +209,12 @@ async def _start_enclosed(
                 outer, plain, rows=rows, cols=cols, pass_fds=fds, controlling=False
             )
         begun(child)
-        child.cgroup = bounds.cgroup
+        child.cgroup = prepared.cgroup
         undo.callback(child.discard)
         theirs.close()
         try:
             async with asyncio.timeout(_BUILD_LIMIT):
-                ready = await complete(report, to_verify, bounds.cgroup, since=since)
+                ready = await complete(report, to_verify, prepared.cgroup, since=since)
         except TimeoutError:
             raise SpawnFailed(
                 f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
@@ -296,7 +296,7 @@ async def _complete(
     return await report.ready()
 
 
-_NO_BOUNDS = Bounds([], None)
+_NO_LIMITS = PreparedLimits([], None)
 
 # Stands for `/dev/null` among descriptors.
 _EMPTY = -1
