@@ -350,7 +350,7 @@ class ProcessRegistry:
                 argv = failing_command(str(sandbox), NO_PROXY if manages_network(params) else 1)
                 return self._launch(start, argv, {}, failing_params)
             if sandbox is not None:
-                return await self._launch_enclosed(start, argv, env, sandbox, pending)
+                return await self._launch_sandboxed(start, argv, env, sandbox, pending)
             # Not in the loop with limits: the child sets them itself, and is waited for.
             if no_wait and params.limits is None:
                 return self._launch(start, argv, env)
@@ -443,7 +443,7 @@ class ProcessRegistry:
                 program=params.argv[0],
             ) from error
 
-    async def _launch_enclosed(
+    async def _launch_sandboxed(
         self,
         start: ProcessStart,
         argv: Sequence[str],

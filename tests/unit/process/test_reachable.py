@@ -20,7 +20,7 @@ from holdfast.process.reachable import (
     call_after_stat,
     can_start_without_waiting,
     mounts_may_hang,
-    places,
+    paths_to_check,
 )
 from holdfast.process.start_threads import MAX_CALLS, StartThreads, call_in_daemon
 from holdfast.protocol.paths import PathUri
@@ -89,7 +89,7 @@ async def test_a_file_that_does_not_answer_fails_the_start(
 ) -> None:
     monkeypatch.setattr(start_threads, "CALL_LIMIT", 0.05)
     env = {"PATH": "/no:/stuck/c", "HOME": "/stuck/home"}
-    looked_at = places([program], cwd, env, tty=tty)
+    looked_at = paths_to_check([program], cwd, env, tty=tty)
     with pytest.raises(SpawnFailed) as raised:
         await call_after_stat(StartThreads(), looked_at, lambda: None, program=program)
     assert (raised.value.errno, raised.value.path) == (errno.ETIMEDOUT, path)

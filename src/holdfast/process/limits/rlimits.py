@@ -176,20 +176,14 @@ def start_limited(
         SpawnFailed: The command could not be executed; nothing is left of it.
         OSError: The kernel refused a step before that.
     """
-    is_known = platform.machine() in MACHINES
-    mark = new_mark() if is_known else None
-    # A thread cannot lower RLIMIT_NOFILE for a child (see `spawn`), so the child does it itself.
-    descriptors = needs_descriptor_limit() if is_known else None
-    if descriptors is not None and limits.open_files is None:
-        limits = msgspec.structs.replace(limits, open_files=descriptors[0])
-    else:
-        descriptors = None
+    mark = new_mark() if platform.machine() in MACHINES else None
+    limits, most_open_files = _with_descriptor_limit(limits)
     if mark is None and not has_kernel_limits(limits):
         return start(launch, ())
     # Before the texts become part of a machine program, in which a NUL would end them early.
     refuse_nul(launch.program, launch.argv, launch.cwd)
     with ExitStack() as stack, ExitStack() as undo:
-        prepared = prepare_limits(limits, most_open_files=descriptors and descriptors[1])
+        prepared = prepare_limits(limits, most_open_files=most_open_files)
         if prepared.cgroup is not None:
             undo.callback(prepared.cgroup.release)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -224,6 +218,15 @@ def start_limited(
             raise SpawnFailed("the limits of the command could not be set", program=launch.program)
         undo.pop_all()
     return child
+
+
+def _with_descriptor_limit(limits: ProcessLimits) -> tuple[ProcessLimits, int | None]:
+    """Return the limits with the soft limit of open files that a child has to set, and its hard."""
+    # A thread cannot lower RLIMIT_NOFILE for a child (see `spawn`), so the child does it itself.
+    descriptors = needs_descriptor_limit() if platform.machine() in MACHINES else None
+    if descriptors is None or limits.open_files is not None:
+        return limits, None
+    return msgspec.structs.replace(limits, open_files=descriptors[0]), descriptors[1]
 
 
 def _receive(report: socket.socket, program: str) -> bytes:
