@@ -10,7 +10,13 @@ from holdfast.server.entrance import EntranceOptions
 from holdfast.server.kept import Keeping
 from holdfast.server.logs import LogFormat, start_logging
 from holdfast.server.principals import PrincipalLimits
-from holdfast.server.serve import LifeOptions, ListenFailed, ServiceMaker, StartFailed, live
+from holdfast.server.serve import (
+    ListenFailed,
+    ServeOptions,
+    ServiceMaker,
+    StartFailed,
+    serve_forever,
+)
 
 __all__ = ["run_server", "set_log_level"]
 
@@ -45,8 +51,8 @@ def run_server(
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
         return 1
     try:
-        return live(
-            LifeOptions(
+        return serve_forever(
+            ServeOptions(
                 listen=options.listen,
                 also_listen=options.also_listen,
                 concurrent_requests=options.concurrent_requests,

@@ -1,4 +1,4 @@
-"""`initialize`, `environment/*` and `environmentConfig/read`."""
+"""Handlers of `initialize`, `environment/*` and `environmentConfig/read`."""
 
 import os
 import pwd
@@ -33,7 +33,7 @@ _READY = EnvironmentStatus(status="ready")
 
 
 def add_environment_methods(router: Router[ServerConnection]) -> None:
-    """Serve the methods of this file."""
+    """Add the handlers of this module to a router."""
     router.add(INITIALIZE, _initialize)
     router.add(ENVIRONMENT_INFO, _info)
     router.add(ENVIRONMENT_STATUS, _status)
@@ -55,6 +55,7 @@ def _status(client: ServerConnection, params: Empty) -> EnvironmentStatus:
 def _read_config(
     client: ServerConnection, params: ConfigReadParams
 ) -> Awaitable[ConfigReadResponse]:
+    # Imported late, here and below: few clients call it, and `tomllib` takes 20 ms.
     from holdfast.server.executor_config import check_selectors
 
     check_selectors(params.config_paths, params.requirements_paths)
@@ -66,7 +67,7 @@ def _read_config(
 
 
 def _load_config(cwd: str, params: ConfigReadParams) -> ConfigReadResponse:
-    """Off the event loop: it reads files, and asks for the name of this host."""
+    """Read the configuration. Blocks on files and on the resolver, so call it in a thread."""
     from holdfast.server.executor_config import (
         executor_hostname,
         read_executor_config,

@@ -114,7 +114,7 @@ def _content(encoded: bytes) -> Encoded:
 
 async def _read_file_later(client: ServerConnection, params: ReadFileParams) -> Encoded:
     filesystem = client.filesystem
-    async with client.turns.turn():
+    async with client.response_slots.slot():
         data = await filesystem.read_file(
             params.path, follow_symlinks=_follows(params.follow_symlinks), sandbox=params.sandbox
         )
@@ -264,7 +264,7 @@ async def _read_directory(
     client: ServerConnection, params: ReadDirectoryParams
 ) -> ReadDirectoryResponse | Encoded:
     filesystem = client.filesystem
-    async with client.turns.turn():
+    async with client.response_slots.slot():
         entries = await filesystem.read_directory(params.path, sandbox=params.sandbox)
         if len(entries) <= _BATCH:
             return ReadDirectoryResponse(entries=entries)
@@ -273,7 +273,7 @@ async def _read_directory(
 
 
 async def _walk(client: ServerConnection, params: WalkParams) -> Encoded:
-    async with client.turns.turn():
+    async with client.response_slots.slot():
         return await client.filesystem.walk_into(
             _encode_walk, params.path, params.options, sandbox=params.sandbox
         )

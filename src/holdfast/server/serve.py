@@ -29,7 +29,7 @@ from holdfast.server.entrance import (
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.malloc import keep_freed_memory
 from holdfast.server.principals import PrincipalLimits
-from holdfast.server.systemd import handed_sockets, lets_everybody_in, send_signs_of_life
+from holdfast.server.systemd import inherited_sockets, lets_everybody_in, send_signs_of_life
 from holdfast.supervision.guardian import (
     children_of_this_process,
     kill_all_children,
@@ -48,7 +48,14 @@ if TYPE_CHECKING:
     from holdfast.server.kept import Keeping
     from holdfast.transports.tls import ServerTls
 
-__all__ = ["LifeOptions", "ListenFailed", "Service", "ServiceMaker", "StartFailed", "live"]
+__all__ = [
+    "ListenFailed",
+    "ServeOptions",
+    "Service",
+    "ServiceMaker",
+    "StartFailed",
+    "serve_forever",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +85,7 @@ class ListenFailed(StartFailed):
         """That place, as it was given."""
 
 
-class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command line."""
 
     listen: str = "ws://127.0.0.1:0"
@@ -114,7 +121,7 @@ class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Service(Protocol):
-    """A server as `live` runs it: a context manager that serves any number of transports."""
+    """A server as `serve_forever` runs it: a context manager that serves any number of transports."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -140,8 +147,8 @@ ServiceMaker = Callable[[ListenUrl, Telemetry | None], Service]
 """Makes the server once it is known where it listens; may raise `StartFailed`."""
 
 
-def live(
-    options: LifeOptions,
+def serve_forever(
+    options: ServeOptions,
     *,
     lifeline: int,
     announce: Callable[[str], None],
@@ -191,7 +198,7 @@ def live(
             audit.close()
 
 
-def _places(options: LifeOptions) -> list[ListenUrl]:
+def _places(options: ServeOptions) -> list[ListenUrl]:
     """
     Return where to listen: on the sockets that were handed over, or else where we were told.
 
@@ -203,10 +210,10 @@ def _places(options: LifeOptions) -> list[ListenUrl]:
     if len(given) > 1 and any(place.kind == "stdio" for place in given):
         raise BadListenUrl("--listen stdio goes with no other --listen")
     # Not for HTTP, whose server listens by itself.
-    return (handed_sockets() if given[0].kind in ("ws", "unix") else []) or given
+    return (inherited_sockets() if given[0].kind in ("ws", "unix") else []) or given
 
 
-def _auth_options(options: LifeOptions) -> AuthOptions:
+def _auth_options(options: ServeOptions) -> AuthOptions:
     return AuthOptions(
         mode=options.auth_mode,
         token_file=options.token_file,
@@ -233,7 +240,7 @@ def _refuse_open_sockets(places: Sequence[ListenUrl]) -> None:
             )
 
 
-def _open_audit_log(options: LifeOptions) -> "AuditLog | None":
+def _open_audit_log(options: ServeOptions) -> "AuditLog | None":
     """
     Open the audit log, if there is to be one.
 
@@ -253,7 +260,7 @@ def _open_audit_log(options: LifeOptions) -> "AuditLog | None":
     return AuditLog(file)
 
 
-def _exec_server_maker(options: LifeOptions, audit: "AuditLog | None") -> ServiceMaker:
+def _exec_server_maker(options: ServeOptions, audit: "AuditLog | None") -> ServiceMaker:
     def make(where: ListenUrl, telemetry: Telemetry | None) -> "Server":
         from holdfast.server.app import Server
         from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
@@ -280,7 +287,7 @@ def _run(main: Coroutine[object, object, int]) -> int:
 
 async def _serve(
     make: ServiceMaker,
-    options: LifeOptions,
+    options: ServeOptions,
     places: Sequence[ListenUrl],
     entrance: Entrance,
     lifeline: int,

@@ -10,7 +10,7 @@ from holdfast.supervision.guardian import guardian_pid, service_manager, tell_se
 from holdfast.supervision.service_manager import WATCHDOG
 from holdfast.system_text import system_text
 
-__all__ = ["handed_sockets", "lets_everybody_in", "send_signs_of_life"]
+__all__ = ["inherited_sockets", "lets_everybody_in", "send_signs_of_life"]
 
 # The first descriptor that is handed over (`SD_LISTEN_FDS_START`).
 _FIRST = 3
@@ -19,7 +19,7 @@ _FIRST = 3
 _MOST = 16
 
 
-def handed_sockets() -> list[ListenUrl]:
+def inherited_sockets() -> list[ListenUrl]:
     """
     Return the sockets of `LISTEN_FDS` as places to listen on; none unless they are for us.
 
