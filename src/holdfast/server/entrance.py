@@ -1,4 +1,4 @@
-"""Whom a listener lets in, from the options of a server; and how that changes while it runs."""
+"""Authentication of a listener: made from the options of a server, reloaded at SIGHUP."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ from holdfast.token_file import (
     read_tokens,
 )
 
-# Most servers do without it.
+# Loaded late: most servers have no certificate.
 if TYPE_CHECKING:
     from holdfast.transports.tls import ServerTls
 
@@ -38,10 +38,10 @@ __all__ = ["BadEntrance", "Entrance", "EntranceOptions", "Reloading", "make_entr
 
 logger = logging.getLogger(__name__)
 
-# Letters of a token in `--token-file`; what is shorter can be guessed.
+# Characters of a token in `--token-file`; a shorter one could be guessed.
 _SHORTEST: Final = 16
 
-# Seconds after SIGHUP until a terminal that has gone is known to have gone.
+# Seconds after SIGHUP until a closed terminal can be told from a reload.
 _HANGUP_LOOK: Final = 0.5
 
 
@@ -50,16 +50,16 @@ class BadEntrance(HoldfastError):
 
 
 class EntranceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom to let in, as the command line says it."""
+    """Options of the command line about authentication."""
 
     token_file: str | None = None
-    """`--token-file`: made if it is missing."""
+    """`--token-file`; the file is made if it is missing."""
     makes_token: bool = False
-    """True if a listener that was told nothing else makes a token of its own."""
+    """True if a listener without other options makes a token of its own."""
     no_auth: bool = False
     """True if everybody on this machine may connect."""
     insecure_no_auth: bool = False
-    """True if everybody on the network may."""
+    """True if everybody on the network may connect."""
     tls_cert: str | None = None
     tls_key: str | None = None
 
@@ -80,20 +80,21 @@ class Entrance:
         self.check = check
         self.tls = tls
         self.warnings = warnings
-        """For whoever started the server."""
+        """Warnings for the user who starts the server."""
         self.hidden = Reachable(secrets=secrets)
-        """The files that no command in a sandbox may read."""
+        """Files with secrets, which no sandboxed command may read."""
         self.made_token = token is not None
-        """True if the token was made here, and is known to nobody yet."""
+        """True if the token was made for this start, so that nobody knows it yet."""
         self._token = token
         self._token_file = token_file
 
     def write_down(self, where: ListenUrl, url: str, environ: Mapping[str, str]) -> Listed | None:
         """
-        Let clients of this user find the token by the URL, and sandboxes hide the server.
+        List the server, so that clients of this user find its token and sandboxes hide it.
 
         Raises:
-            UnusableRuntimeFolder: That is not possible, and nobody could connect otherwise.
+            UnusableRuntimeFolder: The list cannot be written, and without it no client could
+                know the token.
         """
         try:
             return list_server(
@@ -111,7 +112,7 @@ class Entrance:
             return None
 
     def reload(self) -> list[str]:
-        """Read tokens and certificates again, in any thread; returns what could not be used."""
+        """Read tokens and certificates again, in any thread; return the errors."""
         problems: list[str] = []
         for part in (self.check, self.tls):
             try:
@@ -126,19 +127,19 @@ def make_entrance(
     options: EntranceOptions, auth: AuthOptions, places: Sequence[ListenUrl]
 ) -> Entrance:
     """
-    Decide whom the listeners of one server let in.
+    Make the authentication for all listeners of one server.
 
     Args:
-        options: What the command line says.
-        auth: What it says in the words of Codex.
-        places: Where the server listens; what holds for the most exposed one holds for all.
+        options: Our own options.
+        auth: The options that Codex's server has too.
+        places: The addresses; the rules for the most exposed one apply to all.
 
     Raises:
         BadEntrance: The options contradict each other, or name a file that cannot be used.
     """
     where = _most_exposed(places)
     try:
-        # The texts of Codex first.
+        # Checked first, so that errors in these options have Codex's texts.
         check = make_check(auth)
     except BadAuthOptions as error:
         raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
@@ -171,7 +172,7 @@ def _is_open(options: EntranceOptions) -> bool:
 
 def _again(auth: AuthOptions) -> Check:
     check = make_check(auth)
-    # The options have not changed.
+    # The options are the same as at the start, where they asked for a check.
     assert check is not None
     return check
 
@@ -241,6 +242,7 @@ def _read_tls(options: EntranceOptions, where: ListenUrl) -> "ServerTls | None":
         raise BadEntrance("--tls-cert and --tls-key go together")
     if where.kind != "ws":
         raise BadEntrance(f"--tls-cert is for a listener on ws://, not {where.kind}")
+    # Imported late: `ssl` is only needed with a certificate.
     from holdfast.transports.tls import BadCertificate, ServerTls
 
     try:
@@ -252,7 +254,7 @@ def _read_tls(options: EntranceOptions, where: ListenUrl) -> "ServerTls | None":
 def _in_the_clear(where: ListenUrl, tls: "ServerTls | None") -> tuple[str, ...]:
     if where.is_local or tls is not None:
         return ()
-    # Only a WebSocket has those options.
+    # Only WebSocket listeners have the options for a certificate.
     own = "give --tls-cert and --tls-key, or " if where.kind == "ws" else ""
     return (
         f"tokens cross the network to {where.host} in the clear: {own}put a proxy with a"
@@ -269,15 +271,15 @@ def _open_warning(where: ListenUrl) -> tuple[str, ...]:
 
 
 class Reloading:
-    """Reads tokens and certificates again when a signal asks for it, beside the event loop."""
+    """Handler of SIGHUP that reads tokens and certificates again, in a thread."""
 
     def __init__(self, entrance: Entrance, terminal_gone: Callable[[], None]) -> None:
         """
-        Look at the terminal that the server was started on, if there is one.
+        Remember whether the server was started on a terminal.
 
         Args:
-            entrance: What to read again.
-            terminal_gone: Called when the signal came because that terminal is no more.
+            entrance: Has the tokens and certificates.
+            terminal_gone: Called if the signal came because that terminal was closed.
         """
         self._loop = asyncio.get_running_loop()
         self._entrance = entrance
@@ -288,9 +290,9 @@ class Reloading:
         self._looking: asyncio.TimerHandle | None = None
 
     def hang_up(self) -> None:
-        """Take a SIGHUP: of an operator who wants a reload, or of a terminal that has closed."""
+        """Handle a SIGHUP: from an operator who wants a reload, or from a closed terminal."""
         if self._had_terminal and self._looking is None:
-            # The kernel takes the terminal away after it has sent the signal.
+            # The kernel sends the signal first, and detaches the terminal after that.
             self._looking = self._loop.call_later(_HANGUP_LOOK, self._look_for_terminal)
         if self._running is not None:
             self._again = True
@@ -320,7 +322,7 @@ class Reloading:
 
 
 def _has_terminal() -> bool:
-    """Return True if this process has a terminal that sends it signals."""
+    """Return True if this process has a controlling terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:

@@ -1,4 +1,4 @@
-"""`process/*`: the wire in front of the engine, and nothing else."""
+"""Handlers of `process/*`: they translate between the wire and the engine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -58,7 +58,7 @@ _EMPTY = Empty()
 
 
 def add_process_methods(router: Router[ServerConnection]) -> None:
-    """Serve the methods of this file."""
+    """Add the handlers of this module to a router."""
     router.add(PROCESS_START, _start)
     router.add(PROCESS_READ, _after_start(_read))
     router.add(PROCESS_WRITE, _after_start(_write))
@@ -87,10 +87,10 @@ def _after_start(
     handler: Callable[[ServerConnection, P], R | Awaitable[R]],
 ) -> Callable[[ServerConnection, P], R | Awaitable[R]]:
     """
-    Have a request wait for the start of its process, if that only waits for its files.
+    Return a handler that waits for the start of its process, if that only waits for files.
 
-    So it does not matter to a client that sends several requests at once whether the files of a
-    start were at hand. Requests keep their order.
+    So a client that sends several requests at once need not know whether the files of a start
+    were in the kernel's cache. Requests keep their order.
     """
 
     def handle(client: ServerConnection, params: P) -> R | Awaitable[R]:
@@ -102,7 +102,8 @@ def _after_start(
                     handled.set_result(handler(client, params))
                 except Exception as error:  # noqa: BLE001 - raised again where it is awaited
                     handled.set_exception(error)
-                    # The client may have left: then nobody asks for it.
+                    # If the client has disconnected, nobody retrieves the exception, and
+                    # asyncio would log that.
                     handled.exception()
 
         if not client.session.processes.call_after_start(params.process_id, call):
@@ -167,9 +168,9 @@ def _complete(
     client: ServerConnection, process: LocalProcess, after_seq: int, found: ReadResponse
 ) -> ReadResponse:
     """
-    Add what the plain answer has no field for: how it ended, and the number of that.
+    Add the exit event, for which Codex's answer has no field.
 
-    Events that follow are sent from here on, if nothing is left to be read before them.
+    If the answer reaches the end of the log, later events are sent as notifications again.
     """
     if found.next_seq == process.log.next_seq:
         client.session.caught_up(process.process_id, after_seq)
@@ -200,7 +201,7 @@ def _write(
         return _ACCEPTED
     if isinstance(status, WriteStatus):
         return WriteResponse(status=status)
-    # A write that is cut off must give up its place before those behind it are looked at.
+    # A cancelled write must give up its position before the writes behind it are looked at.
     return AnswerAfter(status, _ACCEPTED)
 
 

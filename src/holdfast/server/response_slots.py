@@ -1,9 +1,9 @@
 """
-ResponseSlots at making answers that take memory.
+Limits how many large responses one connection may have in preparation.
 
-A client may ask for a thousand large files at once and then not read. Few answers
-are made at a time, and none while it does not read, so its requests wait instead
-of filling the memory.
+A client may ask for a thousand large files at once and then not read. Only a few responses are
+prepared at a time, and none while the client does not read. So its requests wait instead of
+filling the memory.
 """
 
 import asyncio

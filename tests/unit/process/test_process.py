@@ -213,8 +213,8 @@ async def test_a_process_that_lets_go_of_its_terminal_is_not_hung_up_on(
     script = "exec <&- >&- 2>&-; read x < go; echo back > /dev/tty; exit 5"
     process = launch(processes, shell(script, tty=True, cwd=str(tmp_path)))
     # Nobody has the terminal open now, and the engine has seen it.
-    (output,) = process._outputs
-    await eventually(lambda: output._deserted)
+    (reader,) = process._outputs
+    await eventually(lambda: reader._deserted)
     let_go(tmp_path / "go")
     assert await closed(process) == Verdict(reason=Reason.EXITED, exit_code=5)
     assert output(process) == b"back\r\n"
