@@ -1,11 +1,10 @@
 """
-What `environmentConfig/read` answers: the configuration of the machine we run on.
+Answer to `environmentConfig/read`: the Codex configuration of this machine.
 
-A client asks which of some keys are set here, and in which files. It merges the
-answer with its own configuration, so the order of the layers matters and
-their values do not: nothing is interpreted except what decides whether
-another file is read [environment.config]. The rest of what is written here was
-seen on the real server 0.166.0.
+A client asks for the values of some keys, and for the files that set them. It merges the answer
+with its own configuration, so the order of the layers matters. Values are not interpreted, unless
+they decide whether another file is read [environment.config]. All else here was observed on the
+real server 0.166.0.
 
 Layers of `config`, lowest precedence first; a missing file is no layer:
 
@@ -117,10 +116,10 @@ def read_executor_config(
     system_folder: str = SYSTEM_FOLDER,
 ) -> ConfigReadResponse:
     """
-    Read the layers that apply to a folder, cut down to the keys asked for.
+    Read the layers that apply to a directory, reduced to the selected keys.
 
-    The files are read anew at each call. `check_selectors` comes first on the
-    wire, before the cwd is found to be foreign; it is called here as well.
+    The files are read at each call. On the wire, `check_selectors` comes before the check of the
+    cwd; it is called here as well.
 
     Args:
         cwd: Absolute; it need not exist.
@@ -221,7 +220,7 @@ def codex_home(environ: Mapping[str, str], user_home: str | None) -> str:
 
 
 def _load(cwd: str, codex_home: str, system_folder: str) -> tuple[list[_Layer], list[_Layer]]:
-    """Read everything, in the order in which the real server meets errors."""
+    """Read all files, in the order in which the real server reports their errors."""
     managed = _read_layer("legacy managed_config.toml", f"{system_folder}/managed_config.toml", "")
     system = _read_layer("system", f"{system_folder}/config.toml", _CONFIG_FILE)
     user = _read_layer("user", os.path.join(codex_home, "config.toml"), _CONFIG_FILE)
@@ -300,7 +299,7 @@ def _projects(merged: Table) -> dict[str, str]:
 
 
 class _Trust:
-    """Which folders of one project may add a layer."""
+    """Trust levels of the directories of one project."""
 
     def __init__(self, levels: Mapping[str, str], fallbacks: Iterable[str | None]) -> None:
         self._levels = levels
@@ -331,7 +330,7 @@ def _project_root(cwd: str, markers: Sequence[str]) -> str:
 
 
 def _is_git_entry(path: str) -> bool:
-    """Tell a repository, or a pointer to one, from a folder that is just called so."""
+    """Return True for a repository or a pointer to one, not for an empty `.git` directory."""
     return os.path.isfile(path) or os.path.exists(os.path.join(path, "HEAD"))
 
 
@@ -374,7 +373,7 @@ def _first_line(file: str) -> str:
 
 
 def _managed_rules(managed: _Layer | None) -> Iterator[_Layer]:
-    """Turn the settings an administrator fixed into the rules they stand for."""
+    """Yield the requirements that follow from the settings an administrator has fixed."""
     if managed is None:
         return
     rules: Table = {}
@@ -465,7 +464,7 @@ def _read_text(file: str, blame: str) -> str | None:
     try:
         with open(file, "rb", opener=_open_at_once) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                # Or a FIFO, a device.
+                # A directory, a FIFO or a device: all get the same text.
                 raise IsADirectoryError
             return stream.read().decode("utf-8").removeprefix("\ufeff")
     except FileNotFoundError:
@@ -485,7 +484,7 @@ def _read_text(file: str, blame: str) -> str | None:
 
 
 def _open_at_once(file: str, flags: int) -> int:
-    # A FIFO by that name is to be refused, not waited for.
+    # O_NONBLOCK: `open` of a FIFO would wait for a writer, and it is refused anyway.
     return os.open(file, flags | os.O_NONBLOCK)
 
 

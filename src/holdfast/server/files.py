@@ -1,7 +1,7 @@
 """
-`fs/*`: the wire in front of the file system.
+Handlers of `fs/*`: they translate between the wire and the file system.
 
-Requests run side by side; those on one handle run in the order in which they came.
+Requests run concurrently; requests on one handle run in the order of arrival.
 """
 
 from collections.abc import Awaitable, Iterable, Sequence
@@ -65,15 +65,16 @@ __all__ = ["add_file_methods"]
 
 _EMPTY = Empty()
 
-# Bytes up to which base64 is made in the event loop; a thread would take longer to ask.
+# Bytes up to which base64 is coded in the event loop: 1 MiB takes less than a millisecond, and
+# the detour over a thread costs about as much.
 _AT_ONCE = 1 << 20
 
-# Entries that are encoded in one go, before another thread may have its turn.
+# Entries that are encoded at once. The encoder keeps the GIL, so no other thread runs meanwhile.
 _BATCH = 512
 
 
 def add_file_methods(router: Router[ServerConnection]) -> None:
-    """Serve the methods of this file."""
+    """Add the handlers of this module to a router."""
     router.add(FS_READ_FILE, _read_file)
     router.add(FS_OPEN, _open)
     router.add(FS_READ_BLOCK, _read_block)
@@ -129,7 +130,7 @@ async def _write_file(client: ServerConnection, params: WriteFileParams) -> Empt
     text = params.data_base64
     pieces: Iterable[bytes]
     try:
-        # A large one is decoded where it is written.
+        # Large contents are decoded by the thread that writes them.
         pieces = (decode_base64(text),) if len(text) <= _AT_ONCE else decode_base64_pieces(text)
         await client.filesystem.write_pieces(
             params.path,
@@ -146,7 +147,7 @@ async def _write_file(client: ServerConnection, params: WriteFileParams) -> Empt
 
 
 def _open(client: ServerConnection, params: OpenParams) -> Awaitable[OpenResponse]:
-    # Refused before the id is looked at.
+    # First of all: the real server reports a foreign path before a bad id.
     native_path(params.path)
     check_handle_id(params.handle_id)
     return _opened(client, params, client.files.open(params))
@@ -168,7 +169,7 @@ async def _opened(
 def _read_block(client: ServerConnection, params: ReadBlockParams) -> Awaitable[Encoded]:
     check_handle_id(params.handle_id)
     check_read_length(params.len)
-    # It takes its turn now, before any later request on the handle does.
+    # Queued on the handle now, and not in the task: later requests must come after it.
     handle = client.files.get(params.handle_id)
     return _read(client, params, handle, handle.start_reading(params.offset, params.len))
 
@@ -249,7 +250,7 @@ async def _look(client: ServerConnection, params: GetMetadataParams, follow: boo
 
 
 def _as_codex(found: FileMetadata) -> FileMetadata:
-    """Return metadata without what only Holdfast clients get."""
+    """Return metadata without `permissions`, which only Holdfast clients get."""
     return msgspec.structs.replace(found, permissions=UNSET)
 
 
@@ -280,7 +281,7 @@ async def _walk(client: ServerConnection, params: WalkParams) -> Encoded:
 
 
 def _encode_walk(found: Walked) -> Encoded:
-    # The texts of URIs need no escapes, so they are put together as they are.
+    # URIs contain no character that JSON escapes, so they are joined as they are.
     entries = ",".join([f'{{"path":"{uri}","kind":"{kind}"}}' for uri, kind in found.entries])
     errors = encode_value([{"path": uri, "message": message} for uri, message in found.errors])
     end = b',"truncated":true}' if found.truncated else b',"truncated":false}'
@@ -288,7 +289,7 @@ def _encode_walk(found: Walked) -> Encoded:
 
 
 def _encode_list(items: Sequence[object]) -> list[bytes]:
-    """A long list in JSON, as one part; made in batches, as the encoder lets nobody else run."""
+    """Encode a long list as JSON, in batches, so that other threads run in between."""
     batches = [
         encode_value(items[start : start + _BATCH])[1:-1] for start in range(0, len(items), _BATCH)
     ]

@@ -1,4 +1,4 @@
-"""The numbers of a server in Prometheus's text format (version 0.0.4)."""
+"""Metrics of a server in Prometheus's text format (version 0.0.4)."""
 
 import os
 import resource
@@ -33,7 +33,7 @@ _COUNTERS: Final = (
 
 
 def metrics_text(principals: Principals) -> bytes:
-    """Return the page."""
+    """Return the page `/metrics`."""
     return ("\n".join(_lines(principals)) + "\n").encode()
 
 
