@@ -181,26 +181,9 @@ async def listen(
     Raises:
         OSError: The address cannot be bound.
     """
-    # The imports below are late: each server needs one transport, and WebSocket takes 90 ms.
     if where.kind == "unix":
-        if unix_frames:
-            from holdfast.transports.websocket import listen_websocket_unix
-
-            # No token: the mode of the socket file decides who may connect, as without frames.
-            gate = make_gate(_only_own_user)
-            server = await listen_websocket_unix(
-                where.path, gate=gate, accept=accept, listening=_handed(where)
-            )
-        else:
-            from holdfast.transports.unix import listen_unix
-
-            server = await listen_unix(where.path, accept, listening=_handed(where))
-        return Listening(
-            f"unix://{where.path}",
-            server,
-            Reachable(sockets=(where.path,)),
-            owns_files=where.descriptor is None,
-        )
+        return await _listen_unix(where, accept, unix_frames=unix_frames)
+    # Imported late: each server needs one transport, and WebSocket takes 90 ms.
     from holdfast.transports.websocket import listen_websocket
 
     listener = await listen_websocket(
@@ -209,7 +192,7 @@ async def listen(
         gate=make_gate(check, admit=admit, refused=refused, pages=pages),
         accept=accept,
         tls=None if tls is None else tls.context,
-        listening=_handed(where),
+        listening=_inherited(where),
     )
     port = listener.sockets[0].getsockname()[1]
     host = f"[{where.host}]" if ":" in where.host else where.host
@@ -217,7 +200,31 @@ async def listen(
     return Listening(url, listener, Reachable(open_urls=(url,) if check is None else ()))
 
 
-def _handed(where: ListenUrl) -> socket.socket | None:
+async def _listen_unix(
+    where: ListenUrl, accept: Callable[[Transport], Receiver], *, unix_frames: bool
+) -> Listening:
+    # Imported late, as in `listen`.
+    if unix_frames:
+        from holdfast.transports.websocket import listen_websocket_unix
+
+        # No token: the mode of the socket file decides who may connect, as without frames.
+        gate = make_gate(_only_own_user)
+        server = await listen_websocket_unix(
+            where.path, gate=gate, accept=accept, listening=_inherited(where)
+        )
+    else:
+        from holdfast.transports.unix import listen_unix
+
+        server = await listen_unix(where.path, accept, listening=_inherited(where))
+    return Listening(
+        f"unix://{where.path}",
+        server,
+        Reachable(sockets=(where.path,)),
+        owns_files=where.descriptor is None,
+    )
+
+
+def _inherited(where: ListenUrl) -> socket.socket | None:
     return None if where.descriptor is None else socket.socket(fileno=where.descriptor)
 
 
