@@ -27,8 +27,8 @@ __all__ = [
 
 _NO_MANAGED_NETWORK = "managed networking is not supported by this exec-server"
 
+# Exit status of the real server's launcher if a required proxy is not configured.
 NO_PROXY = 101
-"""Exit status of the real server's launcher if a required proxy is not configured."""
 
 # Matches the value of a `*_PROXY` variable whose proxy runs on this machine. Scheme and
 # credentials are optional there; what follows the host must not make it another host's name.

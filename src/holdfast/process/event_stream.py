@@ -30,40 +30,36 @@ __all__ = [
     "LogEventStream",
 ]
 
+# Bytes a reader may fall behind before the writer has to wait.
 HIGH_WATER = 1 << 20
-"""Bytes a reader may fall behind before the writer has to wait."""
 
+# Bytes left in the queue at which the writer may go on.
 LOW_WATER = 256 << 10
-"""Bytes left in the queue at which the writer may go on."""
 
+# Events a reader may fall behind: many events of single bytes need memory too.
 HIGH_EVENTS = 4096
-"""Events a reader may fall behind: many events of single bytes need memory too."""
 
+# Events left in the queue at which the writer may go on.
 LOW_EVENTS = 1024
-"""Events left in the queue at which the writer may go on."""
 
+# Bytes a stream returns before it lets the event loop run other tasks.
 TURN_BYTES = 64 << 10
-"""Bytes a stream returns before it lets the event loop run other tasks."""
 
+# Events a stream returns before it lets the event loop run other tasks.
 TURN_EVENTS = 64
-"""Events a stream returns before it lets the event loop run other tasks."""
 
+# Seconds that a connection waits for a reader that accepts gaps and reads nothing.
+#
+# A reader that makes progress is waited for: a socket delivers more in one turn of the event loop
+# than a stream returns in one. Only a reader that stands still loses events, so that other readers
+# of the same connection need not wait for it.
 READER_TIME = 0.25
-"""
-Seconds that a connection waits for a reader that accepts gaps and reads nothing.
 
-A reader that makes progress is waited for: a socket delivers more in one turn of the event loop
-than a stream returns in one. Only a reader that stands still loses events, so that other
-readers of the same connection need not wait for it.
-"""
-
+# Seconds that a writer waits until a caller asks for the first stream.
+#
+# The time starts when the stream has fallen behind, but not before the caller has the process.
+# After that there is no reader to wait for.
 CLAIM_TIME = 1.0
-"""
-Seconds that a writer waits until a caller asks for the first stream.
-
-The time starts when the stream has fallen behind, but not before the caller has the process.
-After that there is no reader to wait for.
-"""
 
 Hold = Callable[[object], None]
 """Callback that makes the writer wait on behalf of a reader, or ends that wait."""

@@ -18,8 +18,8 @@ from holdfast.system_text import system_text
 
 __all__ = ["DEFAULT_PATH", "Launch", "pipe_launch", "terminal_folder", "terminal_launch"]
 
+# Search path of `execvp` for a child without a `PATH` (`confstr(_CS_PATH)` of glibc).
 DEFAULT_PATH = "/bin:/usr/bin"
-"""Search path of `execvp` for a child without a `PATH` (`confstr(_CS_PATH)` of glibc)."""
 
 # Endings of the error text of a program on a terminal, by errno. An absolute path is checked only
 # if it comes from `arg0`, as in the real server.

@@ -7,8 +7,8 @@ import termios
 
 __all__ = ["DEFAULT_SIZE", "open_terminal", "set_size"]
 
+# Rows and columns of a terminal whose start gives no size, as in the real server.
 DEFAULT_SIZE = (24, 80)
-"""Rows and columns of a terminal whose start gives no size, as in the real server."""
 
 
 def open_terminal(rows: int, cols: int) -> tuple[int, int]:

@@ -78,11 +78,11 @@ __all__ = ["RETENTION", "MakeLog", "PendingStart", "ProcessRegistry", "plain_log
 
 logger = logging.getLogger(__name__)
 
+# Seconds after a resume in which no process with unacknowledged output is forgotten.
 RESUMED_TIME = 5.0
-"""Seconds after a resume in which no process with unacknowledged output is forgotten."""
 
+# Seconds that a closed process can still be read and its id stays taken, as in Codex.
 RETENTION = 30.0
-"""Seconds that a closed process can still be read and its id stays taken, as in Codex."""
 
 MakeLog = Callable[[StartParams], OutputLog]
 """Makes the log of a process that is about to be started."""

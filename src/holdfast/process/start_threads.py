@@ -23,14 +23,14 @@ __all__ = ["CALL_LIMIT", "StartThreads", "call_in_daemon"]
 
 T = TypeVar("T")
 
+# Seconds that a caller waits for a call.
 CALL_LIMIT = 10.0
-"""Seconds that a caller waits for a call."""
 
+# Concurrent calls of one owner, those that never return included.
 MAX_CALLS = 8
-"""Concurrent calls of one owner, those that never return included."""
 
+# Threads of this process; beyond them, a call waits until one is free.
 MAX_THREADS = 256
-"""Threads of this process; beyond them, a call waits until one is free."""
 
 
 class _Pool:

@@ -21,8 +21,8 @@ from typing import NamedTuple, Self
 
 __all__ = ["MARK_VARIABLE", "FirstCommand", "is_mark", "kill_by_variable", "with_mark"]
 
+# The variable: one or more marks with slashes between them, the outermost command's first.
 MARK_VARIABLE = "HOLDFAST_INVOCATION_ID"
-"""The variable: one or more marks with slashes between them, the outermost command's first."""
 
 # 16 hex digits for an owner, `-N` for one of its commands. Nothing in it is special in a regular
 # expression or could be mistaken for the separator.

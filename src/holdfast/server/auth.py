@@ -28,8 +28,8 @@ __all__ = [
 Check = Callable[[str | None], str]
 """Function from the `Authorization` header to the principal; raises `Unauthorized`."""
 
+# Principal of all clients of a listener without tokens.
 ANONYMOUS = "anonymous"
-"""Principal of all clients of a listener without tokens."""
 
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
 # Bytes of a shared secret: HS256 is no stronger than its key, and RFC 7518 asks for 256 bits.

@@ -44,15 +44,13 @@ class DeliveryLimit:
         return size <= self.max_bytes // 2 and events <= self.max_events // 2
 
 
+# Limit with a connection: 4 MiB keep a line with 100 ms of delay busy at 40 MB/s.
+#
+# More would only fill the buffers in front of a slow reader.
 UNDER_WAY = DeliveryLimit(4 << 20, 16_384)
-"""
-Limit with a connection: 4 MiB keep a line with 100 ms of delay busy at 40 MB/s.
 
-More would only fill the buffers in front of a slow reader.
-"""
-
+# Limit without a connection: as much as the log keeps for any client.
 DETACHED = DeliveryLimit(MAX_RETAINED_BYTES, 16_384)
-"""Limit without a connection: as much as the log keeps for any client."""
 
 
 class Owner(Protocol):

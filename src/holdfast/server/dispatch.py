@@ -34,14 +34,14 @@ logger = logging.getLogger(__name__)
 C = TypeVar("C")
 R = TypeVar("R")
 
+# Messages in a queue; beyond them, nothing is read from the connection.
 MAX_QUEUED = 128
-"""Messages in a queue; beyond them, nothing is read from the connection."""
 
+# Bytes of waiting requests, two of the largest; beyond them, nothing is read either.
 MAX_WAITING_BYTES = 128 << 20
-"""Bytes of waiting requests, two of the largest; beyond them, nothing is read either."""
 
+# Seconds of the event loop that one connection gets before others have their turn.
 TURN = 0.005
-"""Seconds of the event loop that one connection gets before others have their turn."""
 
 
 class AnswerAfter(Awaitable[R]):

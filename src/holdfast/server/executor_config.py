@@ -62,6 +62,7 @@ __all__ = [
 
 SYSTEM_FOLDER: Final = "/etc/codex"
 
+# Keys that could send data elsewhere or run a program; dropped from project layers.
 NOT_FOR_PROJECTS: Final = frozenset(
     {
         "apps_mcp_product_sku",
@@ -76,7 +77,6 @@ NOT_FOR_PROJECTS: Final = frozenset(
         "profiles",
     }
 )
-"""Keys that could send data elsewhere or run a program; dropped from project layers."""
 
 _APPROVAL_POLICIES: Final = ("untrusted", "on-failure", "on-request", "granular", "never")
 _SANDBOX_MODES: Final = ("read-only", "workspace-write", "danger-full-access")

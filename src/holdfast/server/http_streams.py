@@ -18,8 +18,8 @@ from holdfast.rpc.encode import encode_value
 
 __all__ = ["MAX_DELTA", "ConnectionBodies"]
 
+# Bytes of a body in one notification, before base64.
 MAX_DELTA = 1 << 20
-"""Bytes of a body in one notification, before base64."""
 
 
 class ConnectionBodies:

@@ -12,9 +12,10 @@ from holdfast.protocol.paths import PathUri
 
 __all__ = ["CAPABILITIES", "PROTOCOL_VERSION", "environment_info", "login_shell"]
 
+# The version of Codex whose protocol this is; clients compare it with their own.
 PROTOCOL_VERSION = "0.166.0"
-"""The version of Codex whose protocol this is; clients compare it with their own."""
 
+# Features of this server; a client does not use those that are missing here.
 CAPABILITIES = Capabilities(
     capability_discovery_sandbox=True,
     capability_discovery_v2=True,
@@ -38,7 +39,6 @@ CAPABILITIES = Capabilities(
     process_end_marked=True,
     process_waiting_for=True,
 )
-"""Features of this server; a client does not use those that are missing here."""
 
 # Shells whose options Codex clients know.
 _SHELLS = ("bash", "zsh", "sh")

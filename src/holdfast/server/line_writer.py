@@ -17,20 +17,20 @@ __all__ = ["CHUNK", "LineWriter", "PartlyWritten", "write_all"]
 
 T = TypeVar("T")
 
+# Bytes passed to one call of `write`, at most; a longer line is passed alone.
 CHUNK = 64 << 10
-"""Bytes passed to one call of `write`, at most; a longer line is passed alone."""
 
+# Bytes in the queue, at most.
 MAX_WAITING = 8 << 20
-"""Bytes in the queue, at most."""
 
+# Seconds in which lines are collected: to wake the thread for each line costs the server time.
 GATHER = 0.05
-"""Seconds in which lines are collected: to wake the thread for each line costs the server time."""
 
+# Seconds to write the rest when a server ends.
 CLOSE_LIMIT = 2.0
-"""Seconds to write the rest when a server ends."""
 
+# Seconds between two warnings about lost records.
 WARN_INTERVAL = 10.0
-"""Seconds between two warnings about lost records."""
 
 # Seconds for which a non-blocking descriptor may accept no byte.
 _STUCK = 5.0

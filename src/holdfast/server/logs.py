@@ -12,8 +12,8 @@ __all__ = ["LEVELS", "LogFormat", "ThreadedLog", "start_logging"]
 
 LogFormat = Literal["text", "json"]
 
+# Levels in order of detail; each includes those before it.
 LEVELS = ("error", "warning", "info", "debug")
-"""Levels in order of detail; each includes those before it."""
 
 _STDERR = 2
 

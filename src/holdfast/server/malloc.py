@@ -8,8 +8,8 @@ __all__ = ["keep_freed_memory"]
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
+# Bytes; the largest value that glibc accepts for either threshold.
 KEPT = 32 << 20
-"""Bytes; the largest value that glibc accepts for either threshold."""
 
 
 def keep_freed_memory() -> None:

@@ -15,11 +15,11 @@ from holdfast.server.principals import Usage
 
 __all__ = ["ConnectionFiles", "check_handle_id", "unknown_handle"]
 
+# Open files of one connection, as in the real server.
 MAX_HANDLES = 128
-"""Open files of one connection, as in the real server."""
 
+# Bytes of a handle's id, as in the real server.
 MAX_HANDLE_ID = 32
-"""Bytes of a handle's id, as in the real server."""
 
 
 def check_handle_id(handle_id: str) -> None:

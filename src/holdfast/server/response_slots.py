@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 
 __all__ = ["AT_ONCE", "LONGEST", "ResponseSlots"]
 
+# Large responses of one connection that are prepared concurrently.
 AT_ONCE = 4
-"""Large responses of one connection that are prepared concurrently."""
 
+# Seconds after which a slot is free again: a read on a dead mount must not block the others.
 LONGEST = 1.0
-"""Seconds after which a slot is free again: a read on a dead mount must not block the others."""
 
 
 class ResponseSlots:

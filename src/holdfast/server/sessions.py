@@ -28,18 +28,16 @@ __all__ = ["ANONYMOUS", "EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short
 
 logger = logging.getLogger(__name__)
 
+# Seconds a session is kept without a connection.
 EXPIRY = 30.0
-"""Seconds a session is kept without a connection."""
 
+# Principal of clients that need no token.
 ANONYMOUS = "anonymous"
-"""Principal of clients that need no token."""
 
+# Seconds a Holdfast client's session is kept whose connection went silent.
+#
+# The client may only be stopped, in a debugger or by Ctrl-Z, and comes back when it goes on.
 SILENT_EXPIRY = 300.0
-"""
-Seconds a Holdfast client's session is kept whose connection went silent.
-
-The client may only be stopped, in a debugger or by Ctrl-Z, and comes back when it goes on.
-"""
 
 
 # Owners of marked commands in one session, such as the environments of one client. Each one costs

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_CONCURRENT_REQUESTS", "ServerState"]
 
+# Requests of one connection that may wait at once; those answered at once do not count.
 DEFAULT_CONCURRENT_REQUESTS = 1024
-"""Requests of one connection that may wait at once; those answered at once do not count."""
 
 
 class ServerState:

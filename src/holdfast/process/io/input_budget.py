@@ -12,14 +12,14 @@ from holdfast.errors import InvalidRequest
 
 __all__ = ["MAX_OWNER_BYTES", "MAX_TOTAL_BYTES", "SHARE_BYTES", "InputBudget", "InputTotal"]
 
+# Bytes queued for all processes of one owner, such as a session; the size of one message.
 MAX_OWNER_BYTES = 64 << 20
-"""Bytes queued for all processes of one owner, such as a session; the size of one message."""
 
+# Bytes queued for all owners together; beyond them, each owner has only its share.
 MAX_TOTAL_BYTES = 256 << 20
-"""Bytes queued for all owners together; beyond them, each owner has only its share."""
 
+# Bytes that every owner may queue, however much others have.
 SHARE_BYTES = 1 << 20
-"""Bytes that every owner may queue, however much others have."""
 
 
 class InputTotal:

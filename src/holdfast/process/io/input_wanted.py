@@ -28,8 +28,8 @@ from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
 
 __all__ = ["SECOND_LOOK", "Polling", "look"]
 
+# Seconds between the two looks at a thread in `poll`.
 SECOND_LOOK = 0.08
-"""Seconds between the two looks at a thread in `poll`."""
 
 # Descriptors of one set that are compared with the terminal, at two system calls each.
 _MOST_DESCRIPTORS = 256

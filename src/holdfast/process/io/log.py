@@ -14,11 +14,11 @@ from holdfast.protocol.process import OutputChunk, OutputStream, ReadResponse
 
 __all__ = ["MAX_RETAINED_BYTES", "MAX_RETAINED_CHUNKS", "LogListener", "OutputLog", "Retention"]
 
+# Bytes of output kept for readers; the oldest whole chunks are dropped first.
 MAX_RETAINED_BYTES = 1 << 20
-"""Bytes of output kept for readers; the oldest whole chunks are dropped first."""
 
+# Chunks kept: a process that writes single bytes would need a hundred times the memory.
 MAX_RETAINED_CHUNKS = 50_000
-"""Chunks kept: a process that writes single bytes would need a hundred times the memory."""
 
 
 class Retention(NamedTuple):

@@ -21,17 +21,17 @@ __all__ = [
     "StdinQueue",
 ]
 
+# Writes in the queue, beyond the kernel's buffer; the next one waits for room.
 MAX_QUEUED_WRITES = 128
-"""Writes in the queue, beyond the kernel's buffer; the next one waits for room."""
 
+# Bytes in the queue; the last write may exceed them, the next one waits for room.
 MAX_QUEUED_BYTES = 16 << 20
-"""Bytes in the queue; the last write may exceed them, the next one waits for room."""
 
+# Bytes in the queue while more than half of the `InputBudget` is used.
 FEW_QUEUED_BYTES = 64 << 10
-"""Bytes in the queue while more than half of the `InputBudget` is used."""
 
+# Accepted ids kept per process; one more forgets the oldest.
 MAX_REMEMBERED_IDS = 4096
-"""Accepted ids kept per process; one more forgets the oldest."""
 
 # Writes to the kernel before other descriptors get their turn.
 _WRITES_PER_WAKEUP = 32

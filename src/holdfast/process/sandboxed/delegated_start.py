@@ -34,8 +34,8 @@ from holdfast.sandbox.bubblewrap.mount_check import Planned
 
 __all__ = ["DELEGATED_FDS", "DelegatedStart"]
 
+# Descriptors beside the empty ones: options, init program, channel, and bwrap's `--info-fd`.
 DELEGATED_FDS = 4
-"""Descriptors beside the empty ones: options, init program, channel, and bwrap's `--info-fd`."""
 
 # Seconds to wait until no process of an abandoned sandbox is left.
 _END_LIMIT = 10.0

@@ -70,8 +70,8 @@ _MACHINE = platform.machine()
 _FIRST_FD = 3
 _ARGS_FD, _STAGE_FD, _REPORT_FD = range(_FIRST_FD, _FIRST_FD + 3)
 
+# The first of the descriptors that are `/dev/null`, for files that a profile denies.
 EMPTY_FD = _REPORT_FD + 1
-"""The first of the descriptors that are `/dev/null`, for files that a profile denies."""
 
 # Puts the init program into the sandbox, and makes it PID 1 instead of a process of bwrap's own.
 

@@ -61,14 +61,14 @@ __all__ = [
     "wrap",
 ]
 
+# Seconds for a profile; a first command should not wait longer.
 CAPTURE_TIMEOUT: Final = 10.0
-"""Seconds for a profile; a first command should not wait longer."""
 
+# Bytes of output; a snapshot has to fit into the environment of a process, with room to spare.
 CAPTURE_LIMIT: Final = 512 * 1024
-"""Bytes of output; a snapshot has to fit into the environment of a process, with room to spare."""
 
+# Snapshots per session.
 MAX_SNAPSHOTS: Final = 16
-"""Snapshots per session."""
 
 # Bytes of a scope id, as in the real server.
 _MAX_SCOPE: Final = 256
