@@ -64,6 +64,7 @@ def refuse_unsupported(params: StartParams) -> None:
     """
     if params.network_proxy is not None:
         raise InvalidParams("network proxies are not supported by this exec-server")
+    # Only for its error, whose position among the checks is part of the protocol.
     native_cwd(params)
     if params.sandbox is not None:
         if params.sandbox.windows_sandbox_level == "mxc":

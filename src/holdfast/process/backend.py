@@ -51,10 +51,12 @@ class LocalBackend:
 
     async def __aexit__(self, *exc: object) -> None:
         self._processes.end(Reason.SERVER_STOPPING)
+        # Bounded: a process that waits for a dead mount cannot be killed.
         await self._processes.wait_all_closed(2.0)
 
     async def start(self, params: StartParams) -> "LocalExecProcess":
         process = self._processes.launch(params)
+        # Most starts are complete already, and need no further turn of the event loop.
         if isinstance(process, Awaitable):
             process = await process
         return LocalExecProcess(process)
@@ -67,6 +69,7 @@ class LocalExecProcess:
 
     def __init__(self, process: LocalProcess) -> None:
         self._process = process
+        # Made before the process writes anything, so that a first reader misses nothing.
         self._readers = EventReaders(process.log, process.hold_output, process.release_output)
         self._write_ids = WriteIds()
 
@@ -113,6 +116,7 @@ class LocalExecProcess:
         self._process.close_stdin()
 
     async def resize(self, rows: int, cols: int) -> None:
+        # The wire's type checks the range, so a local process refuses the same sizes.
         try:
             TerminalSize(rows=rows, cols=cols)
         except ValueError as error:

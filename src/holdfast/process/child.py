@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Child", "owned_pids"]
 
+# `spawn` opens `/dev/null` for a negative descriptor.
 _DEV_NULL = -1
+# Our end of a pipe, as an index into the result of `os.pipe`.
 _READ, _WRITE = 0, 1
 
 # Seconds to wait for a killed child; the kernel usually needs a few milliseconds.
@@ -115,6 +117,7 @@ class Child:
         try:
             kill_tree(self.pid)
         finally:
+            # Even if the group is gone: daemons have left it, and are found by their mark only.
             if self.mark is not None:
                 kill_by_rlimit_soon(self.mark)
 
@@ -205,6 +208,7 @@ class Child:
         try:
             if os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG) is None:
                 return False
+            # Right after the reaping, while nobody can have reused the number of the group.
             self._left_since = left_since(self.pid)
         except BlockingIOError:
             return False
@@ -217,6 +221,7 @@ class Child:
     def _reaped_at_last(self) -> None:
         """Release everything that was kept until the child was reaped."""
         self._reaped = True
+        # The waiter may have given up after its time limit.
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         os.close(self.pidfd)
@@ -279,6 +284,7 @@ class Child:
                 os.close(fd)
             raise
         finally:
+            # Also after a success: a copy of the child's end would keep its output from ending.
             for fd in theirs:
                 os.close(fd)
         return cls(pid, pidfd, stdin, outputs)

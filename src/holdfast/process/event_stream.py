@@ -110,6 +110,7 @@ class EventReaders:
             InvalidParams: The number is below zero.
         """
         check_after_seq(after_seq)
+        # The first call gets the stream that was opened with the process, and so every byte.
         queue, self._unclaimed = self._unclaimed, None
         self._stop_claim_timer()
         if queue is None:
@@ -117,6 +118,7 @@ class EventReaders:
         else:
             queue.gaps = gaps
             queue.skip_through(after_seq)
+            # It holds since before anybody read it. From now on it has to make progress.
             if gaps and queue.holding and not self._can_hold():
                 self._wait_for_reader(queue)
         return LogEventStream(
@@ -154,6 +156,7 @@ class EventReaders:
         if self._failure is not None:
             queue.fail(self._failure)
         self._open.add(queue)
+        # No event can come between `entries` and this: there is no await.
         self._log.subscribe(queue)
         return queue
 
@@ -171,6 +174,7 @@ class EventReaders:
 
     def _behind(self, queue: "_Queue") -> bool:
         """Make the writer wait for a queue; return False if the queue should drop events."""
+        # A reader that accepts no gap is always waited for: to drop events would break it.
         if queue.gaps and not self._can_hold():
             if queue.stands_still:
                 return False
@@ -324,6 +328,7 @@ class _Queue(LogListener):
         self._size += len(chunk.chunk)
         if self.holding or (self._size <= HIGH_WATER and len(self._entries) <= HIGH_EVENTS):
             return
+        # Set first: `_behind` starts timers that look at it.
         self.holding = True
         if not self._behind(self):
             self.holding = False
@@ -356,6 +361,7 @@ class _Queue(LogListener):
             if type(event) is OutputChunk:
                 self._size -= len(event.chunk)
                 event = Gap(event.seq, event.seq)
+            # Neighbouring gaps become one: a queue of gaps must not grow without end.
             last = kept[-1] if kept else None
             if type(event) is Gap and type(last) is Gap and last.last_seq + 1 == event.first_seq:
                 kept[-1] = Gap(last.first_seq, event.last_seq)
@@ -423,6 +429,8 @@ class LogEventStream:
                 raise OutputLost(event.first_seq, event.last_seq)  # type: ignore[union-attr]
             elif kind is StreamEnded and not self._stream_ends:
                 continue
+            # `after_seq` may be ahead of the log, and a close at or before it only ends the
+            # iteration. The end of a stream has no number of its own.
             if event.seq > self._after_seq or kind is StreamEnded:
                 return event
         raise StopAsyncIteration

@@ -83,6 +83,7 @@ def terminal_launch(
     Raises:
         SpawnFailed: No such program.
     """
+    # Checked even if `arg0` replaces it [start.program.empty].
     if not argv[0]:
         raise SpawnFailed("missing program for PTY spawn", program="")
     program = argv[0] if arg0 is None else arg0

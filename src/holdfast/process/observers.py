@@ -33,6 +33,7 @@ class ProcessStart:
     referenced weakly, so an observer may keep its own record of it in a `WeakKeyDictionary`.
     """
 
+    # `__weakref__` for the `WeakKeyDictionary` of observers.
     __slots__ = ("__weakref__", "params", "preparation")
 
     def __init__(self, params: StartParams) -> None:

@@ -46,5 +46,6 @@ class PendingStart:
         if self.called_off:
             raise InvalidRequest(f"process {self._process_id} start was cancelled")
 
+    # Not a task: a start that its caller drops must not run, and its id must be free again.
     def __await__(self) -> Generator[object, None, LocalProcess]:
         return self._run(self).__await__()

@@ -98,6 +98,7 @@ class LocalProcess:
         self._killed: Reason | None = None
         # The `streams` of the kill; "close" is final.
         self._streams_at_end: StreamsAtEnd | None = None
+        # Made before the readers: its sink stands in front of the log.
         self._limits: Watchdog | None = None
         if params.limits is not None:
             self._limits = Watchdog(self, loop, params.limits, child)
@@ -112,6 +113,7 @@ class LocalProcess:
         self._outputs = [
             OutputReader(loop, fd, stream, sink, self._stream_ended) for stream, fd in child.outputs
         ]
+        # Last: from here on the exit may be handled, which needs all of the above.
         self._readers.add(child.pidfd, self._child_exited)
 
     @property
@@ -149,8 +151,10 @@ class LocalProcess:
                     try:
                         await woken
                     finally:
+                        # After a timeout or a cancellation it is still registered.
                         self.log.forget_waker(wake)
         except TimeoutError:
+            # Not an error: the answer then has no chunks, only the state.
             pass
         return self.log.read(after_seq, max_bytes)
 
@@ -341,6 +345,7 @@ class LocalProcess:
                 self._killed = reason
             if self._stdin is not None:
                 self._stdin.refuse()
+            # A later `keep` does not take back an earlier `close`.
             if self._streams_at_end != "close":
                 self._streams_at_end = streams
             return True
@@ -398,6 +403,7 @@ class LocalProcess:
         for output in self._outputs:
             output.process_gone = True
             output.drain()
+        # In this order: the outcome of a sandbox depends on the reason of the verdict.
         if self._limits is not None:
             verdict = self._limits.judge(verdict)
         if self._outcome is not None:
@@ -432,6 +438,7 @@ class LocalProcess:
     def _close_if_done(self) -> None:
         if self.running or self.log.closed or any(output.open for output in self._outputs):
             return
+        # A sandbox may still hold processes. The close comes after the last of them.
         if self._child.call_when_empty(self._close_if_done):
             return
         self._child.reap()

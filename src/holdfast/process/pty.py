@@ -20,6 +20,7 @@ def open_terminal(rows: int, cols: int) -> tuple[int, int]:
     """
     master, slave = os.openpty()
     try:
+        # Before the child exists, so that it never sees another size, nor a SIGWINCH.
         set_size(slave, rows, cols)
         os.set_blocking(master, False)
     except BaseException:
@@ -31,4 +32,5 @@ def open_terminal(rows: int, cols: int) -> tuple[int, int]:
 
 def set_size(fd: int, rows: int, cols: int) -> None:
     """Set the window size; the kernel sends SIGWINCH to the foreground group if it changed."""
+    # struct winsize: rows, columns, and two sizes in pixels that nobody uses.
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))

@@ -211,6 +211,7 @@ class ProcessRegistry:
         check_streams(streams)
         starting = self._starting.get(process_id)
         if starting is not None:
+            # The start itself notices at its next step, and cleans up what it has made.
             starting.called_off = True
             return True
         process = self._processes.get(process_id)
@@ -236,6 +237,7 @@ class ProcessRegistry:
         try:
             return self._checked_launch(start)
         except BaseException as error:
+            # Observers that counted the start have to hear of its end, whatever it was.
             self._observers.failed(start, error)
             raise
 
@@ -251,6 +253,8 @@ class ProcessRegistry:
             raise DuplicateProcess(params.process_id)
         snapshot = snapshot if snapshot is not None and applies(params.argv, snapshot) else None
         env = self._environment(params)
+        # Most programs and directories are cached. Such a start is made in the loop, without a
+        # switch to a thread and back.
         no_wait = can_start_without_waiting(
             _executed(params), native_cwd(params), env, tty=params.tty
         )
@@ -279,6 +283,7 @@ class ProcessRegistry:
     ) -> LocalProcess:
         """Spawn the requested process in the event loop, or `instead` under its id."""
         params = start.params
+        # Before the spawn: if the log cannot be made, no process may run.
         log = self._make_log(params)
         self._observers.prepared(start)
         try:
@@ -307,6 +312,7 @@ class ProcessRegistry:
             enforcement=enforcement,
             input_budget=self._input_budget,
         )
+        # Registered before the observers are called: they may look it up by its id.
         self._processes[process.process_id] = process
         self._observers.started(start, process)
         return process
@@ -329,6 +335,7 @@ class ProcessRegistry:
         try:
             if params.limits is not None:
                 await self._check_limits(params)
+            # The capture of a profile and the sandbox look at the same files in the loop.
             if not no_wait and (request is not None or is_sandboxed(params)):
                 await self._wait_reachable(params, env)
             pending.check()
@@ -360,8 +367,10 @@ class ProcessRegistry:
             raise
         finally:
             del self._starting[params.process_id]
+            # The command has a reservation of its own by now.
             if sandbox is not None and not isinstance(sandbox, CannotEnforce):
                 sandbox.close()
+            # Last: requests that waited for this start find the process, or no start any more.
             for call in pending.afterwards or ():
                 call()
 
@@ -411,6 +420,7 @@ class ProcessRegistry:
         try:
             pending.check()
         except InvalidRequest:
+            # Cancelled while it was started. The answer says so only when nothing is left of it.
             child.discard()
             await child.wait_reaped()
             raise
@@ -456,6 +466,7 @@ class ProcessRegistry:
         terminal = None
         if params.tty:
             terminal = _terminal_size(params)
+            # On the host, as without a sandbox; the profile then decides about that directory.
             cwd = terminal_folder(cwd, env)
         name = argv[0] if params.arg0 is None else params.arg0
         log = self._make_log(params)
@@ -491,6 +502,7 @@ class ProcessRegistry:
 
     def end(self, reason: Reason) -> None:
         """Kill every process and its group, cancel all starts, and keep no closed process."""
+        # Nobody will read them: without this, their output would stay for 30 seconds.
         self._retention = 0.0
         for starting in list(self._starting.values()):
             starting.called_off = True
@@ -510,7 +522,9 @@ class ProcessRegistry:
     def _environment(self, params: StartParams) -> dict[str, str]:
         env = child_environment(params.env, params.env_policy, params.metadata, self._inherited)
         if params.tty:
+            # The real server does so as well, but never sets TERM [env.shell-on-terminal].
             env.setdefault("SHELL", self._shell)
+        # After all other steps, so that a name is unset wherever it came from.
         for name in params.unset or ():
             env.pop(name, None)
         return env
@@ -568,6 +582,7 @@ class ProcessRegistry:
         pause = now - self._paused_at
         self._paused_at = None
         self._resumed_at = now
+        # All by the same amount, so the order by time stays.
         self._closed = deque((due + pause, process) for due, process in self._closed)
         if self._closed:
             self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)

@@ -49,6 +49,7 @@ class _Pool:
                 queue = self._idle.pop()
             elif self._count < MAX_THREADS:
                 self._count += 1
+                # A queue per thread: each one in `_idle` belongs to a thread that waits.
                 queue = SimpleQueue()
                 threading.Thread(
                     target=self._run, args=(queue,), name="holdfast-start", daemon=True
@@ -78,6 +79,7 @@ class StartThreads:
     """Blocking calls of one owner of processes, for use in one event loop."""
 
     def __init__(self) -> None:
+        # Released when a call returns, and not when its caller gives up: it is still running.
         self._free = asyncio.Semaphore(MAX_CALLS)
 
     async def call(self, work: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
@@ -96,6 +98,7 @@ class StartThreads:
 
         def settle(result: T | None, error: BaseException | None) -> None:
             self._free.release()
+            # The caller was cancelled or has timed out, so the result has no owner.
             if done.done():
                 if undo is not None and error is None:
                     _pool.submit(partial(undo, result))  # type: ignore[arg-type]

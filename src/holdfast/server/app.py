@@ -128,6 +128,7 @@ class Server:
             limits=self._limits,
             audit=self._audit,
         )
+        # Likewise before the tasks: streamed bodies use the HTTP client.
         self._stack.push_async_callback(self.state.close_http)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         if self._telemetry is not None:
@@ -172,6 +173,7 @@ class Server:
     def accept(self, transport: Transport) -> Receiver:
         """Serve a connection; pass this method to a listener."""
         client = ServerConnection(transport, self.state, self._router, self._tasks)
+        # Before the check of the limit: `lost` of a refused connection has to find it.
         self.state.connections.add(client)
         try:
             client.usage.check("connections")
@@ -242,6 +244,7 @@ class Server:
 
         streams = HandedStreams(keeping, accept=self.accept, tasks=self._tasks, end=end)
         self._stack.callback(streams.close)
+        # A sandboxed command must not find the socket, by which it could run anything.
         self._stack.enter_context(hide(Reachable(secrets=(keeping.folder.path,))))
 
     @property
@@ -253,6 +256,7 @@ class Server:
         """Send SIGTERM to all processes, and wait `grace` seconds for them at most."""
         processes = self.state.sessions.processes()
         for process in processes:
+            # A process of another user, as of `sudo`, cannot be asked.
             with suppress(OperationFailed):
                 process.ask_to_end(Reason.SERVER_STOPPING)
         with suppress(TimeoutError):
@@ -266,5 +270,6 @@ class Server:
             observers=self._observers,
             make_log=self._make_log,
             retention=self._process_retention,
+            # One budget per session; all of them share the total of the server.
             input_budget=InputBudget(self._input_total),
         )

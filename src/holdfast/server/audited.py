@@ -38,6 +38,7 @@ def audited_change(
         return tell(client, params)
 
     async def tell(client: ServerConnection, params: Change) -> Empty:
+        # Stays like this if the task is cancelled, which is no `Exception`.
         outcome: str | None = "cancelled"
         try:
             result = await handler(client, params)

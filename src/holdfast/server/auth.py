@@ -174,6 +174,7 @@ def _digest_check(known: Sequence[tuple[str, bytes]]) -> Check:
 
 
 def _digest(token: str) -> bytes:
+    # Digests have one length, so the comparison does not reveal the length of a token.
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -193,6 +194,7 @@ def _signed_check(options: AuthOptions) -> Check:
             f"signed websocket bearer secret {options.shared_secret_file}"
             f" must be at least {_MIN_SECRET} bytes"
         )
+    # A blank option counts as not given [auth.jwt.issuer].
     issuer = (options.issuer or "").strip() or None
     audience = (options.audience or "").strip() or None
     skew = _DEFAULT_SKEW if options.max_clock_skew is None else options.max_clock_skew
@@ -240,6 +242,7 @@ def _read_claims(token: str, secret: bytes) -> dict[str, object] | None:
         )
     except jwt.PyJWTError:
         return None
+    # `type`, not `isinstance`: `true` is an int in Python, and a float is not exact.
     if type(claims.get("exp")) is not int:
         return None
     if type(claims.get("nbf")) not in (int, type(None)):
@@ -276,6 +279,7 @@ def _bearer(header: str | None) -> str:
     """
     if header is None:
         raise Unauthorized("missing websocket bearer token")
+    # The scheme is compared without regard to case (RFC 9110), and blanks may surround the token.
     scheme, _, token = header.partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not header.isascii():

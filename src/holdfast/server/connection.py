@@ -143,6 +143,7 @@ class ServerConnection:
 
     def stop_serving(self) -> None:
         """Answer no more requests, since the server ends; events of processes are still sent."""
+        # Requests that arrive from now on are ignored: the farewell is the answer to all.
         self._stopping = True
         self._dispatcher.drop()
         self.bodies.end()
@@ -169,12 +170,14 @@ class ServerConnection:
     def notification(self, notification: Notification) -> None:
         if notification.method == INITIALIZED.name and self._session is not None:
             self._initialized = True
+            # From here on no notification has to wait for the requests before it.
             self._dispatcher.takes_turns = True
             return
         if notification.method == PROCESS_ACK.name and self._initialized and self.acknowledges:
             try:
                 ack = decode_params(notification.params, AckParams)
             except InvalidParams as error:
+                # A notification cannot be answered, so the reason is only logged.
                 logger.info("%s: process/ack: %s", self.connection.transport.label, error)
             else:
                 self.session.acknowledge(ack.process_id, ack.seq)
@@ -195,6 +198,7 @@ class ServerConnection:
         logger.info(
             LogEvent("connection closed", peer=self._peer, reason=clip(reason), seconds=seconds)
         )
+        # Requests first: they use the files and bodies that end after them.
         self._dispatcher.drop()
         self.bodies.end()
         self.files.end()
@@ -204,6 +208,7 @@ class ServerConnection:
             self.state.connection_ended(self._session, silent=silent)
         if self.state.telemetry is not None:
             self.state.telemetry.connection_closed(self.connection.transport.kind)
+        # A refused connection was counted as well, so each one is subtracted once.
         if self in self.state.connections:
             self.state.connections.discard(self)
             self.usage.connections -= 1

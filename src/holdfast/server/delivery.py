@@ -96,6 +96,7 @@ class Delivery(LogListener):
         self._limit = UNDER_WAY
         self._holding = False
         if self._acknowledged:
+            # Nothing is evicted that the client has not acknowledged.
             process.log.pin(0)
         if owner is not None:
             self._owner = owner
@@ -122,6 +123,7 @@ class Delivery(LogListener):
     def detach(self) -> None:
         """Keep events instead of sending them: the connection is gone."""
         self._owner = self._resuming = None
+        # The pause was that of the lost connection; the limit below takes its place.
         self.owner_paused(False)
         if self._acknowledged:
             self._limit = DETACHED
@@ -157,6 +159,7 @@ class Delivery(LogListener):
         if not self._acknowledged:
             return
         self._process.log.pin(seq)
+        # At half of the limit, not just below it: to stop and resume the reading has its cost.
         if self._holding and self._limit.half_free(self._unacknowledged_bytes, len(waiting)):
             self._holding = False
             self._process.release_output("delivery")
@@ -174,6 +177,7 @@ class Delivery(LogListener):
         self._unacknowledged.clear()
         self._unacknowledged_bytes = 0
         self._holding = False
+        # A Codex client never asks to hold or release, so all holds end here.
         self._process.log.pin(None)
         self._process.release_output("delivery")
         self._process.release_output("client")

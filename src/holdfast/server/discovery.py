@@ -44,6 +44,7 @@ async def _discover_installed(
     try:
         codex = await client.filesystem.run(partial(codex_home, os.environ, home))
     except OperationFailed:
+        # Without a home there is nothing to discover, which is no error.
         return DiscoverInstalledResponse(plugins=[], skills=[], warnings=[])
     return await discover_installed(
         client.filesystem,

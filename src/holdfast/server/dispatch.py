@@ -130,6 +130,8 @@ class Dispatcher(Generic[C]):
 
     def request(self, request: Request) -> None:
         """Run a request now, or queue it."""
+        # Before the handshake is complete, requests and notifications must keep their order, and
+        # only requests could be put off.
         if self.takes_turns:
             if self._later or (self._in_turn and monotonic() > self._turn_end):
                 self._leave_for_later(request)
@@ -198,9 +200,11 @@ class Dispatcher(Generic[C]):
                 record = self._telemetry.request(message.method, message.trace, queued)
                 record.finish("disconnected")
         self._queue.clear()
+        # Running requests are still counted: `_done` subtracts them when they have ended.
         self._waiting_bytes = sum(wait.size for wait in self._running.values())
         for task, wait in self._running.items():
             task.cancel()
+            # At once, not when the task gets its turn; see `AnswerAfter`.
             if isinstance(wait.waiting, AnswerAfter):
                 wait.waiting.cancel()
 
@@ -226,6 +230,7 @@ class Dispatcher(Generic[C]):
             logger.debug(LogEvent("request", method=clip(request.method), peer=peer))
         try:
             route = self._router.find(request.method)
+            # Bad params are reported before a missing handshake [envelope.params.before-state].
             params = route.decode(request.params)
             self._admit(route)
             if usage is not None:

@@ -106,6 +106,7 @@ class Entrance:
                 is_open=self.check is None and where.is_network,
             )
         except UnusableRuntimeFolder as error:
+            # A token made here is known from the list only. Other servers can do without it.
             if self._token is not None:
                 raise
             logger.info("%s", error)
@@ -222,6 +223,7 @@ def _with_token_file(
         return check_tokens(tokens)
 
     try:
+        # Made if it is missing, so that the first start of a server needs no other step.
         make_token_file(path)
         access = Access(read)
     except (BadTokenFile, BadAuthOptions) as error:
@@ -295,6 +297,7 @@ class Reloading:
             # The kernel sends the signal first, and detaches the terminal after that.
             self._looking = self._loop.call_later(_HANGUP_LOOK, self._look_for_terminal)
         if self._running is not None:
+            # The files may have changed after they were read, so they are read once more.
             self._again = True
             return
         tell_service_manager(RELOADING)

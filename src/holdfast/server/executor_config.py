@@ -231,6 +231,7 @@ def _load(cwd: str, codex_home: str, system_folder: str) -> tuple[list[_Layer], 
         table = _parse(text, f"failed to parse requirements layer {requirements_file}: ")
         requirements.insert(0, _Layer(requirements_file, requirements_file, table))
 
+    # Only these three decide about trust: a project must not be able to trust itself.
     below = [layer for layer in (system, user) if layer is not None]
     above = [layer for layer in (managed,) if layer is not None]
     merged: Table = {}
@@ -306,6 +307,7 @@ class _Trust:
         self._fallbacks = [folder for folder in fallbacks if folder is not None]
 
     def covers(self, folder: str) -> bool:
+        # The first entry decides, even if it says `untrusted` and a later one would not.
         for candidate in (folder, *self._fallbacks):
             for spelling in (candidate, os.path.realpath(candidate)):
                 if spelling in self._levels:
@@ -361,6 +363,7 @@ def _main_work_tree(folder: str, entry: str) -> str | None:
         back = os.path.join(private, _first_line(os.path.join(private, "gitdir")))
     except (OSError, UnicodeError):
         return None
+    # A real work tree is known to its repository, by a file that points back.
     if os.path.realpath(back) != os.path.realpath(entry):
         return None
     parent, name = os.path.split(os.path.realpath(common))
@@ -440,6 +443,7 @@ def _kind(value: object) -> str:
 
 
 def _merge(lower: Table, higher: Table) -> Table:
+    # Tables are merged key by key; any other value of the higher layer replaces the lower one.
     merged = dict(lower)
     for key, value in higher.items():
         old = merged.get(key)
@@ -506,6 +510,7 @@ def _parse(text: str, blame: str | None, file: str = "") -> Table:
     except tomllib.TOMLDecodeError as error:
         message = str(error)
     except RecursionError:
+        # tomllib recurses for each nested table or array.
         message = "too many levels (at line 1, column 1)"
     lines = text.split("\n")
     position = _POSITION.search(message)
@@ -541,6 +546,7 @@ def _stack(
             continue
         folder = os.path.dirname(file)
         kept.append(ConfigLayer(source=source, base_dir=_uri(folder), toml=spell_toml(selected)))
+        # Layers from the cloud go right above this one, if it is in the answer.
         cloud += file == below_cloud
     return ConfigStack(layers=kept, cloud_insertion_index=cloud)
 

@@ -101,6 +101,7 @@ def _follows(wish: bool | None) -> bool:
 
 def _read_file(client: ServerConnection, params: ReadFileParams) -> Encoded | Awaitable[Encoded]:
     follow = _follows(params.follow_symlinks)
+    # A small file in the page cache is answered at once, without a thread.
     found = client.filesystem.recall_file(
         params.path, follow_symlinks=follow, sandbox=params.sandbox
     )
@@ -159,6 +160,7 @@ async def _opened(
     try:
         await handle.opened
     except Exception as error:
+        # The id was taken when the opening began; nobody could close this handle.
         client.files.forget(params.handle_id, handle)
         note_opened(client, params, error)
         raise
@@ -183,6 +185,7 @@ async def _read(
     try:
         chunk, eof = await reading
     except NotFound:
+        # Closed by a request before this one, in the queue of the handle.
         raise unknown_handle(params.handle_id) from None
     except Exception:
         client.files.forget(params.handle_id, handle)

@@ -31,6 +31,7 @@ def _request(
 ) -> Awaitable[HttpResponse | Encoded]:
     if not params.stream_response:
         return _buffered(client, params)
+    # Now, and not in the task: a second request with the same id must fail at once.
     client.bodies.reserve(params.request_id)
     return _streamed(client, params)
 

@@ -80,6 +80,7 @@ class ConnectionBodies:
         prefix = _prefix(request_id)
         self._streams[request_id] = asyncio.current_task()
         try:
+            # It ended before this task began, when `end` could not cancel it yet.
             if self._connection.ended:
                 return
             async for piece in _pieces(body):
@@ -88,6 +89,7 @@ class ConnectionBodies:
                 self._connection.send_parts(parts)
                 seq += 1
         except OperationFailed as failure:
+            # The response was sent already, so the last delta carries the error.
             error = str(failure)
         finally:
             del self._streams[request_id]

@@ -56,6 +56,7 @@ def environment_info(environ: Mapping[str, str] | None = None) -> EnvironmentInf
     """Return the description of this machine, which does not change while the server runs."""
     environ = os.environ if environ is None else environ
     cwd = _working_folder()
+    # A relative TMPDIR is resolved from the server's cwd, as a child would.
     temporary = environ.get("TMPDIR")
     temporary_uri = _uri(os.path.join(cwd, temporary)) if temporary else None
     return EnvironmentInfo(

@@ -36,6 +36,7 @@ class SessionJournal(ProcessObserver):
         self._short_id = short_session(session.id)
 
     def started(self, start: ProcessStart, process: LocalProcess) -> None:
+        # Checked first, since this is on the path of every start.
         informs = logger.isEnabledFor(logging.INFO)
         if self._audit is None and not informs:
             return
@@ -105,6 +106,7 @@ class SessionJournal(ProcessObserver):
         if self._audit is None:
             return
         name = clip(process.process_id)
+        # One line for each attempt, before the line of the exit that ends the story.
         for attempt in verdict.network_attempts:
             self._audit.write(
                 "network",

@@ -99,6 +99,7 @@ class HandedStreams:
             self._loop.remove_reader(self._listening)
             self._loop.call_later(_ACCEPT_PAUSE, self._watch)
             return
+        # The directory is private already. This holds even if its mode is changed.
         if not peer_is_own_user(control):
             control.close()
             return

@@ -118,6 +118,7 @@ class LineWriter(Generic[T]):
             return
         self._put_bytes += size
         self._queue.append((record, size))
+        # To set an event costs a lock, so it is skipped while the thread is awake anyway.
         if not self._wake.is_set() and self._has_thread():
             self._wake.set()
 
@@ -144,6 +145,7 @@ class LineWriter(Generic[T]):
         if self._thread is not None:
             self._thread.join(limit)
         ended = not self._queue if self._thread is None else not self._thread.is_alive()
+        # The thread is still in a write. Nobody waits for it, so its records count as lost too.
         if not ended:
             self._refused += len(self._queue) + self._in_hand
         self._warn_now_and_then(last=True)

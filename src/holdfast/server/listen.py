@@ -194,6 +194,7 @@ async def listen(
         tls=None if tls is None else tls.context,
         listening=_inherited(where),
     )
+    # With port 0 the kernel has chosen one.
     port = listener.sockets[0].getsockname()[1]
     host = f"[{where.host}]" if ":" in where.host else where.host
     url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
@@ -270,6 +271,7 @@ def make_gate(
             return Response(HTTPStatus.UNAUTHORIZED, str(refusal).encode())
 
     def gate(head: RequestHead) -> Response | str:
+        # Only browsers send it, and their users have not asked a web page to run commands.
         if head.get("origin") is not None:
             return Response(HTTPStatus.FORBIDDEN)
         health = head.path == "/readyz" or (head.path == "/healthz" and pages is not None)
@@ -277,6 +279,7 @@ def make_gate(
         if health or metrics:
             if head.method not in ("GET", "HEAD"):
                 return Response(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("allow", "GET,HEAD"),))
+            # Without a token: load balancers and systemd have none.
             if health:
                 return Response(HTTPStatus.OK)
             # `metrics` is True only with pages.
@@ -289,6 +292,7 @@ def make_gate(
         if fault is not None:
             return fault
         principal = principal_of(head)
+        # After the token: only a known principal may learn that it is at its limit.
         if isinstance(principal, str) and admit is not None:
             try:
                 admit(principal)

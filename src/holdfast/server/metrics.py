@@ -13,6 +13,7 @@ __all__ = ["CONTENT_TYPE", "metrics_text"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
+# This module is imported with the server, so this is about the time of its start.
 _STARTED: Final = time.time()
 
 _GAUGES: Final = (
@@ -74,6 +75,7 @@ def _family(name: str, kind: str, about: str, values: Iterable[tuple[str, float]
 
 
 def _quoted(text: str) -> str:
+    # The escapes of label values in the text format.
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

@@ -20,6 +20,7 @@ __all__ = ["Counted", "PrincipalLimits", "Principals", "Totals", "Usage"]
 
 Counted = Literal["connections", "sessions", "processes", "file_handles", "requests"]
 
+# For error messages.
 _WORDS: Final[dict[Counted, str]] = {
     "connections": "connections",
     "sessions": "sessions",
@@ -84,6 +85,7 @@ class Usage(ProcessObserver):
         Raises:
             Overloaded: There are as many as the limit allows.
         """
+        # The names of limits, of counts and of options are the same.
         limit: int | None = getattr(self._limits, what)
         if limit is None or getattr(self, what) < limit:
             return

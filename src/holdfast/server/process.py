@@ -122,6 +122,7 @@ async def _result_of(handled: "asyncio.Future[R | Awaitable[R]]") -> R:
 def _start(
     client: ServerConnection, params: StartParams
 ) -> StartResponse | Awaitable[StartResponse]:
+    # Before the launch, whose observers count the process.
     client.usage.check("processes")
     process = client.session.processes.launch(params)
     if isinstance(process, LocalProcess):
@@ -140,6 +141,7 @@ def _started(client: ServerConnection, process: LocalProcess) -> StartResponse:
         process_id=process.process_id,
         sandbox_type=process.sandbox_type,
         enforcement=process.enforcement or UNSET,
+        # An extension: Codex's answer has no pid.
         pid=process.pid if client.acknowledges else UNSET,
     )
 
@@ -191,6 +193,7 @@ def _write(
 ) -> WriteResponse | Awaitable[WriteResponse]:
     if not params.write_id:
         raise InvalidParams("writeId must not be empty")
+    # The protocol has statuses for these, not errors: a client may write at any time.
     if client.session.processes.is_starting(params.process_id):
         return WriteResponse(status=WriteStatus.STARTING)
     process = client.session.processes.find(params.process_id)
@@ -207,6 +210,7 @@ def _write(
 
 def _signal(client: ServerConnection, params: SignalParams) -> Empty:
     number = signal_number(params.signal)
+    # An unknown process is not an error: it may have been forgotten just now.
     process = client.session.processes.find(params.process_id)
     if process is not None:
         process.signal(number)

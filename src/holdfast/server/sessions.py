@@ -96,6 +96,7 @@ class Session(ProcessObserver):
             if is_mark(owner):
                 self._marks.add(owner)
                 self._first = self._first or FirstCommand.now(process.pid)
+        # Before the first output, so that no event is missed.
         self._deliveries[process.process_id] = Delivery(process, self.owner)
 
     def forgotten(self, process: LocalProcess) -> None:
@@ -183,6 +184,7 @@ class Sessions:
             SessionAttached: A Codex client's connection has the session.
         """
         session = self._sessions.get(session_id)
+        # The same error for both: another principal must not find out that the id exists.
         if session is None or session.usage is not owner.usage:
             raise InvalidRequest(codes.unknown_session(session_id))
         if session.owner is not None:
@@ -226,6 +228,7 @@ class Sessions:
             )
         )
         session.processes.end(reason)
+        # In a task: the search through all processes takes a while, and daemons can wait.
         if session.has_marks:
             self._tasks.start(session.end_all_marked())
 
@@ -234,6 +237,7 @@ class Sessions:
         sessions = list(self._sessions.values())
         for session in sessions:
             self.end(session, reason)
+        # After all were killed, so that they end at the same time.
         for session in sessions:
             await session.processes.wait_all_closed(grace)
         with suppress(TimeoutError):

@@ -26,6 +26,7 @@ def readers_of(loop: asyncio.AbstractEventLoop) -> "Readers":
     Raises:
         OSError: There is no descriptor left to make them.
     """
+    # Weak keys: a loop that is closed and dropped takes its readers along.
     readers = _by_loop.get(loop)
     if readers is None:
         readers = _by_loop[loop] = Readers(loop)
@@ -48,6 +49,7 @@ class Readers:
         Raises:
             OSError: The kernel's limit of watched descriptors is reached.
         """
+        # Level-triggered: what one turn does not read is reported again.
         self._epoll.register(fd, select.EPOLLIN)
         self._callbacks[fd] = callback
 

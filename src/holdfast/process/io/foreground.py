@@ -44,6 +44,7 @@ class Foreground:
         self._group = group
         self._proc = proc
         self._seen: set[int] = set()
+        # Popped from the end: the leader of the group comes first, as it is most likely to read.
         self._processes = [pid, group]
         self._others: deque[ThreadFolder] = deque()
 

@@ -56,11 +56,13 @@ class InputBudget:
             InvalidRequest: The bytes exceed a limit.
         """
         mine = self.waiting + size
+        # `self.waiting and`: a single write of any size passes while nothing else is queued.
         if self.waiting and mine > MAX_OWNER_BYTES:
             raise InvalidRequest(
                 f"{self.waiting} bytes of input wait for processes that do not read them, and"
                 f" {size} more would exceed the limit of {MAX_OWNER_BYTES} for one client"
             )
+        # The share comes first: one owner that fills the total must not stop all others.
         total = self._total.waiting
         if total and mine > SHARE_BYTES and total + size > MAX_TOTAL_BYTES:
             raise InvalidRequest(

@@ -92,6 +92,7 @@ class OutputLog:
         self.total_bytes += len(data)
         if self._retained > self._max_bytes or len(self._chunks) - self._first > self._max_chunks:
             self._evict()
+        # After the eviction, so that a listener that reads the log sees it within its limits.
         for listener in self._listeners:
             listener.output(chunk)
         if self._wakers:
@@ -106,6 +107,7 @@ class OutputLog:
         self.next_seq += 1
         for listener in self._listeners:
             listener.exited(seq, verdict)
+        # Taken out first: a callback may register another one.
         callbacks, self._exit_callbacks = self._exit_callbacks, []
         for callback in callbacks:
             callback()
@@ -276,6 +278,7 @@ class OutputLog:
             self._wakers.remove(waker)
 
     def _wake(self) -> None:
+        # Taken out first: a waker may register again, for the next entry.
         wakers, self._wakers = self._wakers, []
         for waker in wakers:
             waker()

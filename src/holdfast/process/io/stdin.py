@@ -100,6 +100,7 @@ class StdinQueue:
             return waiting[0]
         if self._ending and waiting is None:
             return WriteStatus.STDIN_CLOSED
+        # Behind writes that wait, even if there is room by now: the order must stay.
         if self._is_full or self._waiting:
             # A repeated write of a client that reconnected keeps its position and its bytes.
             if waiting is None:
@@ -222,6 +223,7 @@ class StdinQueue:
         fd, self._fd = self._fd, None
         if fd is None:
             return
+        # Before the close: the event loop must not watch a number that is reused.
         if self._polled:
             self._polled = False
             self._loop.remove_writer(fd)

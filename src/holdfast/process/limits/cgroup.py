@@ -71,6 +71,7 @@ class CommandCgroup:
             OSError: The kernel refused.
         """
         write(f"{self.folder}/memory.max", str(limit))
+        # All together: a shell whose largest child was killed would go on with half of the work.
         write(f"{self.folder}/memory.oom.group", "1")
         # Without this a command would swap instead of being killed. The file is missing if the
         # kernel has no swap accounting.
@@ -180,6 +181,7 @@ class Cgroups:
 
     def location(self) -> CgroupLocation:
         """Return the cgroup to make them in; the first call finds and prepares it. Blocks."""
+        # In threads: several first starts may come at once, and only one may move processes.
         with self._preparing:
             if self._ready is None:
                 location = (
@@ -213,6 +215,7 @@ def prepare(location: CgroupLocation, *, proc: str = "/proc") -> CgroupLocation:
     folder = location.folder
     if folder is None:
         return location
+    # First: cgroups with our own pid in their names could be in the way of new ones.
     _remove_stale(folder, proc)
     enabled = read_words(f"{folder}/cgroup.subtree_control")
     wanted = [name for name in location.controllers if name not in enabled]

@@ -150,6 +150,7 @@ def _make_cgroup(limits: ProcessLimits, extra_processes: int) -> CommandCgroup |
     if limits.memory_bytes is None and not counted:
         return None
     cgroup = cgroups.make()
+    # Both limits before the child is admitted: a process inside may exceed them at once.
     try:
         if limits.memory_bytes is not None:
             cgroup.limit_memory(limits.memory_bytes)
@@ -186,6 +187,7 @@ def start_limited(
         prepared = prepare_limits(limits, most_open_files=most_open_files)
         if prepared.cgroup is not None:
             undo.callback(prepared.cgroup.release)
+        # SEQPACKET keeps messages apart, and reports end of file when the exec closes it.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stack.callback(ours.close)
         stack.callback(theirs.close)
@@ -209,7 +211,9 @@ def start_limited(
         child.cgroup = prepared.cgroup
         child.mark = mark
         undo.callback(child.discard)
+        # Our copy of the child's end would keep `recv` from seeing the end.
         theirs.close()
+        # The child waits until it is in its cgroup: what it forks must be in it too.
         if prepared.cgroup is not None:
             _receive(ours, launch.program)
             prepared.cgroup.admit(child.pid)

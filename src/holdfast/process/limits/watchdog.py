@@ -71,6 +71,7 @@ class Watchdog:
         self._limits = limits
         self._cgroup = child.cgroup
         self._mark = child.mark
+        # The first limit that was met; later ones follow from the kill.
         self._exceeded: ExceededLimit | None = None
         self._timer: asyncio.TimerHandle | None = None
         if limits.wall_time_ms is not None:
@@ -91,6 +92,7 @@ class Watchdog:
         if self._timer is None or self._timer.cancelled():
             return
         self._timer.cancel()
+        # Only the mark leads to a daemon, which has left its group and its parent.
         if self._mark is not None and has_live_process(self._mark):
             self._loop.call_at(self._timer.when(), kill_by_rlimit_soon, self._mark)
 
@@ -155,6 +157,7 @@ class _Meter:
         self._exceeded = exceeded
 
     def append(self, stream: OutputStream, data: bytes) -> None:
+        # The part within the limit is still logged: it often says what went wrong.
         passed = data[: self._left]
         self._left -= len(passed)
         if passed:

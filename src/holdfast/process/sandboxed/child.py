@@ -101,6 +101,7 @@ class SandboxedChild(Child):
         if self.init_fd is None or self._waits:
             return self._waits
         first = self.init_fd
+        # Most sandboxes are empty by now: then no reader has to be added and removed.
         ready = select.poll()
         ready.register(first, select.POLLIN)
         if ready.poll(0):
@@ -123,6 +124,7 @@ class SandboxedChild(Child):
                 asyncio.get_running_loop().remove_reader(self.init_fd)
             os.close(self.init_fd)
             self.init_fd = None
+        # Only now: until the reaping, the verdict reads from them.
         for held in (self.report, self.attempts, self.refusals):
             if held is not None:
                 held.close()

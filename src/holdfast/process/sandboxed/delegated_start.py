@@ -70,6 +70,7 @@ class DelegatedStart:
         self._theirs = ExitStack()
         self._to_verify = to_verify
         self._ended = ended
+        # Before bwrap is started: whatever it makes on the disk is newer.
         self._since = time.time()
         self._attempts: NetworkAttempts | None = None
         self._init: int | None = None
@@ -177,6 +178,7 @@ class DelegatedStart:
             if number not in self._early:
                 self._early.append(number)
             return
+        # Looked up each time: PID 1 may not have forked the command yet, or have reaped it.
         command = first_child(self._init)
         if command is not None:
             with suppress(ProcessLookupError):
@@ -254,6 +256,7 @@ def _kill_holders(inode: int) -> None:
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
+        # Processes of other users cannot be read, and those of ours may end meanwhile.
         with suppress(OSError):
             folder = f"/proc/{name}/fd"
             if any(os.readlink(f"{folder}/{fd}") == wanted for fd in os.listdir(folder)):

@@ -79,6 +79,7 @@ class Sandbox:
             devices=devices,
         )
         gaps = (*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps)
+        # With a network, a command can reach a server without a token and leave its sandbox.
         if policy.network != "restricted":
             gaps += tuple(map(open_server_gap, open_urls))
         self.enforcement = Enforcement(rung=ladder.rung, gaps=gaps)
@@ -160,6 +161,7 @@ class Sandbox:
         """
         launch = self._as_inside(launch, env.get("PATH"))
         env = without_tokens(env)
+        # A command on the caller's terminal has to be in its process group for job control.
         shared = caller.terminal is not None
         self._reserve()
         try:
@@ -202,6 +204,7 @@ class Sandbox:
         launch = self._as_inside(launch, env.get("PATH"))
         env = without_tokens(env)
         self._reserve()
+        # One reservation per command, released by its end or by a failed start.
         try:
             child = await start_sandboxed(
                 self._spec,
@@ -271,6 +274,8 @@ class Sandbox:
                 continue
             if os.access(found, os.X_OK):
                 return candidate
+            # As `execvp`: a file that cannot be executed is used only if there is no other, and
+            # the init program then reports EACCES.
             refused = refused or candidate
         return refused
 
@@ -340,6 +345,7 @@ class Sandboxes:
             uid=os.getuid(),
             reachable=(servers := reachable(self._environ)),
         )
+        # While planning, no other command's end removes mount points that this plan has seen.
         with self.targets.planning():
             try:
                 # In a thread: the client chooses the paths. Many files may match a pattern, and

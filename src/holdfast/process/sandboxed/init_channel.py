@@ -25,7 +25,9 @@ from holdfast.sandbox.bubblewrap.init.program import (
 
 __all__ = ["InitChannel"]
 
+# A negative errno.
 _ERROR = struct.Struct("=i")
+# struct ucred: pid, uid, gid.
 _CREDENTIALS = struct.Struct("=3i")
 _ENDS = (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
 _HIGHEST_STATUS = 255
@@ -151,6 +153,7 @@ class InitChannel:
                     self._exec_error = -_ERROR.unpack(said)[0]
                 elif len(said) == END_SIZE:
                     code, status = ended(said)
+                    # Checked, since the command could have sent anything.
                     if code in _ENDS and 0 <= status <= _HIGHEST_STATUS:
                         self._end = os.waitid_result((0, 0, signal.SIGCHLD, status, code))
 

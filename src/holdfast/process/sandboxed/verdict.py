@@ -51,6 +51,7 @@ class SandboxedOutcome:
     def __call__(self, verdict: Verdict, log: OutputLog) -> Verdict:
         """Return the verdict of the command, from the verdict of its bwrap process."""
         code = verdict.exit_code
+        # Without an exit status there is nothing to explain.
         if code is None or verdict.reason is Reason.LOST:
             return verdict
         if verdict.reason in _BY_US and code == 128 + signal.SIGKILL:

@@ -61,6 +61,7 @@ class Snapshots:
                 sandbox,
             )
         except BaseException:
+            # Wakes the starts that wait: the next of them captures.
             captured.cancel()
             raise
         captured.set_result(None if output is None else parse_capture(output, env))
@@ -90,6 +91,7 @@ class Snapshots:
             return None
         finally:
             self._loop.remove_reader(child.pidfd)
+            # The profile may have left jobs in its group, also after its exit.
             child.kill_group()
             child.reap()
             reader.close()
