@@ -76,7 +76,7 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
                     makes_token=True,
                     no_auth=settings.no_auth,
                 ),
-                tells_token=True,
+                announces_token=True,
             ),
             lifeline=lifeline,
             announce=_announce,

@@ -71,7 +71,7 @@ def run_server(
                     tls_cert=options.tls_cert,
                     tls_key=options.tls_key,
                 ),
-                tells_token=make is not None,
+                announces_token=make is not None,
                 limits=_limits(options),
                 pages=not options.as_codex,
                 reloads=reloads(options),

@@ -86,7 +86,7 @@ class ShellServer:
 
     async def prepare(self) -> None:
         """Find out what this machine can enforce, before the first caller wants to know."""
-        await shared_sandboxes().ladder()
+        await shared_sandboxes().support()
 
     async def serve(self, listener: socket.socket) -> None:
         """Answer callers until none came for a while and none is connected."""

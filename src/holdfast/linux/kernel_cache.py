@@ -76,7 +76,7 @@ class CachedLookup:
     __slots__ = ("_how", "reference")
 
     def __init__(self, flags: int, *, links: bool = True) -> None:
-        """`links`: whether links on the way are followed; otherwise nothing is known of them."""
+        """`links` is False if the look-up fails at a symbolic link instead of following it."""
         resolve = _RESOLVE_CACHED if links else _RESOLVE_CACHED | _RESOLVE_NO_SYMLINKS
         self._how = _CachedOpenHow(flags | os.O_CLOEXEC, 0, resolve)
         self.reference = ctypes.byref(self._how)

@@ -1,8 +1,8 @@
 """
 Event streams of one log, with backpressure: a slow reader makes the writer wait.
 
-A log keeps a bounded tail. A reader of every byte has to exist before the first one is written,
-so the first stream of a process is opened before a caller asks for it.
+A log keeps a bounded tail. A reader of every byte has to exist before the first one is written.
+So the first stream of a process is opened before a caller asks for it.
 """
 
 import asyncio

@@ -131,10 +131,10 @@ def paths_to_check(
     program = argv[0]
     folders = [""] if "/" in program else env.get("PATH", DEFAULT_PATH).split(":")
     for folder in folders:
-        place = os.path.join(cwd, folder, program)
-        yield place
+        candidate = os.path.join(cwd, folder, program)
+        yield candidate
         with suppress(ValueError):
-            if os.access(place, os.X_OK):
+            if os.access(candidate, os.X_OK):
                 # The start executes this one and looks no further.
                 return
 

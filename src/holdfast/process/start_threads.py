@@ -5,9 +5,9 @@ A call on a dead mount never returns and cannot be cancelled. So none is made in
 and each owner may have `MAX_CALLS` of them. Its further calls wait for these, while the calls
 of other owners go on. An owner that is gone counts no more.
 
-A thread that has started a child must not end. The parent-death signal of the child
-(`PR_SET_PDEATHSIG`) is sent at the end of the thread that forked it, and programs such as
-bubblewrap rely on that signal. So these threads never end, and wait for the next call.
+A thread that has started a child must not end. The kernel sends the parent-death signal of the
+child (`PR_SET_PDEATHSIG`) at the end of the thread that forked it. Programs such as bubblewrap
+set that signal for themselves. So these threads never end, and wait for the next call.
 """
 
 import asyncio

@@ -196,8 +196,10 @@ class Delivery(LogListener):
 
     def stream_ended(self, event: StreamEnded) -> None:
         if self._owner is not None and self._acknowledged:
-            told = StreamEndedEvent(process_id=self._process_id, stream=event.stream, seq=event.seq)
-            self._owner.send(encode_notification(PROCESS_STREAM_ENDED.name, told))
+            event_params = StreamEndedEvent(
+                process_id=self._process_id, stream=event.stream, seq=event.seq
+            )
+            self._owner.send(encode_notification(PROCESS_STREAM_ENDED.name, event_params))
 
     def exited(self, seq: int, verdict: Verdict) -> None:
         if self._owner is not None:

@@ -125,7 +125,7 @@ class Entrance:
 
 
 def make_entrance(
-    options: EntranceOptions, auth: AuthOptions, places: Sequence[ListenUrl]
+    options: EntranceOptions, auth: AuthOptions, addresses: Sequence[ListenUrl]
 ) -> Entrance:
     """
     Make the authentication for all listeners of one server.
@@ -133,12 +133,12 @@ def make_entrance(
     Args:
         options: Our own options.
         auth: The options that Codex's server has too.
-        places: The addresses; the rules for the most exposed one apply to all.
+        addresses: The addresses; the rules for the most exposed one apply to all.
 
     Raises:
         BadEntrance: The options contradict each other, or name a file that cannot be used.
     """
-    where = _most_exposed(places)
+    where = _most_exposed(addresses)
     try:
         # Checked first, so that errors in these options have Codex's texts.
         check = make_check(auth)
@@ -163,8 +163,8 @@ def make_entrance(
     return Entrance(None, tls, secrets=key, warnings=_open_warning(where) if asked else ())
 
 
-def _most_exposed(places: Sequence[ListenUrl]) -> ListenUrl:
-    return max(places, key=lambda place: (not place.is_local, place.is_network))
+def _most_exposed(addresses: Sequence[ListenUrl]) -> ListenUrl:
+    return max(addresses, key=lambda address: (not address.is_local, address.is_network))
 
 
 def _is_open(options: EntranceOptions) -> bool:

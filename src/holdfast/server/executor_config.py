@@ -22,10 +22,10 @@ layer is in the answer (`cloudInsertionIndex`).
 The project root is the nearest folder, from the cwd upwards, that holds one of
 `project_root_markers`, `.git` unless set; without one it is the cwd. A `.git`
 folder without `HEAD` does not count. A folder is trusted if the merged layers 1, 2
-and 4 say so in `projects`: the first entry found of the folder, the project root and
-the git repository of the cwd (for a work tree, that of the main one), each as
-spelled and then with its links resolved. A project may not set the keys in
-`NOT_FOR_PROJECTS`. The Codex home is not a project's `.codex`.
+and 4 say so in `projects`. The first entry found decides: that of the folder, of the
+project root, or of the git repository of the cwd (for a work tree, the main one). Each
+path is looked up as spelled, and then with its links resolved. A project may not set the
+keys in `NOT_FOR_PROJECTS`. The Codex home is not a project's `.codex`.
 
 A projection keeps the order of the file. A path that ends early, at a table
 without the next key or at a value that is no table, selects what it reached. The

@@ -92,8 +92,9 @@ def add_file_methods(router: Router[ServerConnection]) -> None:
     router.add(FS_WATCH_MISSING, _watch_missing)
 
 
-def _follows(wish: bool | None) -> bool:
-    return wish is not False
+def _follows(follow_symlinks: bool | None) -> bool:
+    # Links are followed unless the request says otherwise.
+    return follow_symlinks is not False
 
 
 # -- whole files

@@ -210,7 +210,7 @@ def _write(
 
 def _signal(client: ServerConnection, params: SignalParams) -> Empty:
     number = signal_number(params.signal)
-    # An unknown process is not an error: it may have been forgotten just now.
+    # An unknown process is not an error [signal.gone]: it may have been forgotten just now.
     process = client.session.processes.find(params.process_id)
     if process is not None:
         process.signal(number)

@@ -103,7 +103,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_clock_skew: int | None = None
     entrance: EntranceOptions = EntranceOptions()
     """Options of authentication, beside the `--ws-…` options."""
-    tells_token: bool = False
+    announces_token: bool = False
     """True if its clients are not ours: a token made here is announced, to be copied by hand."""
     limits: PrincipalLimits = PrincipalLimits()
     pages: bool = False
@@ -380,7 +380,7 @@ async def _open(
         await _serve_stdio(server, stopped)
     else:
         urls = [
-            await _listen(server, address, entrance, stack, tells=options.tells_token)
+            await _listen(server, address, entrance, stack, announces=options.announces_token)
             for address in addresses
         ]
         for warning in entrance.warnings:
@@ -401,7 +401,12 @@ def _tune_garbage_collector() -> None:
 
 
 async def _listen(
-    server: Service, address: ListenUrl, entrance: Entrance, stack: AsyncExitStack, *, tells: bool
+    server: Service,
+    address: ListenUrl,
+    entrance: Entrance,
+    stack: AsyncExitStack,
+    *,
+    announces: bool,
 ) -> str:
     """
     Accept connections at one address, list it for clients of this user, and return its URL.
@@ -411,7 +416,7 @@ async def _listen(
         address: The address.
         entrance: Checks tokens, and has the certificate.
         stack: Removes the server from the user's list at its end.
-        tells: True if the user is told where the token is.
+        announces: True if the user is told where the token is.
 
     Raises:
         ListenFailed: The address cannot be bound.
@@ -434,7 +439,7 @@ async def _listen(
             ) from error
         if listed is not None:
             stack.callback(listed.remove)
-            if tells and entrance.made_token and address.is_network:
+            if announces and entrance.made_token and address.is_network:
                 sys.stderr.write(
                     f"Clients have to send `Authorization: Bearer TOKEN`. It was made for this"
                     f" start, and is in {listed.path}; with --token-file FILE it stays the same.\n"

@@ -39,10 +39,10 @@ def inherited_sockets() -> list[ListenUrl]:
     count = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else -1
     if not 0 <= count <= _MOST:
         raise BadListenUrl(f"LISTEN_FDS is `{text}`; expected a number from 0 to {_MOST}")
-    return [_place(descriptor) for descriptor in range(_FIRST, _FIRST + count)]
+    return [_address(descriptor) for descriptor in range(_FIRST, _FIRST + count)]
 
 
-def _place(descriptor: int) -> ListenUrl:
+def _address(descriptor: int) -> ListenUrl:
     try:
         os.set_inheritable(descriptor, False)
         sock = socket.socket(fileno=descriptor)
@@ -70,16 +70,16 @@ def _place(descriptor: int) -> ListenUrl:
         sock.detach()
 
 
-def lets_everybody_in(place: ListenUrl) -> bool:
+def lets_everybody_in(address: ListenUrl) -> bool:
     """
     Return True for an inherited unix socket that every local user can connect to.
 
     systemd makes such sockets unless a unit says `SocketMode=0600`.
     """
-    if place.descriptor is None or place.kind != "unix":
+    if address.descriptor is None or address.kind != "unix":
         return False
     try:
-        return bool(os.stat(place.path).st_mode & stat.S_IWOTH)
+        return bool(os.stat(address.path).st_mode & stat.S_IWOTH)
     except OSError:
         # An abstract socket has no file, and so no mode that could protect it.
         return True

@@ -2,8 +2,8 @@
 Notifications of the service manager that started a server (`sd_notify` of systemd).
 
 systemd accepts notifications from the process that it started: the guardian. The worker asks the
-guardian for them by real-time signals. So no command of the worker can reach the socket, and a
-unit needs no `NotifyAccess=all`, which would let any command report that the service is dead.
+guardian for them by real-time signals. So no command of the worker can reach the socket. A unit
+needs no `NotifyAccess=all`, which would let any command report that the service is dead.
 """
 
 import os

@@ -55,7 +55,7 @@ class Sandbox:
     def __init__(
         self,
         policy: Policy,
-        ladder: SandboxSupport,
+        support: SandboxSupport,
         targets: MountTargets,
         *,
         open_urls: Sequence[str] = (),
@@ -66,40 +66,40 @@ class Sandbox:
 
         Args:
             policy: The files and the network that commands may use.
-            ladder: The capabilities of this machine.
+            support: The capabilities of this machine.
             targets: Registry of mount points.
             open_urls: Holdfast servers of this user that ask for no token.
             devices: A directory with device nodes for this sandbox, if it needs its own.
         """
         made = plan(
             policy,
-            proc=ladder.rung is Rung.FULL,
-            settings=ladder.settings,
-            read_only_proc=ladder.read_only_proc,
+            proc=support.rung is Rung.FULL,
+            settings=support.settings,
+            read_only_proc=support.read_only_proc,
             devices=devices,
         )
-        gaps = (*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps)
+        gaps = (*policy_gaps(policy, support.landlock_abi), *support.gaps)
         # With a network, a command can reach a server without a token and leave its sandbox.
         if policy.network != "restricted":
             gaps += tuple(map(open_server_gap, open_urls))
-        self.enforcement = Enforcement(rung=ladder.rung, gaps=gaps)
+        self.enforcement = Enforcement(rung=support.rung, gaps=gaps)
         """Isolation level and known gaps, for all commands of this sandbox."""
         self._policy = policy
         self._targets = targets
         self._to_verify = made.to_verify
         self._places = [(target.path, target.kind) for target in made.targets]
         self._paths = [path for path, _ in self._places]
-        self._ladder = ladder
+        self._support = support
         self._plan = made
         self._spec = self._make_spec(range(EMPTY_FD, EMPTY_FD + made.blanks))
         self._reserve()
 
     def _make_spec(self, blanks: Sequence[int], *, shares_group: bool = False) -> SandboxSpec:
         """Return the description for bwrap; `blanks` are its `/dev/null` descriptors."""
-        ladder, policy, launcher = self._ladder, self._policy, self._ladder.launcher
+        support, policy, launcher = self._support, self._policy, self._support.launcher
         # A machine that can enforce anything has a launcher.
         assert launcher is not None
-        listens = ladder.listens and policy.network == "restricted"
+        listens = support.listens and policy.network == "restricted"
         options = self._plan.argv(blanks)
         if "--disable-userns" not in launcher.options:
             # An old bwrap does not know it. The seccomp filter refuses user namespaces as well.
@@ -121,8 +121,8 @@ class Sandbox:
                 shares_group=shares_group,
             ),
             listen=listens,
-            landlock=ruleset(policy, ladder.landlock_abi),
-            log=ladder.logs,
+            landlock=ruleset(policy, support.landlock_abi),
+            log=support.logs,
         )
 
     def access(self, path: str) -> Access:
@@ -268,9 +268,9 @@ class Sandbox:
         refused = ""
         for folder in (DEFAULT_PATH if path is None else path).split(":"):
             candidate = os.path.join(folder, program)
-            place = os.path.join(os.path.realpath(os.path.join(cwd, folder)), program)
-            found = os.path.realpath(place)
-            if not os.path.isfile(found) or "deny" in map(self._policy.access, (place, found)):
+            listed = os.path.join(os.path.realpath(os.path.join(cwd, folder)), program)
+            found = os.path.realpath(listed)
+            if not os.path.isfile(found) or "deny" in map(self._policy.access, (listed, found)):
                 continue
             if os.access(found, os.X_OK):
                 return candidate
@@ -287,29 +287,29 @@ class Sandboxes:
         """`environ` has the `PATH` to find bwrap in; this process's own by default."""
         self._environ = dict(os.environ if environ is None else environ)
         self._home = os.path.expanduser("~")
-        self._ladder: SandboxSupport | None = None
+        self._support: SandboxSupport | None = None
         self._devices: str | None = None
-        self._climbing = threading.Lock()
+        self._probing = threading.Lock()
         self.targets = MountTargets()
 
-    async def ladder(self) -> SandboxSupport:
+    async def support(self) -> SandboxSupport:
         """Return the capabilities of this machine; the first call probes them in a thread."""
-        if self._ladder is None:
+        if self._support is None:
             return await asyncio.get_running_loop().run_in_executor(None, self.probe_support)
-        return self._ladder
+        return self._support
 
     def probe_support(self) -> SandboxSupport:
         """Return the capabilities of this machine; the first call probes them in this thread."""
         # A hundred simultaneous first starts make one probe.
-        with self._climbing:
-            if self._ladder is None:
+        with self._probing:
+            if self._support is None:
                 make_runtime_folder(self._environ)
-                ladder = probe_support(self._environ)
-                if ladder.own_devices:
+                support = probe_support(self._environ)
+                if support.own_devices:
                     self._devices = own_devices()
-                self._ladder = ladder
-                _log(ladder)
-            return self._ladder
+                self._support = support
+                _log(support)
+            return self._support
 
     async def get(
         self,
@@ -354,12 +354,12 @@ class Sandboxes:
                 policy = await ask(partial(resolve, context, facts))
                 if not policy.isolates:
                     return None
-                ladder = self._ladder or await self.ladder()
-                if ladder.rung is Rung.NONE:
-                    raise InvalidParams(f"this host cannot enforce a sandbox: {ladder.problem}")
+                support = self._support or await self.support()
+                if support.rung is Rung.NONE:
+                    raise InvalidParams(f"this host cannot enforce a sandbox: {support.problem}")
                 return Sandbox(
                     policy,
-                    ladder,
+                    support,
                     self.targets,
                     open_urls=servers.open_urls,
                     devices=self._devices,
@@ -368,14 +368,14 @@ class Sandboxes:
                 return error
 
 
-def _log(ladder: SandboxSupport) -> None:
-    if ladder.rung is Rung.NONE:
-        logger.warning("no sandbox can be enforced here: %s", ladder.problem)
+def _log(support: SandboxSupport) -> None:
+    if support.rung is Rung.NONE:
+        logger.warning("no sandbox can be enforced here: %s", support.problem)
         return
     # A machine that can enforce anything has a launcher.
-    assert ladder.launcher is not None
-    logger.info("sandboxes are built by bubblewrap %s: %s", ladder.launcher.version, ladder.rung)
-    for gap in (*([ladder.problem] if ladder.problem else ()), *ladder.gaps):
+    assert support.launcher is not None
+    logger.info("sandboxes are built by bubblewrap %s: %s", support.launcher.version, support.rung)
+    for gap in (*([support.problem] if support.problem else ()), *support.gaps):
         logger.info("sandbox: %s", gap)
 
 

@@ -26,10 +26,12 @@ Behaviour of the real server 0.166.0, which is ours too:
   With our extension `unset`, those names too: a profile may depend on them.
   16 entries per session; the one that was not used for longest goes first.
 
-Where we differ on purpose: variables that the first command was given do not
-reach the next ones, `SHLVL` counts as without a snapshot, aliases work in zsh, the
-state travels in environment variables instead of a descriptor (it would be
-closed at the start), and messages are off by one line instead of two.
+Differences from the real server, on purpose:
+
+- Variables that the first command was given do not reach the next ones.
+- `SHLVL` counts as without a snapshot, and aliases work in zsh.
+- The state is passed in environment variables. A descriptor would be closed at the start.
+- Line numbers in messages are off by one instead of two.
 """
 
 from __future__ import annotations
