@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -29,10 +29,7 @@ from holdfast.token_file import (
     new_token,
     read_tokens,
 )
-
-# Loaded late: most servers have no certificate.
-if TYPE_CHECKING:
-    from holdfast.transports.tls import ServerTls
+from holdfast.transports.tls import BadCertificate, ServerTls
 
 __all__ = ["BadEntrance", "Entrance", "EntranceOptions", "Reloading", "make_entrance"]
 
@@ -70,7 +67,7 @@ class Entrance:
     def __init__(
         self,
         check: Access | None,
-        tls: "ServerTls | None" = None,
+        tls: ServerTls | None = None,
         *,
         token: str | None = None,
         token_file: str | None = None,
@@ -204,7 +201,7 @@ def _refuse_contradictions(options: EntranceOptions, check: Check | None, where:
 
 
 def _with_token_file(
-    path: str, tls: "ServerTls | None", key: tuple[str, ...], where: ListenUrl
+    path: str, tls: ServerTls | None, key: tuple[str, ...], where: ListenUrl
 ) -> Entrance:
     path = os.path.abspath(path)
 
@@ -237,23 +234,20 @@ def _with_token_file(
     )
 
 
-def _read_tls(options: EntranceOptions, where: ListenUrl) -> "ServerTls | None":
+def _read_tls(options: EntranceOptions, where: ListenUrl) -> ServerTls | None:
     if options.tls_cert is None and options.tls_key is None:
         return None
     if options.tls_cert is None or options.tls_key is None:
         raise BadEntrance("--tls-cert and --tls-key go together")
     if where.kind != "ws":
         raise BadEntrance(f"--tls-cert is for a listener on ws://, not {where.kind}")
-    # Imported late: `ssl` is only needed with a certificate.
-    from holdfast.transports.tls import BadCertificate, ServerTls
-
     try:
         return ServerTls(os.path.abspath(options.tls_cert), os.path.abspath(options.tls_key))
     except BadCertificate as error:
         raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
 
 
-def _in_the_clear(where: ListenUrl, tls: "ServerTls | None") -> tuple[str, ...]:
+def _in_the_clear(where: ListenUrl, tls: ServerTls | None) -> tuple[str, ...]:
     if where.is_local or tls is not None:
         return ()
     # Only WebSocket listeners have the options for a certificate.

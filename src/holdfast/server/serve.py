@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast.local_servers import UnusableRuntimeFolder, hide
 from holdfast.process.child import owned_pids
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.sandbox.bubblewrap.binary import note_launchers
+from holdfast.server.audit import AuditFile, AuditLog, AuditUnusable
 from holdfast.server.auth import AuthOptions, Check
 from holdfast.server.entrance import (
     BadEntrance,
@@ -44,7 +45,6 @@ from holdfast.transports.base import Receiver, Transport
 # Loaded late: this module also runs other kinds of servers, which need no exec-server.
 if TYPE_CHECKING:
     from holdfast.server.app import Server
-    from holdfast.server.audit import AuditLog
     from holdfast.server.kept import Keeping
     from holdfast.transports.tls import ServerTls
 
@@ -141,6 +141,14 @@ class Service(Protocol):
 
     async def ask_to_end(self, grace: float) -> None:
         """Send SIGTERM to all processes, and wait `grace` seconds at most for their end."""
+
+
+@runtime_checkable
+class _TakesStreams(Protocol):
+    """A server that can serve streams of other processes; the exec-server does."""
+
+    def take_streams(self, keeping: "Keeping", end: Callable[[], None]) -> None:
+        """Serve connections on streams that other processes pass to this one."""
 
 
 ServiceMaker = Callable[[ListenUrl, Telemetry | None], Service]
@@ -240,7 +248,7 @@ def _refuse_open_sockets(addresses: Sequence[ListenUrl]) -> None:
             )
 
 
-def _open_audit_log(options: ServeOptions) -> "AuditLog | None":
+def _open_audit_log(options: ServeOptions) -> AuditLog | None:
     """
     Open the audit log, if the options name one.
 
@@ -249,9 +257,6 @@ def _open_audit_log(options: ServeOptions) -> "AuditLog | None":
     """
     if options.audit_log is None:
         return None
-    # Imported late: most servers have no audit log, and the import takes 14 ms.
-    from holdfast.server.audit import AuditFile, AuditLog, AuditUnusable
-
     try:
         file = AuditFile(
             options.audit_log, max_bytes=options.audit_log_max_size, kept=options.audit_log_keep
@@ -261,7 +266,7 @@ def _open_audit_log(options: ServeOptions) -> "AuditLog | None":
     return AuditLog(file)
 
 
-def _exec_server_maker(options: ServeOptions, audit: "AuditLog | None") -> ServiceMaker:
+def _exec_server_maker(options: ServeOptions, audit: AuditLog | None) -> ServiceMaker:
     def make(where: ListenUrl, telemetry: Telemetry | None) -> "Server":
         # Imported late: other kinds of servers never load the exec-server.
         from holdfast.server.app import Server
@@ -369,11 +374,8 @@ async def _open(
 ) -> None:
     """Start serving: on streams of other processes, on stdio, or at all addresses."""
     if options.keeping is not None:
-        # Imported late: other kinds of servers never load the exec-server.
-        from holdfast.server.app import Server
-
         # The command line accepts `--keep` for an exec-server only.
-        assert isinstance(server, Server)
+        assert isinstance(server, _TakesStreams)
         server.take_streams(options.keeping, stopped.set)
         announce(options.keeping.folder.path)
     elif addresses[0].kind == "stdio":
@@ -461,7 +463,7 @@ def _probe_sandboxes() -> None:
 
 
 async def _serve_stdio(server: Service, stopped: asyncio.Event) -> None:
-    # Imported late: a listener does not need it.
+    # Imported late: a listener does not need it, and it takes 6 ms.
     from holdfast.transports.stdio import serve_stdio
 
     def accept(transport: Transport) -> Receiver:
