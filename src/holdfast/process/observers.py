@@ -19,6 +19,7 @@ __all__ = ["Observers", "Preparation", "ProcessObserver", "ProcessStart", "sandb
 
 logger = logging.getLogger(__name__)
 
+# A bug of an observer is logged with its traceback, and does not become an error of a client.
 _FAILED = "an observer of processes failed: %r"
 
 Preparation = Literal["sandbox", "shell_snapshot"]

@@ -99,9 +99,8 @@ class LocalProcess:
         # The `streams` of the kill; "close" is final.
         self._streams_at_end: StreamsAtEnd | None = None
         # Made before the readers: its sink stands in front of the log.
-        self._limits: Watchdog | None = None
-        if params.limits is not None:
-            self._limits = Watchdog(self, loop, params.limits, child)
+        limits = params.limits
+        self._limits = None if limits is None else Watchdog(self, loop, limits, child)
         # True if the owner is gone, so that nobody will read further output.
         self._abandoned = False
         # Readers that cannot keep up. Output is not read from the pipes until it is empty.

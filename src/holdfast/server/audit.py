@@ -189,6 +189,7 @@ class AuditLog:
     @staticmethod
     def bounded(argv: Sequence[str]) -> tuple[Sequence[str], int, int | None]:
         """Return the arguments that fit into a line, their size, and their number if cut."""
+        # The usual case is quick: nothing is cut, and nothing is copied.
         size = sum(map(len, argv))
         if size <= _LONGEST_TEXT and len(argv) <= _MOST_ARGUMENTS:
             return argv, size, None

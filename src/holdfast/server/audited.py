@@ -33,6 +33,7 @@ def audited_change(
     """Return a handler that also adds an audit line, whether the request succeeds or not."""
 
     def handle(client: ServerConnection, params: Change) -> Awaitable[Empty]:
+        # Without an audit log, requests have no further layer.
         if client.state.audit is None:
             return handler(client, params)
         return tell(client, params)

@@ -271,7 +271,6 @@ def make_gate(
             return Response(HTTPStatus.UNAUTHORIZED, str(refusal).encode())
 
     def gate(head: RequestHead) -> Response | str:
-        # Only browsers send it, and their users have not asked a web page to run commands.
         if head.get("origin") is not None:
             return Response(HTTPStatus.FORBIDDEN)
         health = head.path == "/readyz" or (head.path == "/healthz" and pages is not None)

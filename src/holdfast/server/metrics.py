@@ -46,6 +46,7 @@ def _lines(principals: Principals) -> Iterator[str]:
     for name, about in _COUNTERS:
         value = getattr(principals.totals, name)
         yield from _family(f"holdfast_{name}_total", "counter", about, [("", value)])
+    # The names that Prometheus's own client libraries use, so that common dashboards work.
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield from _family(
         "process_cpu_seconds_total",

@@ -65,6 +65,7 @@ class ConnectionFiles:
             raise InvalidRequest(f"file handle `{handle_id}` already exists")
         if len(self._handles) >= MAX_HANDLES:
             raise InvalidRequest(f"at most {MAX_HANDLES} file handles may be open per connection")
+        # The connection's own limit first, whose text is the real server's.
         self._usage.check("file_handles")
         handle = self._filesystem.start_opening(
             params.path,

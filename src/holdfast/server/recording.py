@@ -43,6 +43,7 @@ class ProcessRecorder(ProcessObserver):
 def _result(verdict: Verdict) -> str:
     if verdict.exit_code is None:
         return "unknown"
+    # All other reasons are kills by this server.
     if verdict.reason not in (Reason.EXITED, Reason.SIGNALED):
         return "terminated"
     return "success" if verdict.exit_code == 0 else "error"

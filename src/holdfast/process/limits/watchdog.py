@@ -83,6 +83,7 @@ class Watchdog:
         """Return a sink in front of the log that passes on output up to the limit."""
         limit = self._limits.output_bytes
         if limit is None:
+            # No layer in between: most limits are not about output.
             return log
         much = ExceededLimit(LimitKind.OUTPUT, f"wrote more than {limit} bytes")
         return _Meter(log, limit, lambda: self._exceed(much))
@@ -110,6 +111,7 @@ class Watchdog:
                 LimitKind.CPU_TIME,
                 f"used more than {self._limits.cpu_seconds} seconds of processor time",
             )
+        # Only for a failure: a command may meet a limit, cope with it and succeed.
         if exceeded is None and verdict.exit_code and verdict.reason in _BY_LIMIT:
             if self._cgroup is not None:
                 exceeded = self._cgroup.exceeded()
@@ -140,6 +142,7 @@ class Watchdog:
     def _exceed(self, what: ExceededLimit) -> None:
         if self._exceeded is not None:
             return
+        # The tree, not only the group: a limit holds for all descendants.
         if self._process.terminate(Reason.LIMIT, tree=True):
             self._exceeded = what
         elif not self._process.running:

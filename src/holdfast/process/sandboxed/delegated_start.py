@@ -146,6 +146,7 @@ class DelegatedStart:
         if listener is not None:
             self._attempts = NetworkAttempts(listener)
         self._init, self._init_fd = init_process(self._info)
+        # Only now the pid of PID 1 is known, by which the command is found.
         for number in self._early:
             self.signal(number)
         return True

@@ -255,6 +255,7 @@ class Sandbox:
             fault = errno.ENAMETOOLONG
             raise SpawnFailed(system_text(fault), errno=fault, path=launch.cwd)
         program = self._find(launch.program, launch.cwd, path)
+        # A link on the way to it may be hidden inside, so bwrap gets the real path.
         cwd = os.path.realpath(launch.cwd)
         if self._policy.denies_folder(cwd):
             fault = errno.EACCES
@@ -285,6 +286,7 @@ class Sandboxes:
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         """`environ` has the `PATH` to find bwrap in; this process's own by default."""
+        # A copy: the first probe may come long after the start.
         self._environ = dict(os.environ if environ is None else environ)
         self._home = os.path.expanduser("~")
         self._support: SandboxSupport | None = None

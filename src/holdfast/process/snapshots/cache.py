@@ -80,6 +80,7 @@ class Snapshots:
             return None
         exited: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(child.pidfd, _done, exited)
+        # A larger output loses its beginning, and with it the first marker: no snapshot then.
         log = OutputLog(Retention(max_bytes=CAPTURE_LIMIT))
         reader = OutputReader(self._loop, child.outputs[0][1], "stdout", log, lambda: None)
         try:
