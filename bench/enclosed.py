@@ -106,7 +106,7 @@ async def _execution(
     if not isinstance(made, Sandbox):
         raise BenchError(f"no sandbox: {made}")
     try:
-        with mock.patch.object(child.EnclosedChild, "on_pipes", take):
+        with mock.patch.object(child.SandboxedChild, "on_pipes", take):
             await made.start(Launch(argv[0], list(argv), str(cwd)), env)
         raise BenchError("Holdfast starts sandboxes in another way by now")
     except _Taken as taken:

@@ -17,7 +17,7 @@ from holdfast.cli.table import aligned
 from holdfast.environments.config.file import FILE_NAME
 from holdfast.environments.config.providers import FileProvider, holdfast_home
 from holdfast.errors import InvalidConfig
-from holdfast.process.limits.cgroup_discovery import Place, find_place
+from holdfast.process.limits.cgroup_discovery import CgroupLocation, find_cgroup_location
 from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
 from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport, probe_support
@@ -45,9 +45,9 @@ class Finding(NamedTuple):
 def doctor(options: argparse.Namespace) -> int:
     """Run and print all checks; return 1 if no sandbox can be enforced."""
     # First, since a trial of the sandbox leaves processes in our cgroup for a moment.
-    place = find_place(os.getpid())
+    location = find_cgroup_location(os.getpid())
     ladder = probe_support()
-    found = list(findings(ladder, place))
+    found = list(findings(ladder, location))
     enforceable = ladder.rung is not Rung.NONE
     if options.json:
         facts = {
@@ -66,13 +66,13 @@ def doctor(options: argparse.Namespace) -> int:
     return 0 if enforceable else 1
 
 
-def findings(ladder: SandboxSupport, place: Place) -> Iterator[Finding]:
+def findings(ladder: SandboxSupport, location: CgroupLocation) -> Iterator[Finding]:
     """Yield the results of all checks, and the gaps that a working sandbox leaves."""
     yield Finding("holdfast", "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
     yield _platform()
     yield from _isolation(ladder)
-    yield _cgroup(place)
+    yield _cgroup(location)
     yield _ssh()
     yield _uvloop()
     yield from _home(holdfast_home(os.environ))
@@ -124,15 +124,15 @@ def _with_remedy(problem: str) -> str:
     return problem
 
 
-def _cgroup(place: Place) -> Finding:
+def _cgroup(location: CgroupLocation) -> Finding:
     """Check which limits would hold for a whole command of a server started like this."""
-    names = [_LIMITED[name] for name in place.controllers]
+    names = [_LIMITED[name] for name in location.controllers]
     if not names:
-        detail = f"limits hold for each process alone: {place.problem}; {place.advice}"
+        detail = f"limits hold for each process alone: {location.problem}; {location.advice}"
         return Finding("cgroup", "missing", detail)
-    detail = f"{' and '.join(names)} can be limited for a whole command, in {place.folder}"
-    if place.problem:
-        return Finding("cgroup", "warning", f"{detail}; {place.problem}; {place.advice}")
+    detail = f"{' and '.join(names)} can be limited for a whole command, in {location.folder}"
+    if location.problem:
+        return Finding("cgroup", "warning", f"{detail}; {location.problem}; {location.advice}")
     return Finding("cgroup", "ok", detail)
 
 

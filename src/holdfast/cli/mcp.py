@@ -14,7 +14,7 @@ from holdfast.errors import InvalidConfig
 from holdfast.mcp_server.options import PROFILES, ServerOptions
 from holdfast.server.entrance import EntranceOptions
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
-from holdfast.server.serve import LifeOptions, StartFailed, live
+from holdfast.server.serve import ServeOptions, StartFailed, serve_forever
 from holdfast.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
 
     try:
         where = _where(settings)
-        return live(
-            LifeOptions(
+        return serve_forever(
+            ServeOptions(
                 listen=settings.listen,
                 scheme="http",
                 entrance=EntranceOptions(
@@ -76,7 +76,7 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
                     makes_token=True,
                     no_auth=settings.no_auth,
                 ),
-                tells_token=True,
+                announces_token=True,
             ),
             lifeline=lifeline,
             announce=_announce,

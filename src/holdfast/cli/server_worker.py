@@ -10,7 +10,13 @@ from holdfast.server.entrance import EntranceOptions
 from holdfast.server.kept import Keeping
 from holdfast.server.logs import LogFormat, start_logging
 from holdfast.server.principals import PrincipalLimits
-from holdfast.server.serve import LifeOptions, ListenFailed, ServiceMaker, StartFailed, live
+from holdfast.server.serve import (
+    ListenFailed,
+    ServeOptions,
+    ServiceMaker,
+    StartFailed,
+    serve_forever,
+)
 
 __all__ = ["run_server", "set_log_level"]
 
@@ -43,8 +49,8 @@ def run_server(
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
         return 1
     try:
-        return live(
-            _life_options(options, keeping, make),
+        return serve_forever(
+            _serve_options(options, keeping, make),
             lifeline=lifeline,
             announce=announce,
             make=make,
@@ -58,12 +64,12 @@ def run_server(
         return 1
 
 
-def _life_options(
+def _serve_options(
     options: argparse.Namespace, keeping: Keeping | None, make: ServiceMaker | None
-) -> LifeOptions:
+) -> ServeOptions:
     # An audit log records commands that this server starts itself; other servers have none.
     audit = () if make is not None else ("audit_log", "audit_log_max_size", "audit_log_keep")
-    return LifeOptions(
+    return ServeOptions(
         listen=options.listen,
         also_listen=options.also_listen,
         concurrent_requests=options.concurrent_requests,
@@ -82,7 +88,7 @@ def _life_options(
             tls_cert=options.tls_cert,
             tls_key=options.tls_key,
         ),
-        tells_token=make is not None,
+        announces_token=make is not None,
         limits=_limits(options),
         pages=not options.as_codex,
         reloads=reloads(options),

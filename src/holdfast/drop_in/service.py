@@ -29,9 +29,9 @@ from holdfast.environments.config.providers import holdfast_home
 from holdfast.environments.sandbox import Ground, place_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.process.executable_lookup import Launch
-from holdfast.process.limits.rlimits import has_bounds, make_bounds
+from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
+from holdfast.process.sandboxed.delegated_start import DelegatedStart
 from holdfast.process.sandboxed.factory import Sandbox, shared_sandboxes
-from holdfast.process.sandboxed.handed import HandedStart
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.protocol.sandbox import (
@@ -86,7 +86,7 @@ class ShellServer:
 
     async def prepare(self) -> None:
         """Find out what this machine can enforce, before the first caller wants to know."""
-        await shared_sandboxes().ladder()
+        await shared_sandboxes().support()
 
     async def serve(self, listener: socket.socket) -> None:
         """Answer callers until none came for a while and none is connected."""
@@ -210,7 +210,7 @@ class ShellServer:
         session = CallersSession(caller.signal_mask, caller.terminal, caller.empty_streams)
         launch = Launch(settings.shell, list(caller.argv), caller.cwd)
         try:
-            handed = sandbox.hand_over(
+            handed = sandbox.delegate_start(
                 launch,
                 _environment(caller, settings),
                 numbers=numbers,
@@ -236,7 +236,7 @@ class ShellServer:
         self,
         connection: socket.socket,
         caller: Caller,
-        handed: HandedStart,
+        handed: DelegatedStart,
         limits: ProcessLimits | None,
         stderr: StderrFile,
     ) -> None:
@@ -263,7 +263,7 @@ class ShellServer:
         )
 
     async def _run(
-        self, handed: HandedStart, limits: ProcessLimits | None
+        self, handed: DelegatedStart, limits: ProcessLimits | None
     ) -> tuple[int, str | None]:
         """Return the exit status of a command, and a line about what was denied."""
         try:
@@ -272,7 +272,7 @@ class ShellServer:
                 return tables.CANNOT_RUN, "holdfast-sh: the sandbox could not be built"
         except (SpawnFailed, OSError) as error:
             return tables.CANNOT_RUN, f"holdfast-sh: {error}"
-        first = handed.first
+        first = handed.init_pid
         assert first is not None  # it is built
         with suppress(OSError):
             self._inside[first] = namespaces(first)[1]
@@ -473,10 +473,10 @@ def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
     ):
         if value is not None:
             raise _Refused(f"the limit {name} needs a sandbox")
-    if not has_bounds(limits):
+    if not has_kernel_limits(limits):
         return
-    bounds = make_bounds(limits)
-    for kind, soft, hard in bounds.each:
+    prepared = prepare_limits(limits)
+    for kind, soft, hard in prepared.each:
         try:
             resource.prlimit(caller.pid, kind, (soft, hard))
         except (OSError, ValueError) as error:
@@ -510,7 +510,7 @@ _LIMIT_OPTIONS = {
 }
 
 
-async def _pass_signals(connection: socket.socket, caller: Caller, handed: HandedStart) -> None:
+async def _pass_signals(connection: socket.socket, caller: Caller, handed: DelegatedStart) -> None:
     """Pass on what the launcher gets, until it is gone."""
     loop = asyncio.get_running_loop()
     while True:

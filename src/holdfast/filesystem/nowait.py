@@ -21,8 +21,8 @@ from holdfast.linux.kernel_cache import (
     NO_LINK,
     THE_LINK_ITSELF,
     WHAT_IT_LEADS_TO,
-    Facts,
-    How,
+    CachedLookup,
+    StatxFields,
     look,
     open_cached,
     recall,
@@ -32,8 +32,8 @@ from holdfast.protocol.fs import FileMetadata
 __all__ = ["cached_content", "cached_metadata", "metadata", "metadata_of"]
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-_CONTENT = How(_READ)
-_NO_LINK_CONTENT = How(_READ, links=False)
+_CONTENT = CachedLookup(_READ)
+_NO_LINK_CONTENT = CachedLookup(_READ, links=False)
 
 _LARGEST = 1 << 16
 """Bytes of a file that is read at once; the time to copy more would be missed elsewhere."""
@@ -43,7 +43,7 @@ def _milliseconds(seconds: int, nanoseconds: int) -> int:
     return seconds * 1000 + nanoseconds // 1_000_000 if seconds > 0 else 0
 
 
-def _wire(facts: Facts, is_symlink: bool) -> FileMetadata:
+def _wire(facts: StatxFields, is_symlink: bool) -> FileMetadata:
     kind = stat.S_IFMT(facts.mode)
     return FileMetadata(
         is_directory=kind == stat.S_IFDIR,
@@ -132,7 +132,7 @@ def cached_content(path: str, *, links: bool = True) -> bytes | None:
     return bytes(memoryview(room)[:got]) if got == facts.size else None
 
 
-def _recall(name: bytes, how: How) -> Facts | None:
+def _recall(name: bytes, how: CachedLookup) -> StatxFields | None:
     try:
         return recall(name, how)
     except FileNotFoundError as error:

@@ -1,8 +1,8 @@
 """
-The tree of cgroups, as files: where this process is in it, and what there is ours.
+Reads and writes the cgroup file system, version 2 only.
 
-Version 2 only. Nothing here decides anything, but for the end: the guardian, which is
-as small as it can be, removes with it what its worker has made.
+The functions decide nothing, with one exception: `remove_cgroups` cleans up after a server. The
+guardian uses it, and has to be as small as possible, so this module imports next to nothing.
 """
 
 import os
@@ -14,31 +14,31 @@ __all__ = [
     "bound_to_version_1",
     "change_controllers",
     "command_prefix",
+    "foreign_process_in",
     "is_root",
     "move",
     "own_folder",
     "processes_in",
     "read_words",
     "remove_cgroups",
-    "rest_name",
-    "stranger_in",
+    "server_cgroup_name",
     "write",
 ]
 
 CONTROLLERS = ("memory", "pids")
-"""What we limit with; the kernel has more."""
+"""Controllers that enforce our limits; the kernel has more."""
 
 
 class NoCgroup(Exception):
-    """Why this process is in no cgroup that it can see."""
+    """This process is in no cgroup that it can see; the text says why."""
 
 
 def own_folder(proc: str = "/proc") -> tuple[str, str]:
     """
-    The folder of the cgroup of this process, and that of the top of what can be seen.
+    Return the directory of this process's cgroup, and the mount point of the cgroup tree.
 
     Raises:
-        NoCgroup: There is none.
+        NoCgroup: No cgroup of this process can be seen.
     """
     path = _own_path(_read(f"{proc}/self/cgroup"))
     found = _mount(_read(f"{proc}/self/mountinfo"))
@@ -46,6 +46,8 @@ def own_folder(proc: str = "/proc") -> tuple[str, str]:
         raise NoCgroup("no cgroups of version 2 are mounted")
     root, mount = found
     inside = path if root == "/" else path.removeprefix(root)
+    # A container may mount only part of the tree. The kernel shows a path outside of the cgroup
+    # namespace with `..` in it.
     if (root != "/" and inside == path) or ".." in path.split("/"):
         raise NoCgroup("its cgroup is outside of what is mounted")
     return mount + inside.rstrip("/"), mount
@@ -53,13 +55,15 @@ def own_folder(proc: str = "/proc") -> tuple[str, str]:
 
 def _own_path(text: str) -> str | None:
     for line in text.splitlines():
+        # Hierarchy 0 is version 2. The kernel marks a removed cgroup at the end of the line.
         if line.startswith("0::"):
             return line.removeprefix("0::").removesuffix(" (deleted)")
     return None
 
 
 def _mount(text: str) -> tuple[str, str] | None:
-    """What of the tree is mounted, and where; beside version 1 that may be anywhere."""
+    """Return the mounted part of the tree and its mount point, from mountinfo; None if none."""
+    # Not always at /sys/fs/cgroup: with version 1 there, version 2 is mounted somewhere else.
     for line in text.splitlines():
         fields, _, rest = line.partition(" - ")
         if rest.startswith("cgroup2 "):
@@ -69,30 +73,31 @@ def _mount(text: str) -> tuple[str, str] | None:
 
 
 def _unescape(field: str) -> str:
-    """A path as the kernel writes it: what would end a field is three octal digits."""
+    """Decode a path of mountinfo, where blanks and backslashes are three octal digits."""
     for code in ("040", "011", "012", "134"):
         field = field.replace(f"\\{code}", chr(int(code, 8)))
     return field
 
 
 def bound_to_version_1(proc: str = "/proc") -> set[str]:
-    """The controllers that version 2 cannot have, as version 1 has them."""
+    """Return the controllers that version 1 uses, which version 2 therefore cannot have."""
     lines = [line.split(":") for line in _read(f"{proc}/self/cgroup").splitlines()]
     return {name for line in lines if line[0] != "0" for name in line[1].split(",")}
 
 
 def is_root(folder: str) -> bool:
-    """Whether it is the first of all, which may have both processes and limits below it."""
+    """Return True for the root cgroup, which may have both processes and limited children."""
+    # The root is the only cgroup without this file.
     return not os.path.exists(f"{folder}/cgroup.type")
 
 
 def read_words(path: str) -> list[str]:
-    """The words of a file; none if it is not there."""
+    """Return the words of a file; none if it cannot be read."""
     return _read(path).split()
 
 
 def processes_in(folder: str) -> list[int]:
-    """The processes of a cgroup itself; 0 for those that cannot be seen from here."""
+    """Return the pids in a cgroup, without its children; 0 for those of other namespaces."""
     return [int(word) for word in read_words(f"{folder}/cgroup.procs")]
 
 
@@ -106,11 +111,12 @@ def _read(path: str) -> str:
 
 def write(path: str, text: str) -> None:
     """
-    Tell the kernel something.
+    Write to a file of the cgroup file system.
 
     Raises:
-        OSError: It refused.
+        OSError: The kernel refused.
     """
+    # Unbuffered: the kernel takes each `write` as one command and answers with an errno.
     fd = os.open(path, os.O_WRONLY)
     try:
         os.write(fd, text.encode())
@@ -120,10 +126,10 @@ def write(path: str, text: str) -> None:
 
 def move(pids: Iterable[int], folder: str) -> None:
     """
-    Put processes into a cgroup; what they start from then on is in it too.
+    Move processes into a cgroup; processes that they fork from then on are in it too.
 
     Raises:
-        OSError: The kernel refused one of them. One that has ended is no matter.
+        OSError: The kernel refused one of them. A process that has ended is ignored.
     """
     for pid in pids:
         try:  # noqa: SIM105 - the guardian has no contextlib
@@ -134,18 +140,18 @@ def move(pids: Iterable[int], folder: str) -> None:
 
 def change_controllers(folder: str, sign: str, names: Iterable[str]) -> None:
     """
-    Have controllers, or not (`+` or `-`), in the cgroups below this one.
+    Enable (`+`) or disable (`-`) controllers for the children of a cgroup.
 
     Raises:
-        OSError: The kernel refused: none was changed.
+        OSError: The kernel refused, and none was changed.
     """
     words = " ".join([f"{sign}{name}" for name in names])
     if words:
         write(f"{folder}/cgroup.subtree_control", words)
 
 
-def stranger_in(folder: str, first: int, proc: str = "/proc") -> int | None:
-    """A process of a cgroup that is not ours, if there is one: ours descend from the first."""
+def foreign_process_in(folder: str, first: int, proc: str = "/proc") -> int | None:
+    """Return a pid in `folder` that does not descend from `first`, or None."""
     for pid in processes_in(folder):
         for _ in range(_LOOKS):
             if _descends_from(pid, first, proc) or (pid and not os.path.exists(f"{proc}/{pid}")):
@@ -155,50 +161,52 @@ def stranger_in(folder: str, first: int, proc: str = "/proc") -> int | None:
     return None
 
 
+# Attempts to trace a process to its ancestors: a parent may exit in the middle of it.
 _LOOKS = 3
-"""How often it is looked where a process comes from: one between may end meanwhile."""
 
 
 def _descends_from(pid: int, ancestor: int, proc: str) -> bool:
-    """Whether a process is another one, or was started by it or by one of its own."""
+    """Return True if `pid` is `ancestor` or one of its descendants."""
     while pid > 0 and pid != ancestor:
-        # The name of a program stands in parentheses, and may have any in it.
+        # The command name is in parentheses and may contain some itself.
         fields = _read(f"{proc}/{pid}/stat").rpartition(")")[2].split()
         pid = int(fields[1]) if fields else 0
     return pid == ancestor
 
 
-def rest_name(pid: int) -> str:
-    """What the cgroup is called that a server moves into, to make room for those of commands."""
+def server_cgroup_name(pid: int) -> str:
+    """Return the name of the cgroup that a server moves into, so that its own can have limits."""
+    # The kernel allows controllers only in cgroups without processes of their own.
     return f"holdfast-{pid}-self"
 
 
 def command_prefix(pid: int) -> str:
-    """How the names of all cgroups begin that a process makes."""
+    """Return the common prefix of the names of all cgroups that a process makes."""
     return f"holdfast-{pid}-"
 
 
 def remove_cgroups(pid: int, proc: str = "/proc") -> None:
     """
-    Remove all the cgroups that a process has made, and leave the one that it has moved to.
+    Remove all cgroups that a process has made, and leave the one that it has moved to.
 
-    What has processes in it stays, as nothing else can be done.
+    A cgroup with processes in it cannot be removed, and stays.
 
     Args:
-        pid: This process, or the one it guarded.
-        proc: Where the kernel tells of processes.
+        pid: This process, or the worker that it guarded.
+        proc: The proc file system.
     """
     try:
         own, top = own_folder(proc)
     except NoCgroup:
         return
-    moved = os.path.basename(own) == rest_name(pid)
+    moved = os.path.basename(own) == server_cgroup_name(pid)
     above = os.path.dirname(own)
     if not moved:
         _remove_below(own, pid)
     if own == top:
         return
     _remove_below(above, pid)
+    # Only the last process leaves: others in it still need it.
     if moved and processes_in(own) == [os.getpid()]:
         _move_back(own, above)
 
@@ -209,20 +217,23 @@ def _remove_below(folder: str, pid: int) -> None:
             try:  # noqa: SIM105 - the guardian has no contextlib
                 os.rmdir(f"{folder}/{name}")
             except OSError:
-                pass  # somebody is in it
+                # EBUSY: it still has processes.
+                pass
 
 
 def _move_back(own: str, above: str) -> None:
-    """Leave a cgroup that nobody else is in, and have all as it was before."""
+    """Move this process to the cgroup above and remove its own, as before `prepare`."""
     if _folders_in(above) != [os.path.basename(own)]:
-        return  # somebody counts on the controllers
+        # Another cgroup down there still needs the controllers.
+        return
     enabled = read_words(f"{above}/cgroup.subtree_control")
     try:
         change_controllers(above, "-", [name for name in CONTROLLERS if name in enabled])
         move([os.getpid()], above)
         os.rmdir(own)
     except OSError:
-        return  # whoever made the cgroup above removes this one with it
+        # Not ours to force. Whoever made the cgroup above removes this one with it.
+        return
 
 
 def _folders_in(folder: str) -> list[str]:

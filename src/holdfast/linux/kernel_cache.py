@@ -26,8 +26,8 @@ __all__ = [
     "NO_LINK",
     "THE_LINK_ITSELF",
     "WHAT_IT_LEADS_TO",
-    "Facts",
-    "How",
+    "CachedLookup",
+    "StatxFields",
     "is_on_this_machine",
     "look",
     "open_cached",
@@ -70,22 +70,22 @@ class _CachedOpenHow(ctypes.Structure):
     )
 
 
-class How:
+class CachedLookup:
     """Prepared arguments of `openat2` for a cached look-up."""
 
     __slots__ = ("_how", "reference")
 
     def __init__(self, flags: int, *, links: bool = True) -> None:
-        """`links`: whether links on the way are followed; otherwise nothing is known of them."""
+        """`links` is False if the look-up fails at a symbolic link instead of following it."""
         resolve = _RESOLVE_CACHED if links else _RESOLVE_CACHED | _RESOLVE_NO_SYMLINKS
         self._how = _CachedOpenHow(flags | os.O_CLOEXEC, 0, resolve)
         self.reference = ctypes.byref(self._how)
 
 
 # O_PATH: needs no permission on the file and touches no device.
-THE_LINK_ITSELF = How(os.O_PATH | os.O_NOFOLLOW)
-WHAT_IT_LEADS_TO = How(os.O_PATH)
-NO_LINK = How(os.O_PATH, links=False)
+THE_LINK_ITSELF = CachedLookup(os.O_PATH | os.O_NOFOLLOW)
+WHAT_IT_LEADS_TO = CachedLookup(os.O_PATH)
+NO_LINK = CachedLookup(os.O_PATH, links=False)
 
 _HOW_BYTES = ctypes.sizeof(_CachedOpenHow)
 
@@ -98,7 +98,7 @@ _openat2_at_once, _statx_at_once = _at_once.syscall, _at_once.statx
 _fields = struct.Struct("=I24xH10xQ32xqI4x16xqI20xQ").unpack_from
 
 
-class Facts(NamedTuple):
+class StatxFields(NamedTuple):
     """The fields of a `struct statx` that are needed here."""
 
     mask: int
@@ -112,7 +112,7 @@ class Facts(NamedTuple):
     """The mount id; valid only if the mask has `_MOUNT`."""
 
 
-def look(folder: int, name: bytes, flags: int) -> Facts:
+def look(folder: int, name: bytes, flags: int) -> StatxFields:
     """
     Call `statx`; only with `AT_STATX_DONT_SYNC` it is sure not to block.
 
@@ -124,10 +124,10 @@ def look(folder: int, name: bytes, flags: int) -> Facts:
     if call(folder, name, flags, _WANTED, raw) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    return Facts._make(_fields(raw))
+    return StatxFields._make(_fields(raw))
 
 
-def open_cached(name: bytes, how: How) -> int | None:
+def open_cached(name: bytes, how: CachedLookup) -> int | None:
     """
     Open a path that is in the caches; `None` if that cannot be done without waiting.
 
@@ -144,7 +144,7 @@ def open_cached(name: bytes, how: How) -> int | None:
     return None
 
 
-def recall(name: bytes, how: How) -> Facts | None:
+def recall(name: bytes, how: CachedLookup) -> StatxFields | None:
     """
     Return the cached attributes of a path on a local file system; None if they are not cached.
 

@@ -1,8 +1,8 @@
 """
-What a start asks for that cannot be given, and what is said then.
+Checks that refuse start requests this server cannot serve.
 
-Some of it is refused; some is a process that fails, where the real server starts its
-launcher and that fails [sandbox.launcher-fails].
+Most are answered with an error. A sandbox that cannot be enforced becomes a process that fails
+instead: the real server starts its launcher, which fails [sandbox.launcher-fails].
 """
 
 import re
@@ -17,7 +17,7 @@ from holdfast.sandbox.profile.entries import check_places
 
 __all__ = [
     "NO_PROXY",
-    "complaint",
+    "failing_command",
     "is_sandboxed",
     "manages_network",
     "native_cwd",
@@ -27,21 +27,22 @@ __all__ = [
 
 _NO_MANAGED_NETWORK = "managed networking is not supported by this exec-server"
 
+# Exit status of the real server's launcher if a required proxy is not configured.
 NO_PROXY = 101
-"""What the real server's launcher exits with where there is none."""
 
+# Matches the value of a `*_PROXY` variable whose proxy runs on this machine. Scheme and
+# credentials are optional there; what follows the host must not make it another host's name.
 _LOCAL_PROXY = re.compile(
     r"(?:[a-z0-9+.-]+://)?(?:[^/@]*@)?(?:localhost|127\.0\.0\.1|\[::1\])(?::|/|\Z)", re.IGNORECASE
 )
-"""An address of a proxy on this machine, as variables have it."""
 
 
 def native_cwd(params: StartParams) -> str:
     """
-    The folder to start in.
+    Return the working directory of a start as a path of this machine.
 
     Raises:
-        InvalidParams: It is a folder of another kind of machine.
+        InvalidParams: It is a path of another operating system.
     """
     try:
         return params.cwd.native
@@ -53,48 +54,52 @@ def native_cwd(params: StartParams) -> str:
 
 def refuse_unsupported(params: StartParams) -> None:
     """
-    Refuse what asks for a protection that is not there.
+    Refuse a start that asks for a protection this server does not have.
 
-    A client believes a server that ignores such a request, so ignoring it is
-    never an option.
+    Ignoring such a request is never an option: the client would believe that the command is
+    protected.
 
     Raises:
-        InvalidParams: With what is missing.
+        InvalidParams: The message names the missing protection.
     """
     if params.network_proxy is not None:
         raise InvalidParams("network proxies are not supported by this exec-server")
+    # Only for its error, whose position among the checks is part of the protocol.
     native_cwd(params)
     if params.sandbox is not None:
         if params.sandbox.windows_sandbox_level == "mxc":
             raise InvalidParams(NO_MXC)
         if not is_sandboxed(params):
-            check_places(params.sandbox)  # others are looked at with their entries
+            # Enforced profiles are checked later, when their entries are resolved.
+            check_places(params.sandbox)
     if params.managed_network is not None:
         raise InvalidParams(_NO_MANAGED_NETWORK)
 
 
 def is_sandboxed(params: StartParams) -> bool:
-    """Whether a profile has to be looked at; one of the type `disabled` asks for nothing."""
+    """Return True if the start has a profile to enforce; `disabled` profiles ask for nothing."""
     sandbox = params.sandbox
     return sandbox is not None and not isinstance(sandbox.permissions, DisabledProfile)
 
 
 def manages_network(params: StartParams) -> bool:
-    """Whether the network is to be reached through a proxy only; no effect without a sandbox."""
+    """Return True if a sandboxed start may reach the network through a proxy only."""
+    # Without a sandbox the flag has no effect in the real server either.
     return params.enforce_managed_network and params.sandbox is not None
 
 
 def refuse_managed_network(env: Mapping[str, str]) -> CannotEnforce:
     """
-    Why a command that is to reach a proxy only cannot run.
+    Return the error of a command that may reach the network through a proxy only.
 
-    The real server does without the proxy of its own that there could be, so a command
-    without one fails there as well, and in the same way [sandbox.program-missing].
+    Without a local proxy in its variables, the command fails as it does on the real server,
+    which starts no proxy of its own [sandbox.program-missing].
 
     Raises:
-        InvalidParams: There is a proxy, and nothing here that leads to it.
+        InvalidParams: A local proxy is configured, which this server cannot connect a sandbox to.
     """
     for name, value in env.items():
+        # Programs read these variables in upper and in lower case.
         if name.upper().endswith("_PROXY") and _LOCAL_PROXY.match(value):
             raise InvalidParams(_NO_MANAGED_NETWORK)
     return CannotEnforce(
@@ -103,6 +108,7 @@ def refuse_managed_network(env: Mapping[str, str]) -> CannotEnforce:
     )
 
 
-def complaint(text: str, code: int = 1) -> list[str]:
-    """A command that does nothing but fail with this on its error output."""
+def failing_command(text: str, code: int = 1) -> list[str]:
+    """Return the argv of a command that prints a text on stderr and exits with a status."""
+    # Arguments, not part of the script: the text may hold quotes and `$`.
     return ["/bin/sh", "-c", 'printf "%s\\n" "$2" >&2; exit "$1"', "sh", str(code), text]

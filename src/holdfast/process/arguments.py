@@ -1,4 +1,4 @@
-"""Arguments of a process's methods: what every implementation of the seam refuses alike."""
+"""Checks of the arguments of `ExecProcess` methods, shared by all its implementations."""
 
 from typing import get_args
 
@@ -9,16 +9,17 @@ __all__ = ["WriteIds", "check_after_seq", "check_input", "check_read", "check_st
 
 _STREAMS_AT_END = get_args(StreamsAtEnd)
 
+# Digits of a caller's id that moves the counter. A process never gets 10**18 writes, and `int()`
+# of a longer text would take quadratic time.
 _LONGEST_NUMBER = 18
-"""Digits of an id that is counted; a process never gets as many writes."""
 
 
 def check_streams(streams: str) -> None:
     """
-    Refuse what is no value for `streams` of a termination.
+    Refuse an unknown value of a termination's `streams`.
 
     Raises:
-        InvalidParams: It names the word.
+        InvalidParams: The message names the value.
     """
     if streams not in _STREAMS_AT_END:
         raise InvalidParams(f"unknown variant `{streams}`, expected `close` or `keep`")
@@ -26,10 +27,10 @@ def check_streams(streams: str) -> None:
 
 def check_after_seq(after_seq: int) -> None:
     """
-    Refuse a number that no event can have come before.
+    Refuse a negative sequence number.
 
     Raises:
-        InvalidParams: It is below zero.
+        InvalidParams: The number is below zero.
     """
     if after_seq < 0:
         raise InvalidParams(f"after_seq is {after_seq}, expected 0 or more")
@@ -37,38 +38,39 @@ def check_after_seq(after_seq: int) -> None:
 
 def check_read(after_seq: int, max_bytes: int | None, wait: float) -> None:
     """
-    Refuse arguments of a read that make no sense.
+    Refuse negative arguments of a read.
 
     Raises:
-        InvalidParams: One is below zero, or `wait` is not a number.
+        InvalidParams: An argument is below zero, or `wait` is not a number.
     """
     check_after_seq(after_seq)
     if max_bytes is not None and max_bytes < 0:
         raise InvalidParams(f"max_bytes is {max_bytes}, expected 0 or more")
-    if not wait >= 0:  # also true of NaN
+    # Not `wait < 0`, which NaN would pass.
+    if not wait >= 0:
         raise InvalidParams(f"wait is {wait}, expected seconds, 0 or more")
 
 
 def check_input(data: bytes, write_id: str | None) -> bytes:
     """
-    Return the bytes of a write, as they are now.
+    Return an immutable copy of the bytes of a write.
 
     Raises:
-        TypeError: They are no bytes, but a text, for instance.
+        TypeError: `data` is not bytes-like; a `str`, for instance.
         InvalidParams: The id is empty.
     """
     if write_id == "":
         raise InvalidParams("writeId must not be empty")
     if type(data) is bytes:
         return data
-    # What is queued must not change with the buffer of the caller.
+    # A queued write must not change when the caller reuses its buffer.
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise TypeError(f"input is {type(data).__name__}, expected bytes")
 
 
 class WriteIds:
-    """Ids of the writes to one process: "1", "2" and so on, but none that a caller has used."""
+    """Generator of write ids for one process: "1", "2", … but none that a caller has used."""
 
     def __init__(self) -> None:
         self._last = 0

@@ -1,4 +1,4 @@
-"""The engine behind the seam that callers know: `ExecBackend` for this machine."""
+"""Implementation of `ExecBackend` for processes of this machine."""
 
 import signal as signals
 from collections.abc import Awaitable
@@ -23,14 +23,14 @@ __all__ = ["LocalBackend", "LocalExecProcess", "signal_number"]
 
 def signal_number(name: str) -> int:
     """
-    The number of a signal by a name of the protocol or of the system.
+    Return the number of a signal, given the protocol's `interrupt` or a name such as `SIGTERM`.
 
     Raises:
-        InvalidParams: There is no such signal.
+        InvalidParams: No signal has that name.
     """
     if name == "interrupt":
         return signals.SIGINT
-    # Our extension takes the system's own names, which are none of the protocol's.
+    # Our extension. The protocol's names are lower case, so the two can never collide.
     if name.startswith("SIG") and name in signals.Signals.__members__:
         return signals.Signals[name]
     raise InvalidParams(f"unknown variant `{name}`, expected `interrupt`")
@@ -51,22 +51,25 @@ class LocalBackend:
 
     async def __aexit__(self, *exc: object) -> None:
         self._processes.end(Reason.SERVER_STOPPING)
+        # Bounded: a process that waits for a dead mount cannot be killed.
         await self._processes.wait_all_closed(2.0)
 
     async def start(self, params: StartParams) -> "LocalExecProcess":
         process = self._processes.launch(params)
+        # Most starts are complete already, and need no further turn of the event loop.
         if isinstance(process, Awaitable):
             process = await process
         return LocalExecProcess(process)
 
 
 class LocalExecProcess:
-    """A process of this machine, seen through the seam."""
+    """Implementation of `ExecProcess` for a process of this machine."""
 
     remote = False
 
     def __init__(self, process: LocalProcess) -> None:
         self._process = process
+        # Made before the process writes anything, so that a first reader misses nothing.
         self._readers = EventReaders(process.log, process.hold_output, process.release_output)
         self._write_ids = WriteIds()
 
@@ -104,7 +107,8 @@ class LocalExecProcess:
             if isinstance(status, WriteStatus):
                 return status
             await status
-        except StdinClosed:  # it was terminated, which the wire answers with an error
+        except StdinClosed:
+            # The process was terminated. On the wire that is an error, here it is a status.
             return WriteStatus.STDIN_CLOSED
         return WriteStatus.ACCEPTED
 
@@ -112,6 +116,7 @@ class LocalExecProcess:
         self._process.close_stdin()
 
     async def resize(self, rows: int, cols: int) -> None:
+        # The wire's type checks the range, so a local process refuses the same sizes.
         try:
             TerminalSize(rows=rows, cols=cols)
         except ValueError as error:
@@ -141,5 +146,6 @@ class LocalExecProcess:
     async def wait(self) -> Verdict:
         await self._process.wait_closed()
         verdict = self._process.log.verdict
-        assert verdict is not None  # it exits before it is closed
+        # The exit always comes before the close.
+        assert verdict is not None
         return verdict

@@ -1,4 +1,4 @@
-"""A started child and the descriptors that lead to it, as one thing to hand over or close."""
+"""A started child process, with its pidfd, pipes or terminal, and cgroup."""
 
 import asyncio
 import os
@@ -21,26 +21,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Child", "owned_pids"]
 
+# `spawn` opens `/dev/null` for a negative descriptor.
 _DEV_NULL = -1
+# Our end of a pipe, as an index into the result of `os.pipe`.
 _READ, _WRITE = 0, 1
 
+# Seconds to wait for a killed child; the kernel usually needs a few milliseconds.
 _END_LIMIT = 2.0
-"""Seconds that a killed child is waited for; it needs some thousandths."""
 
+# Pids whose exit status belongs to a `Child`. The search for orphans must not reap them.
 _owned: set[int] = set()
 
 
 def owned_pids() -> frozenset[int]:
-    """The children that somebody here watches and will reap; all others are orphans."""
+    """Return the pids that a `Child` will reap; all other children of this process are orphans."""
     return frozenset(_owned)
 
 
 class Child:
     """
-    One child and every descriptor that leads to it.
+    One child process and the descriptors that lead to it.
 
-    The descriptors belong to whoever takes them, but for the one of the process
-    itself: that and its number are given back by `reap`.
+    The caller closes the descriptors of the streams. `reap` closes the pidfd and frees the pid.
     """
 
     __slots__ = (
@@ -60,89 +62,97 @@ class Child:
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
     ) -> None:
         self.pid = pid
-        """Also the id of its session and of its group."""
+        """Process id, which is also the id of its session and of its process group."""
         self.pidfd = pidfd
         """Readable once the child has exited."""
         self.stdin = stdin
         """Non-blocking; on a terminal the same descriptor as its output."""
         self.outputs = outputs
-        """What the child writes to, non-blocking."""
+        """Our ends of the streams that the child writes to, non-blocking."""
         self.terminal = outputs[0][1] if outputs[0][0] == "pty" else None
         """The master of its terminal, if it has one."""
         self.cgroup: CommandCgroup | None = None
-        """What limits it and all that it starts, if anything does."""
+        """The cgroup of the child and its descendants, if their memory or number is limited."""
         self.mark: int | None = None
-        """By which all that it starts is found, if it has limits (`limits.rlimit_marks`)."""
+        """Mark that its descendants inherit, if it has limits (see `limits.rlimit_marks`)."""
         self._reaped = False
+        # Set by `wait_reaped`, completed by `reap`.
         self._waiter: asyncio.Future[None] | None = None
-        # When it was reaped, if its group was not empty then; see `process.group`.
+        # Time of the reaping, if its group was not empty then; see `process.group`.
         self._left_since: float | None = None
         _owned.add(pid)
 
     def exit_status(self) -> os.waitid_result | None:
         """
-        How it ended, if it did. It stays a zombie, and its number its own, until `reap`.
+        Return the exit status, or None if the child still runs.
+
+        The child stays a zombie until `reap`, so its pid is not given to another process.
 
         Raises:
-            ChildProcessError: Somebody else in this process has reaped it.
+            ChildProcessError: Another part of this process has reaped the child.
         """
         return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
     def signal_code(self, number: int) -> int:
-        """What the wire tells of an end by this signal [output.exit-code]."""
+        """Return the exit code that the protocol has for a death by signal [output.exit-code]."""
+        # 1 for every signal on a terminal, as in the real server [output.exit-code.signal].
         return 1 if self.terminal is not None else 128 + number
 
     def signal(self, number: int) -> None:
         """
-        Send a signal to its group.
+        Send a signal to the child's process group.
 
         Raises:
-            OSError: The system refused.
+            OSError: The kernel refused.
         """
         os.killpg(self.pid, number)
 
     def kill_tree(self) -> None:
         """
-        Kill its group and what is below it in others; with a mark, daemons too.
+        Kill the child's group and its descendants in other groups; with a mark, daemons too.
 
         Raises:
-            OSError: The system refused.
+            OSError: The kernel refused.
         """
         try:
             kill_tree(self.pid)
         finally:
+            # Even if the group is gone: daemons have left it, and are found by their mark only.
             if self.mark is not None:
                 kill_by_rlimit_soon(self.mark)
 
     def kill_group(self) -> None:
-        """Kill it, or what it left in its group if it has ended."""
+        """Kill the child's process group, which may outlive the child."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def kill_left(self) -> bool:
         """
-        Kill what it left in its group; call this after its exit, `reap` or not.
+        Kill the processes that the child left in its group; call this after its exit.
+
+        Works before and after `reap`.
 
         Returns:
             True if there was something to kill.
 
         Raises:
-            OSError: The system refused.
+            OSError: The kernel refused.
         """
         if self._reaped:
             return self._left_since is not None and kill_left(self.pid, self._left_since)
         try:
             os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
-            return False  # somebody else has reaped it: the number may be anybody's
+            # Another part of this process has reaped it: the pid may be anybody's by now.
+            return False
         return kill_left(self.pid)
 
     def kill_all_left(self) -> None:
         """
-        Kill what it left in its group after its exit; with a mark, wherever that went.
+        Kill the processes that the exited child left in its group; with a mark, daemons too.
 
         Raises:
-            OSError: The system refused.
+            OSError: The kernel refused.
         """
         if self.mark is not None:
             kill_by_rlimit_soon(self.mark)
@@ -150,19 +160,23 @@ class Child:
 
     @property
     def left_something(self) -> bool:
-        """True if its group was not empty at `reap`; False means for good that it is."""
+        """True if the group was not empty at `reap`; once False, it stays empty for good."""
         return self._left_since is not None
 
-    def lingers(self, then: Callable[[], None]) -> bool:
-        """Whether more than its output has to be waited for; if so, `then` is called after it."""
+    def call_when_empty(self, callback: Callable[[], None]) -> bool:
+        """
+        Return True if a sandbox still holds processes, and call back once it is empty.
+
+        Returns False, and calls nothing, if there is nothing to wait for.
+        """
         return False
 
     def reap(self) -> None:
         """
-        Forget a child that has ended, or was killed and is about to.
+        Reap a child that has exited, or was killed and is about to exit.
 
-        In an event loop, one that takes its time is forgotten when it has ended: a process that
-        waits for a dead mount cannot be killed. Elsewhere that is waited for.
+        In an event loop this returns at once and reaps the child when it has exited: a process
+        that waits for a dead mount cannot be killed. Without a loop it blocks until then.
         """
         if self._reap_now():
             self._reaped_at_last()
@@ -179,7 +193,7 @@ class Child:
             loop.add_reader(self.pidfd, self._reap_in, loop)
 
     async def wait_reaped(self, limit: float = _END_LIMIT) -> None:
-        """Wait until `reap` has done its work, for so many seconds at most."""
+        """Wait until `reap` has reaped the child, for `limit` seconds at most."""
         if not self._reaped:
             self._waiter = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._waiter], timeout=limit)
@@ -190,20 +204,24 @@ class Child:
             self._reaped_at_last()
 
     def _reap_now(self) -> bool:
-        """Take note of its end; `False` if it has not ended yet."""
+        """Reap the child if it has exited; return False if it still runs."""
         try:
             if os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG) is None:
                 return False
+            # Right after the reaping, while nobody can have reused the number of the group.
             self._left_since = left_since(self.pid)
         except BlockingIOError:
             return False
         except ChildProcessError:
-            pass  # somebody else has: the number may be anybody's
+            # Another part of this process has reaped it: the pid may be anybody's by now, so
+            # nothing is said about the group.
+            pass
         return True
 
     def _reaped_at_last(self) -> None:
-        """Let go of what was kept until its end."""
+        """Release everything that was kept until the child was reaped."""
         self._reaped = True
+        # The waiter may have given up after its time limit.
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         os.close(self.pidfd)
@@ -212,10 +230,12 @@ class Child:
             self.cgroup.release()
 
     def discard(self) -> None:
-        """End it and let go of all it had: of a start that failed."""
+        """Kill the child of a failed start, close its descriptors and reap it."""
         self.kill_group()
+        # A set: on a terminal, stdin and output are the same descriptor.
         for fd in {fd for _, fd in self.outputs} | ({self.stdin} - {None}):
-            assert fd is not None  # taken out above
+            # For the type checker, which does not see that the line above removes None.
+            assert fd is not None
             os.close(fd)
         self.reap()
 
@@ -230,12 +250,12 @@ class Child:
         pass_fds: Sequence[int] = (),
     ) -> Self:
         """
-        Start with a pipe for each stream; those that are not wanted are `/dev/null`.
+        Start a child with a pipe for each stream; streams that are not wanted are `/dev/null`.
 
-        What is in `pass_fds` it finds as 3, 4 and so on.
+        The child gets `pass_fds` as descriptors 3, 4 and so on.
 
         Raises:
-            SpawnFailed: Nothing was started and nothing is left open.
+            SpawnFailed: Nothing was started, and no descriptor is left open.
         """
         ours: list[int] = []
         theirs: list[int] = []
@@ -264,6 +284,7 @@ class Child:
                 os.close(fd)
             raise
         finally:
+            # Also after a success: a copy of the child's end would keep its output from ending.
             for fd in theirs:
                 os.close(fd)
         return cls(pid, pidfd, stdin, outputs)
@@ -280,10 +301,10 @@ class Child:
         controlling: bool = True,
     ) -> Self:
         """
-        Start with a terminal of its own, as its controlling one unless told otherwise.
+        Start a child on a new terminal, by default as its controlling terminal.
 
         Raises:
-            SpawnFailed: Nothing was started and nothing is left open.
+            SpawnFailed: Nothing was started, and no descriptor is left open.
         """
         master, slave = open_terminal(rows, cols)
         try:
@@ -309,10 +330,11 @@ class Child:
 
 
 def _pipe(ours: list[int], theirs: list[int], our_end: int) -> int:
-    """Make a pipe, note its ends, and return ours, the only one that does not block."""
+    """Make a pipe, append its ends to `ours` and `theirs`, and return ours."""
     ends = os.pipe()
     ours.append(ends[our_end])
     theirs.append(ends[1 - our_end])
+    # Only our end: programs expect blocking streams.
     os.set_blocking(ends[our_end], False)
     return ends[our_end]
 
@@ -321,7 +343,7 @@ def _open_pidfd(pid: int) -> int:
     try:
         return os.pidfd_open(pid)
     except OSError:
-        # No descriptor left to watch it with: it must not run unwatched.
+        # No descriptor is left for the pidfd, and no command may run unwatched.
         os.killpg(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise

@@ -1,4 +1,4 @@
-"""The environment of a child: its policy, its variables, its metadata [env.*]."""
+"""Environment variables of a child: inherited by policy, given, and from metadata [env.*]."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,6 +8,7 @@ from holdfast.protocol.process import EnvPolicy, StartMetadata
 
 __all__ = ["child_environment", "without_tokens"]
 
+# Inherited by the policy `core`.
 _CORE = frozenset(
     [
         "PATH",
@@ -24,8 +25,10 @@ _CORE = frozenset(
     ]
 )
 
+# Not inherited unless the policy says `ignoreDefaultExcludes`.
 _DEFAULT_EXCLUDES = ("*KEY*", "*SECRET*", "*TOKEN*")
 
+# Secrets of the server that no child may see; names are compared without regard to case.
 _RESERVED = frozenset(
     {
         "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
@@ -36,17 +39,15 @@ _RESERVED = frozenset(
         "CODEX_GUARDIAN_DECISIONS_API_KEY",
     }
 )
-"""Secrets of the server that no child may see, in whatever case they are written."""
 
+# Variables that no child inherits and no sandboxed child is given. With a server's token, a
+# sandboxed command that has a network could run anything outside of its sandbox.
 _OWN_SECRETS = ("HOLDFAST_TOKEN",)
-"""
-Variables that no child inherits, and that no sandboxed one is given: with the token of a
-server, a command that has a network could have anything run outside.
-"""
 
 _THREAD_ID = "CODEX_THREAD_ID"
 _TOOL_CALL_ID = "CODEX_TOOL_CALL_ID"
 
+# Removed as well, but only in exactly this case, as in the real server [env.reserved].
 _RESERVED_AS_WRITTEN = frozenset({"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE", _TOOL_CALL_ID})
 
 
@@ -57,12 +58,12 @@ def child_environment(
     inherited: Mapping[str, str],
 ) -> dict[str, str]:
     """
-    All variables of a child.
+    Return all environment variables of a child.
 
     Args:
-        env: Those given with the start; a policy never filters them.
-        policy: What to inherit; without one the child gets `env` and nothing else.
-        metadata: Whose call it is, told to the child in two variables.
+        env: Variables given with the start; a policy never filters them.
+        policy: Rules of inheritance; without them the child gets `env` and nothing else.
+        metadata: Thread and tool call of the start, passed to the child as two variables.
         inherited: The server's own variables.
     """
     variables = {} if policy is None else _inherit(policy, inherited)
@@ -70,6 +71,7 @@ def child_environment(
     for name in [n for n in variables if n in _RESERVED_AS_WRITTEN or n.upper() in _RESERVED]:
         del variables[name]
     if metadata is not None:
+        # Metadata without a thread id means that there is none [env.thread-id].
         variables.pop(_THREAD_ID, None)
         if metadata.thread_id is not None:
             variables[_THREAD_ID] = metadata.thread_id
@@ -97,6 +99,8 @@ def _inherit(policy: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
         excludes += _DEFAULT_EXCLUDES
     if excludes:
         variables = _without(variables, tuple(excludes))
+    # `set` after the excludes and before `include_only`, as in the real server: a variable
+    # that the policy sets is never excluded, but has to be included.
     variables.update(policy.set)
     if policy.include_only:
         included = _matcher(tuple(policy.include_only))
@@ -106,8 +110,8 @@ def _inherit(policy: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """Whether a whole name matches one of the patterns, without regard to case."""
-    # The empty pattern would match the empty name, and is to match nothing.
+    """Return a test whether a name matches one of the patterns, without regard to case."""
+    # As an expression, the empty pattern would match the empty name. It is to match nothing.
     parts = [_translate(pattern) for pattern in patterns if pattern]
     if not parts:
         return lambda name: None
@@ -125,8 +129,9 @@ def _plain_names(patterns: tuple[str, ...]) -> frozenset[str] | None:
 def _without(variables: dict[str, str], patterns: tuple[str, ...]) -> dict[str, str]:
     """Return the variables whose names match none of the patterns."""
     names = _plain_names(patterns)
-    # Most starts exclude a few names that are not set, which this finds without a loop. Some
-    # letters beyond ASCII are another case of an ASCII letter: the expression knows them.
+    # Fast path: most starts exclude a few names that are not set, found here without a loop.
+    # Not for names beyond ASCII: some of their letters fold to ASCII ones (U+212A to `k`),
+    # which only the expression knows.
     if (
         names is not None
         and names.isdisjoint(map(str.upper, variables))
@@ -139,10 +144,10 @@ def _without(variables: dict[str, str], patterns: tuple[str, ...]) -> dict[str, 
 
 def _translate(pattern: str) -> str:
     """
-    The expression for a pattern.
+    Return the regular expression for a pattern with `*` and `?`.
 
-    A text between two stars may be the first one that fits: it is never tried again further
-    on, or a pattern of many stars would take longer than anybody waits.
+    A text between two stars matches where it occurs first, in an atomic group. With
+    backtracking, a pattern of many stars would take exponential time.
     """
     texts = [
         "".join("." if char == "?" else re.escape(char) for char in text)

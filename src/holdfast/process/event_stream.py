@@ -1,8 +1,8 @@
 """
-Event streams of one log, which make the writer wait when their reader cannot keep up.
+Event streams of one log, with backpressure: a slow reader makes the writer wait.
 
-A log keeps a bounded tail. A reader of every byte has to be there from the first one, so
-the first stream of a process exists before anybody asks for it.
+A log keeps a bounded tail. A reader of every byte has to exist before the first one is written.
+So the first stream of a process is opened before a caller asks for it.
 """
 
 import asyncio
@@ -30,42 +30,39 @@ __all__ = [
     "LogEventStream",
 ]
 
+# Bytes a reader may fall behind before the writer has to wait.
 HIGH_WATER = 1 << 20
-"""Bytes a reader may fall behind before the writer has to wait."""
 
+# Bytes left in the queue at which the writer may go on.
 LOW_WATER = 256 << 10
-"""Bytes at which the writer may go on."""
 
+# Events a reader may fall behind: many events of single bytes need memory too.
 HIGH_EVENTS = 4096
-"""Events a reader may fall behind: a process that writes single bytes costs memory too."""
 
+# Events left in the queue at which the writer may go on.
 LOW_EVENTS = 1024
-"""Events at which the writer may go on."""
 
+# Bytes a stream returns before it lets the event loop run other tasks.
 TURN_BYTES = 64 << 10
-"""Bytes a stream hands out before the event loop gets a turn, however much is waiting."""
 
+# Events a stream returns before it lets the event loop run other tasks.
 TURN_EVENTS = 64
-"""Events likewise."""
 
+# Seconds that a connection waits for a reader that accepts gaps and reads nothing.
+#
+# A reader that makes progress is waited for: a socket delivers more in one turn of the event loop
+# than a stream returns in one. Only a reader that stands still loses events, so that other readers
+# of the same connection need not wait for it.
 READER_TIME = 0.25
-"""
-Seconds that a connection waits for one reader which takes gaps and reads nothing.
 
-A reader that goes on is waited for: a socket brings more in a turn of the event loop than is
-handed out in one. Only one that stands still loses events, so that others need not wait.
-"""
-
+# Seconds that a writer waits until a caller asks for the first stream.
+#
+# The time starts when the stream has fallen behind, but not before the caller has the process.
+# After that there is no reader to wait for.
 CLAIM_TIME = 1.0
-"""
-Seconds that a writer waits for somebody to ask for the first stream.
-
-Counted from when that has fallen behind, and not before the process was handed to its
-caller. Without a claim there is nobody to wait for.
-"""
 
 Hold = Callable[[object], None]
-"""Makes the writer wait on behalf of a reader, or takes that back."""
+"""Callback that makes the writer wait on behalf of a reader, or ends that wait."""
 
 
 class EventReaders:
@@ -81,15 +78,15 @@ class EventReaders:
         handed_over: bool = True,
     ) -> None:
         """
-        Open the first stream, which waits to be claimed.
+        Open the first stream, which the first call of `stream` returns.
 
         Args:
-            log: Where the events come from.
+            log: Source of the events.
             hold: Makes the writer wait on behalf of a reader.
-            release: Takes that back.
-            can_hold: Returns False where holding one process would hold others too. A
-                stream that takes gaps then drops its oldest events instead.
-            handed_over: False if nobody can ask for a stream before `hand_over` is called.
+            release: Ends that wait.
+            can_hold: Returns False if holding one process would hold others too. A stream
+                that accepts gaps then drops its oldest events instead.
+            handed_over: False if the caller gets the process only at `hand_over`.
         """
         self._log = log
         self._hold = hold
@@ -100,6 +97,7 @@ class EventReaders:
         self._claim_timer: asyncio.TimerHandle | None = None
         self._failure: HoldfastError | None = None
         self._open: set[_Queue] = set()
+        # The first stream until a caller asks for it. It takes no gap: that reader may want all.
         self._unclaimed: _Queue | None = self._open_queue(0, gaps=False)
 
     def stream(
@@ -112,6 +110,7 @@ class EventReaders:
             InvalidParams: The number is below zero.
         """
         check_after_seq(after_seq)
+        # The first call gets the stream that was opened with the process, and so every byte.
         queue, self._unclaimed = self._unclaimed, None
         self._stop_claim_timer()
         if queue is None:
@@ -119,6 +118,7 @@ class EventReaders:
         else:
             queue.gaps = gaps
             queue.skip_through(after_seq)
+            # It holds since before anybody read it. From now on it has to make progress.
             if gaps and queue.holding and not self._can_hold():
                 self._wait_for_reader(queue)
         return LogEventStream(
@@ -126,18 +126,18 @@ class EventReaders:
         )
 
     def hand_over(self) -> None:
-        """Note that the caller has the process and can ask for a stream from now on."""
+        """Declare that the caller has the process and can ask for a stream from now on."""
         self._handed_over = True
         self._start_claim_timer()
 
     def give_up(self) -> None:
-        """Note that nobody will ever ask for a stream; the writer waits for none."""
+        """Declare that no caller will ask for a stream, so that the writer need not wait."""
         self._stop_claim_timer()
         self._drop_unclaimed()
 
     @property
     def lossless(self) -> bool:
-        """True if a reader, or the first stream that waits for one, takes no gap."""
+        """True if an open stream, or the unclaimed first one, accepts no gap."""
         return any(not queue.gaps for queue in self._open)
 
     def fail(self, error: HoldfastError) -> None:
@@ -149,11 +149,14 @@ class EventReaders:
     def _open_queue(self, after_seq: int, *, gaps: bool) -> "_Queue":
         entries = self._log.entries(after_seq)
         if self._log.closed and not (entries and type(entries[-1]) is Closed):
-            entries.append(Closed(self._log.next_seq - 1))  # how a stream knows that it is over
+            # `Closed` ends the iteration of a stream. The log leaves it out if `after_seq`
+            # is at or behind the close.
+            entries.append(Closed(self._log.next_seq - 1))
         queue = _Queue(entries, self._behind, self._release, gaps=gaps)
         if self._failure is not None:
             queue.fail(self._failure)
         self._open.add(queue)
+        # No event can come between `entries` and this: there is no await.
         self._log.subscribe(queue)
         return queue
 
@@ -164,12 +167,14 @@ class EventReaders:
             self._release(queue)
 
     def _close_soon(self, queue: "_Queue") -> None:
-        """Close a queue from any thread, and from within any of the methods here."""
-        with suppress(RuntimeError):  # the loop is over, and nothing waits any more
+        """Close a queue later in the event loop; safe in any thread and inside any method here."""
+        # The loop is closed, so no writer waits any more.
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._close, queue)
 
     def _behind(self, queue: "_Queue") -> bool:
-        """Make the writer wait for a queue; False if the queue is to drop events instead."""
+        """Make the writer wait for a queue; return False if the queue should drop events."""
+        # A reader that accepts no gap is always waited for: to drop events would break it.
         if queue.gaps and not self._can_hold():
             if queue.stands_still:
                 return False
@@ -179,7 +184,7 @@ class EventReaders:
         return True
 
     def _wait_for_reader(self, queue: "_Queue") -> None:
-        """Hold everybody for a reader as long as it reads."""
+        """Check every `READER_TIME` that a reader still reads, and give up on it if not."""
         if not queue.watched:
             queue.watched = True
             self._loop.call_later(READER_TIME, self._look_at_reader, queue, queue.taken, 1)
@@ -189,7 +194,8 @@ class EventReaders:
             queue.watched = False
         elif queue.taken != taken:
             self._loop.call_later(READER_TIME, self._look_at_reader, queue, queue.taken, 1)
-        elif times:  # the loop may have been busy itself, so that the reader had no turn
+        elif times:
+            # A second chance: the loop itself may have been busy, so that the reader had no turn.
             self._loop.call_later(READER_TIME, self._look_at_reader, queue, taken, times - 1)
         else:
             queue.watched = False
@@ -214,7 +220,7 @@ class EventReaders:
 
 
 class _Queue(LogListener):
-    """Events that one reader has still to read."""
+    """Events that one reader has not read yet."""
 
     def __init__(
         self,
@@ -225,19 +231,19 @@ class _Queue(LogListener):
         gaps: bool,
     ) -> None:
         self.gaps = gaps
-        """True if the reader takes a `Gap` for lost events."""
+        """True if the reader accepts a `Gap` in place of lost events."""
         self._entries: deque[ProcessEvent] = deque(entries)
         self._behind = behind
         self._caught_up = caught_up
         self._size = sum(len(entry.chunk) for entry in entries if type(entry) is OutputChunk)
         self.holding = False
-        """True while the writer waits for it."""
+        """True while the writer waits for this reader."""
         self.taken = 0
-        """Events that the reader has taken."""
+        """Number of events that the reader has read."""
         self.stands_still = False
-        """True once the reader was waited for in vain, until it has caught up."""
+        """True from when a wait for the reader was in vain until it has caught up."""
         self.watched = False
-        """True while a timer looks whether the reader goes on."""
+        """True while a timer checks that the reader makes progress."""
         self._failure: HoldfastError | None = None
         self._woken = asyncio.Event()
         self._ended = False
@@ -247,18 +253,20 @@ class _Queue(LogListener):
         return not self._entries
 
     async def get(self) -> ProcessEvent | None:
-        """Return the next event, or None after `end`; nothing is lost if this is cancelled."""
+        """Return the next event, or None after `end`; a cancelled call loses no event."""
         while not self._entries:
             if self._ended:
                 return None
             if self._failure is not None:
-                raise self._failure.with_traceback(None)  # others are told too
+                # The same exception object is raised in every stream; without this, each raise
+                # would add to its traceback.
+                raise self._failure.with_traceback(None)
             self._woken.clear()
             await self._woken.wait()
         return self._remove_first()
 
     def get_output(self, most: int, after_seq: int) -> OutputChunk | None:
-        """Return the next event if it is there, and output of at most `most` bytes."""
+        """Return the next event if it is queued output of at most `most` bytes, else None."""
         event = self._entries[0] if self._entries else None
         if type(event) is not OutputChunk or len(event.chunk) > most or event.seq <= after_seq:
             return None
@@ -274,7 +282,7 @@ class _Queue(LogListener):
         return event
 
     def end(self) -> None:
-        """Forget all events, and end the wait of a reader that has none."""
+        """Drop all events and wake a reader that waits for one."""
         self._ended = True
         self._entries.clear()
         self._woken.set()
@@ -282,7 +290,8 @@ class _Queue(LogListener):
     def fail(self, error: HoldfastError) -> None:
         self._failure = error
         self._woken.set()
-        self._release()  # nothing comes any more that could wait
+        # Nothing comes any more that could wait.
+        self._release()
 
     def drop_instead_of_holding(self) -> None:
         """Turn the oldest output into gaps, so that the writer need not wait."""
@@ -300,15 +309,16 @@ class _Queue(LogListener):
             self._caught_up(self)
 
     def skip_through(self, seq: int) -> None:
-        """Drop the events up to a number, which the reader has already."""
+        """Drop the events up to a sequence number, which the reader has already."""
         while self._entries and self._entries[0].seq <= seq:
             event = self._entries.popleft()
             if type(event) is OutputChunk:
                 self._size -= len(event.chunk)
             elif type(event) is Closed:
-                self._entries.append(event)  # how a stream knows that it is over
+                # Kept in any case: it ends the iteration of the stream.
+                self._entries.append(event)
                 break
-        # A writer that waits on would never bring what the reader waits for.
+        # Otherwise the writer would wait for a reader that has nothing left to read.
         self._release_if_low()
 
     # -- LogListener
@@ -318,6 +328,7 @@ class _Queue(LogListener):
         self._size += len(chunk.chunk)
         if self.holding or (self._size <= HIGH_WATER and len(self._entries) <= HIGH_EVENTS):
             return
+        # Set first: `_behind` starts timers that look at it.
         self.holding = True
         if not self._behind(self):
             self.holding = False
@@ -331,7 +342,8 @@ class _Queue(LogListener):
 
     def closed(self, seq: int) -> None:
         self._add(Closed(seq))
-        self._release()  # nothing comes any more that could wait
+        # Nothing comes any more that could wait.
+        self._release()
 
     def gap(self, gap: Gap) -> None:
         self._add(gap)
@@ -341,7 +353,7 @@ class _Queue(LogListener):
         self._woken.set()
 
     def _drop_oldest(self) -> None:
-        """Turn the oldest output into gaps until half of the room is free; keep all else."""
+        """Replace the oldest output by gaps until half of the queue is free; keep other events."""
         kept: list[ProcessEvent] = []
         entries = self._entries
         while entries and (self._size > HIGH_WATER // 2 or len(entries) > HIGH_EVENTS // 2):
@@ -349,6 +361,7 @@ class _Queue(LogListener):
             if type(event) is OutputChunk:
                 self._size -= len(event.chunk)
                 event = Gap(event.seq, event.seq)
+            # Neighbouring gaps become one: a queue of gaps must not grow without end.
             last = kept[-1] if kept else None
             if type(event) is Gap and type(last) is Gap and last.last_seq + 1 == event.first_seq:
                 kept[-1] = Gap(last.first_seq, event.last_seq)
@@ -361,8 +374,8 @@ class LogEventStream:
     """
     The events of a process in order, up to its close; see `backends.EventStream`.
 
-    It counts as reading from the moment it is made. One that is dropped before its
-    end holds nobody up any more.
+    A stream counts as a reader from the moment it is made. One that is garbage-collected before
+    its end stops holding the writer.
     """
 
     def __init__(
@@ -380,7 +393,7 @@ class LogEventStream:
         self._after_seq = after_seq
         self._stream_ends = stream_ends
         self._ended = False
-        # Handed out since the event loop had its last turn.
+        # Events and bytes returned since the event loop last ran other tasks.
         self._turn_events = 0
         self._turn_bytes = 0
 
@@ -390,9 +403,11 @@ class LogEventStream:
     async def __anext__(self) -> ProcessEvent:
         while not self._ended:
             if self._queue.empty:
-                self._turn_events = self._turn_bytes = 0  # the wait for news is a turn for others
+                # `get` will wait, so that other tasks run anyway.
+                self._turn_events = self._turn_bytes = 0
             elif self._turn_events >= TURN_EVENTS or self._turn_bytes >= TURN_BYTES:
-                # A full queue would be read without a pause, and nobody else would run.
+                # `get` of a queue with entries never yields to the loop: a reader of a full
+                # queue would keep all other tasks from running.
                 self._turn_events = self._turn_bytes = 0
                 await asyncio.sleep(0)
             try:
@@ -401,7 +416,8 @@ class LogEventStream:
                 self.close()
                 raise
             if event is None:
-                break  # it was closed while somebody waited
+                # The stream was closed while this call waited.
+                break
             self._turn_events += 1
             kind = type(event)
             if kind is OutputChunk:
@@ -413,12 +429,14 @@ class LogEventStream:
                 raise OutputLost(event.first_seq, event.last_seq)  # type: ignore[union-attr]
             elif kind is StreamEnded and not self._stream_ends:
                 continue
+            # `after_seq` may be ahead of the log, and a close at or before it only ends the
+            # iteration. The end of a stream has no number of its own.
             if event.seq > self._after_seq or kind is StreamEnded:
                 return event
         raise StopAsyncIteration
 
     def take_output(self, most: int) -> OutputChunk | None:
-        """Return the next event without a wait, if it is output of at most `most` bytes."""
+        """Return the next event if it is queued output of at most `most` bytes, else None."""
         chunk = None if self._ended else self._queue.get_output(most, self._after_seq)
         if chunk is not None:
             self._turn_events += 1
@@ -432,17 +450,17 @@ class LogEventStream:
         self.close()
 
     def close(self) -> None:
-        """Read no more; harmless a second time. Whoever waits for an event meets the end."""
+        """Stop reading; harmless a second time. A reader that waits gets the end of the stream."""
         self._ended = True
         self._close(self._queue)
         self._queue.end()
 
     @property
     def ready(self) -> bool:
-        """True if the next event is here already."""
+        """True if the next event can be read without a wait."""
         return not self._queue.empty
 
     def __del__(self) -> None:
-        # The garbage collector may run in any thread, and in the middle of anything.
+        # The garbage collector may run in any thread and inside any method, so close later.
         if not self._ended:
             self._close_soon(self._queue)

@@ -1,8 +1,8 @@
 """
-Which file a start executes and where: lookups on pipes and on a terminal.
+Lookup of the executable and the working directory of a start, on pipes and on a terminal.
 
-The two differ as they do in the real server, down to the texts [start.program.*]:
-clients show them to a model.
+The two differ as they do in the real server, down to the error texts [start.program.*]:
+clients show these texts to a model.
 """
 
 import errno
@@ -18,9 +18,11 @@ from holdfast.system_text import system_text
 
 __all__ = ["DEFAULT_PATH", "Launch", "pipe_launch", "terminal_folder", "terminal_launch"]
 
+# Search path of `execvp` for a child without a `PATH` (`confstr(_CS_PATH)` of glibc).
 DEFAULT_PATH = "/bin:/usr/bin"
-"""Where the system looks for a program when a child has no `PATH`."""
 
+# Endings of the error text of a program on a terminal, by errno. An absolute path is checked only
+# if it comes from `arg0`, as in the real server.
 _ABSOLUTE_FAULTS = {
     errno.ENOENT: "it doesn't exist on the filesystem (ENOENT: No such file or directory)",
     errno.EISDIR: "it is a directory",
@@ -31,11 +33,10 @@ _RELATIVE_FAULTS = {
     errno.EISDIR: "it is a directory",
     errno.EACCES: "it is not executable",
 }
-"""What is said of a program on a terminal; of an absolute one only if it is an `arg0`."""
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What is handed to the kernel."""
+    """Arguments of an `execve`: the file, its argv, and the directory to start it in."""
 
     program: str
     argv: list[str]
@@ -44,27 +45,29 @@ class Launch(msgspec.Struct, frozen=True):
 
 def pipe_launch(argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[str, str]) -> Launch:
     """
-    The rules on pipes: as `execvp` in the child's folder and with its `PATH`.
+    Look up the program of a start on pipes, as `execvp` does with the child's cwd and `PATH`.
 
     Raises:
-        SpawnFailed: There is no such program. Its `path` is `cwd` if that is at fault.
+        SpawnFailed: No such program. Its `path` is `cwd` if that directory is at fault.
     """
     program = argv[0]
     if not program:
         raise SpawnFailed("missing program for pipe spawn", program="")
     seen = [program if arg0 is None else arg0, *argv[1:]]
     if "/" in program or "\0" in program:
-        return Launch(program, seen, cwd)  # the kernel, or the start, finds the fault
+        # No lookup: the spawn itself reports a missing file or a NUL.
+        return Launch(program, seen, cwd)
+    # As `execvp`: EACCES wins over ENOENT if a candidate was there but could not be executed.
     refused = errno.ENOENT
     for folder in env.get("PATH", DEFAULT_PATH).split(":"):
-        # Executed as it is written, from the child's folder: a script sees it as `$0`.
+        # The path stays relative if `PATH` is: a script sees it as `$0`.
         candidate = os.path.join(folder, program)
         fault = _executable_fault(os.path.join(cwd, candidate))
         if not fault:
             return Launch(candidate, seen, cwd)
         if fault != errno.ENOENT:
             refused = errno.EACCES
-    # A missing folder is the more useful thing to say, and what the kernel would find first.
+    # A missing cwd comes first: it is the more useful error, and the one the kernel would meet.
     _check_folder(cwd, program)
     raise SpawnFailed(system_text(refused), errno=refused, program=program)
 
@@ -73,13 +76,14 @@ def terminal_launch(
     argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[str, str]
 ) -> Launch:
     """
-    The rules on a terminal, where `arg0` names the program itself.
+    Look up the program of a start on a terminal, where `arg0` names the file to execute.
 
-    A folder that is missing is replaced by the user's home.
+    The user's home replaces a missing working directory.
 
     Raises:
-        SpawnFailed: There is no such program.
+        SpawnFailed: No such program.
     """
+    # Checked even if `arg0` replaces it [start.program.empty].
     if not argv[0]:
         raise SpawnFailed("missing program for PTY spawn", program="")
     program = argv[0] if arg0 is None else arg0
@@ -94,10 +98,11 @@ def terminal_launch(
 
 
 def terminal_folder(cwd: str, env: Mapping[str, str]) -> str:
-    """The folder on a terminal: the user's home where it is missing."""
+    """Return the working directory on a terminal: `cwd`, or the user's home if it is missing."""
     if os.path.isdir(cwd):
         return cwd
-    home = env.get("HOME")  # an empty one is a folder that is missing
+    # Only a missing HOME is replaced. With an empty one the spawn fails: no such directory.
+    home = env.get("HOME")
     return _home_of_user() if home is None else home
 
 
@@ -126,7 +131,8 @@ def _in_path(program: str, cwd: str, env: Mapping[str, str]) -> str:
         if not fault:
             return candidate
         if fault != errno.ENOENT:
-            refused = errno.EACCES  # as on pipes: something is there, and cannot be executed
+            # As on pipes: a file was found, but it cannot be executed.
+            refused = errno.EACCES
         if fault == errno.EISDIR:
             found.append(f"{candidate} exists but is a directory.")
         elif fault == errno.EACCES:
@@ -136,7 +142,7 @@ def _in_path(program: str, cwd: str, env: Mapping[str, str]) -> str:
 
 
 def _executable_fault(candidate: str) -> int:
-    """0 for a file that may be executed, else what is in the way."""
+    """Return 0 for a file that may be executed, else ENOENT, EISDIR or EACCES."""
     try:
         mode = os.stat(candidate).st_mode
     except (OSError, ValueError):

@@ -1,10 +1,10 @@
 """
-What an exited process left in its group: a job of a shell, a server in the background.
+Kills the processes that an exited child left in its group, such as a server in the background.
 
-Every child leads a session and a group of its own, both with its pid as their number.
-The kernel gives a number to nobody else while a process, a group or a session has it. So
-a group is safe to signal while its leader is a zombie. After the leader was reaped, it has
-to be made sure that the number still means the same group.
+Every child leads a session and a process group of its own, both with its pid as their id. The
+kernel does not reuse a number while a process, a group or a session has it. So a group is safe
+to signal while its leader is a zombie. Once the leader is reaped, a check has to make sure that
+the number still means the same group.
 """
 
 import os
@@ -15,49 +15,51 @@ from typing import NamedTuple
 
 __all__ = ["kill_left", "left_since"]
 
+# Clock ticks per second: the unit of start times in `/proc/PID/stat`.
 _TICKS = os.sysconf("SC_CLK_TCK")
-"""Units of a second in which `/proc` tells when a process was started."""
 
+# Indices of the fields of `/proc/PID/stat` after the command name, see proc(5).
 _STATE, _GROUP, _SESSION, _THREADS, _STARTED = 0, 2, 3, 17, 19
-"""Words of `/proc/PID/stat` after the name, see proc(5)."""
 
 
 class _Member(NamedTuple):
-    """A process of a group that has not ended."""
+    """A live process of a group."""
 
     pid: int
     started: int
-    """Ticks after the boot."""
+    """Start time in clock ticks since boot."""
 
 
 def left_since(group: int) -> float | None:
     """
-    Return the time if a group outlives its leader, which was reaped just now, else `None`.
+    Return the current time if a group outlives its leader, which was just reaped, else None.
 
-    The time is in seconds after the boot. It is what `kill_left` needs later.
+    The time is in seconds since boot. Pass it to `kill_left` later.
     """
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
-        return None  # the usual case, and all that it costs
+        # The usual case. One system call is all that this check costs it.
+        return None
     except PermissionError:
-        pass  # there is something, under another user
+        # The group has members, but all of them belong to other users.
+        pass
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def kill_left(group: int, since: float | None = None) -> bool:
     """
-    Kill what is left in the group of a child that has exited.
+    Kill the processes left in the group of a child that has exited.
 
     Args:
-        group: The pid that the child has, or had.
-        since: `None` while the child is a zombie; after that, what `left_since` returned.
+        group: The pid of the child, reaped or not.
+        since: None while the child is a zombie; after that, the result of `left_since`.
 
     Returns:
-        True if there was something to kill. Zombies do not count.
+        True if a live process was in the group. Zombies do not count.
 
     Raises:
-        OSError: The system refused.
+        OSError: The kernel refused.
     """
     members = _live_members(group)
     if not members or (since is not None and not _is_same(group, members, since)):
@@ -70,9 +72,9 @@ def _is_same(group: int, members: list[_Member], since: float) -> bool:
     """
     Return True if the members were left by the leader that was reaped at `since`.
 
-    A process with the number of the group means that the number was given away again. So
-    does a group in which nobody is as old as the reaping: nobody joins a session from
-    outside. Then nothing is killed rather than something of others.
+    Two findings mean that the number was reused: a process has it as its pid, or no member is
+    older than the reaping. No process can join a session from outside. In doubt nothing is
+    killed, rather than a process of somebody else.
     """
     if os.path.exists(f"/proc/{group}"):
         return False
@@ -80,19 +82,20 @@ def _is_same(group: int, members: list[_Member], since: float) -> bool:
 
 
 def _live_members(group: int) -> list[_Member]:
-    """Return the processes that are in the group, and in the session of the same number."""
+    """Return the live processes of the group that are also in the session of the same id."""
     found: list[_Member] = []
     number = str(group).encode()
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
-        with suppress(OSError):  # it has ended meanwhile
+        # The process may end between the listing and the read.
+        with suppress(OSError):
             with open(f"/proc/{name}/stat", "rb") as file:
-                # The name of a program may have any character in it, but ends at the last `)`.
+                # The command name may contain any character, but ends at the last `)`.
                 words = file.read().rpartition(b")")[2].split()
             if words[_GROUP] != number or words[_SESSION] != number:
                 continue
-            # A process is a zombie also if only its first thread has ended.
+            # The state is that of the main thread: others may run on after it has ended.
             if words[_STATE] not in (b"Z", b"X") or int(words[_THREADS]) > 1:
                 found.append(_Member(int(name), int(words[_STARTED])))
     return found

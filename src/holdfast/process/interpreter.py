@@ -1,8 +1,8 @@
 """
-Finds what a program is run by, without waiting for a file system.
+Finds the interpreter of a program without waiting for a file system.
 
-To execute a script the kernel opens its interpreter, and for most other programs the dynamic
-loader that their header names. Either may be on another mount than the program.
+To execute a script, the kernel opens the interpreter of its `#!` line. For most ELF files it
+opens the dynamic loader named in their header. Either may be on another mount than the program.
 """
 
 import os
@@ -10,40 +10,43 @@ import struct
 import time
 from collections.abc import Callable
 
-from holdfast.linux.kernel_cache import Facts, How, open_cached
+from holdfast.linux.kernel_cache import CachedLookup, StatxFields, open_cached
 
-__all__ = ["is_interpreter_at_hand"]
+__all__ = ["is_interpreter_cached"]
 
+# Bytes read from the beginning of a program. Linkers put the name of the loader right behind the
+# program headers, so one page has it as a rule.
 _BEGINNING = 4096
-"""Bytes of a program that are read; what its header names is among them as a rule."""
 
-_CONTENT = How(os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+# `O_NONBLOCK` and `O_NOCTTY`: the path may be a FIFO or a terminal.
+_CONTENT = CachedLookup(os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
 
+# Seconds for which an interpreter that was found in the cache is taken to be there still.
 _FRESH = 1.0
-"""Seconds for which an interpreter that was at hand is believed to be."""
 
+# Entries of each table below. A full table is emptied: clients choose the paths in it.
 _MAX_KNOWN = 1024
 
+# First bytes of a 64-bit little-endian ELF file. Others are left to a thread.
 _ELF_64 = b"\x7fELF\x02\x01"
-"""The beginning of a program for a 64-bit processor with the lowest byte first."""
 
 _PT_INTERP = 3
 
+# Interpreters by path, size and modification time of the program; empty for programs without.
 _known: dict[tuple[str, int, int, int], str] = {}
-"""Interpreters by path, size and time of change of the program; empty if there is none."""
 
-_at_hand: dict[str, float] = {}
-"""The times at which interpreters were found to be at hand."""
+# Times of the monotonic clock at which interpreters were found in the kernel's cache.
+_cached_at: dict[str, float] = {}
 
 
-def is_interpreter_at_hand(path: str, facts: Facts, kind_of: Callable[[str], str]) -> bool:
+def is_interpreter_cached(path: str, facts: StatxFields, kind_of: Callable[[str], str]) -> bool:
     """
-    Return True if a program can be executed without waiting for what it is run by.
+    Return True if a program can be executed without waiting for its interpreter.
 
     Args:
-        path: Of the program.
-        facts: What the kernel remembers of it.
-        kind_of: Says `?` of a path that is not at hand.
+        path: The program.
+        facts: The cached attributes of the program.
+        kind_of: Returns `?` for a path that is not in the kernel's cache.
     """
     key = (path, facts.size, facts.modified, facts.modified_ns)
     interpreter = _known.get(key)
@@ -55,14 +58,16 @@ def is_interpreter_at_hand(path: str, facts: Facts, kind_of: Callable[[str], str
     if not interpreter:
         return True
     if not interpreter.startswith("/"):
-        return False  # found from the folder of the start; hardly anybody does that
+        # Resolved from the cwd of the start, which is not known here. Rare enough for a thread.
+        return False
     now = time.monotonic()
-    if now - _at_hand.get(interpreter, -_FRESH) < _FRESH:
+    if now - _cached_at.get(interpreter, -_FRESH) < _FRESH:
         return True
-    # A chain that leads back to itself ends here: the kernel follows only a few.
-    _remember(_at_hand, interpreter, now)
+    # Before `kind_of`, which calls this function for the interpreter: a chain of scripts that
+    # leads back to itself ends here. The kernel itself follows only a few levels.
+    _remember(_cached_at, interpreter, now)
     if kind_of(interpreter) == "?":
-        del _at_hand[interpreter]
+        del _cached_at[interpreter]
         return False
     return True
 
@@ -74,15 +79,17 @@ def _remember(known: dict, key: object, value: object) -> None:  # type: ignore[
 
 
 def _read_interpreter(path: str) -> str | None:
-    """Return what the beginning of a program names; `None` if it cannot be read at once."""
+    """Return the interpreter of a program, "" if it has none; None if that needs a wait."""
     try:
         descriptor = open_cached(os.fsencode(path), _CONTENT)
     except FileNotFoundError:
-        return ""  # gone meanwhile: the start will say so
+        # Removed since it was looked up. The start itself reports the error.
+        return ""
     if descriptor is None:
         return None
     try:
         room = bytearray(_BEGINNING)
+        # RWF_NOWAIT fails with EAGAIN if the page is not in memory.
         size = os.preadv(descriptor, [room], 0, os.RWF_NOWAIT)
     except OSError:
         return None
@@ -94,11 +101,13 @@ def _read_interpreter(path: str) -> str | None:
         return os.fsdecode(words[0]) if words else ""
     if beginning.startswith(b"\x7fELF"):
         return _loader(beginning)
-    return ""  # the kernel knows no such program, and says so
+    # Neither a script nor ELF: the kernel refuses it with ENOEXEC without opening more.
+    return ""
 
 
 def _loader(beginning: bytes) -> str | None:
-    """Return the loader that an ELF file names; `None` if that is not in its beginning."""
+    """Return the dynamic loader of an ELF file, "" if static; None if it is named further on."""
+    # 64 bytes are the ELF header, 56 a program header; see elf(5) for the offsets.
     if not beginning.startswith(_ELF_64) or len(beginning) < 64:
         return None
     (table,) = struct.unpack_from("<Q", beginning, 32)

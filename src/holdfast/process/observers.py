@@ -1,8 +1,8 @@
 """
-Observers of the processes of one owner: told of each start and each end, in order.
+Observers of the processes of one owner, called at each start and each end, in order.
 
-Sessions, telemetry and recorders are such. None of them is known here, and none can
-break a start or another observer.
+Sessions, telemetry and recorders are observers. This module knows none of them, and an exception
+of one breaks neither a start nor another observer.
 """
 
 import logging
@@ -19,10 +19,11 @@ __all__ = ["Observers", "Preparation", "ProcessObserver", "ProcessStart", "sandb
 
 logger = logging.getLogger(__name__)
 
+# A bug of an observer is logged with its traceback, and does not become an error of a client.
 _FAILED = "an observer of processes failed: %r"
 
 Preparation = Literal["sandbox", "shell_snapshot"]
-"""The last thing that had to be there before a process could be spawned."""
+"""The last preparation that has to be complete before a process can be spawned."""
 
 
 class ProcessStart:
@@ -33,83 +34,85 @@ class ProcessStart:
     referenced weakly, so an observer may keep its own record of it in a `WeakKeyDictionary`.
     """
 
+    # `__weakref__` for the `WeakKeyDictionary` of observers.
     __slots__ = ("__weakref__", "params", "preparation")
 
     def __init__(self, params: StartParams) -> None:
         self.params = params
-        """As it was asked for."""
+        """The request as the client made it."""
         self.preparation: Preparation = "shell_snapshot"
         """
-        What is prepared last, known when `ProcessObserver.prepared` is called.
+        The last preparation, known when `ProcessObserver.prepared` is called.
 
-        `sandbox` for what is spawned in one. Everything else is `shell_snapshot`, whether
-        there was one to prepare or not.
+        `sandbox` for a process that is spawned in one. All others have `shell_snapshot`,
+        even if there was none to prepare: telemetry names the phase like that.
         """
 
     @property
     def sandbox_type(self) -> str:
-        """The kind of sandbox that was asked for, as on the wire."""
+        """The kind of sandbox that was asked for, in the protocol's words."""
         return sandbox_type(self.params)
 
 
 def sandbox_type(params: StartParams) -> str:
     """Return the kind of sandbox of a process that was started with these params."""
-    # Also for a profile that isolates nothing, as the real server says it [sandbox.type].
+    # A profile that isolates nothing counts too, as in the real server [sandbox.type].
     return "none" if params.sandbox is None else "linuxSeccomp"
 
 
 class ProcessObserver:
     """
-    Base of observers; every method does nothing unless overridden.
+    Base class of observers; every method does nothing unless overridden.
 
-    All are called in the thread of the event loop, and must return at once. An exception
-    is logged and changes nothing else.
+    All methods are called in the thread of the event loop and must return at once. An
+    exception is logged and changes nothing else.
     """
 
     def preparing(self, start: ProcessStart) -> None:
         """
-        Take note of a request for a process, before it is looked at.
+        Handle a request for a process, before it is checked.
 
-        One `started` or `failed` follows. Neither does if whoever asked drops a start that
-        has to wait before it runs.
+        One call of `started` or `failed` follows. Neither follows if the caller drops a
+        `PendingStart` without awaiting it.
         """
 
     def prepared(self, start: ProcessStart) -> None:
-        """Take note that the process is about to be spawned; see `ProcessStart.preparation`."""
+        """Handle the moment before the spawn; see `ProcessStart.preparation`."""
 
     def started(self, start: ProcessStart, process: "LocalProcess") -> None:
-        """Take a process that runs; nothing was logged for it yet."""
+        """Handle a process that runs; its log has no entry yet."""
 
     def failed(self, start: ProcessStart, error: BaseException) -> None:
         """
-        Take the reason why there is no process.
+        Handle a start that failed.
 
-        It is `SpawnFailed` if the system refused, another error if the request was, and
-        `CancelledError` if whoever asked gave up.
+        The error is `SpawnFailed` if the kernel refused, another one if the request was
+        refused, and `CancelledError` if the caller gave up.
         """
 
     def exited(self, process: "LocalProcess", verdict: Verdict) -> None:
-        """Take the exit of a process, which is in its log by now; output may follow."""
+        """Handle the exit of a process, which is in its log already; output may follow."""
 
     def closed(self, process: "LocalProcess") -> None:
-        """Take the close of a process, after which nothing is logged for it."""
+        """Handle the close of a process, after which its log gets no more entries."""
 
     def forgotten(self, process: "LocalProcess") -> None:
-        """Take note that a closed process cannot be found any more, and let go of it."""
+        """Handle the removal of a closed process; drop all references to it."""
 
 
 class Observers(ProcessObserver):
-    """Any number of observers, as one; called in the order in which they were added."""
+    """Composite of any number of observers, called in the order in which they were added."""
 
     def __init__(self, observers: Iterable[ProcessObserver] = ()) -> None:
-        # Replaced, never changed: an observer may be added while others are being told.
+        # Replaced, never changed: an observer may be added while the tuple is iterated.
         self._observers = tuple(observers)
 
     def add(self, observer: ProcessObserver) -> None:
-        """Tell one more, from the next event on."""
+        """Call one more observer, from the next event on."""
         self._observers = (*self._observers, observer)
 
-    # Spelled out, not one method for all: each is on the way of every process.
+    # Written out instead of one generic method: each is called for every process, and a
+    # lookup by name would cost as much as the call.
 
     def preparing(self, start: ProcessStart) -> None:
         for observer in self._observers:

@@ -1,4 +1,4 @@
-"""A start that cannot be made at once, as its owner sees it until it is made."""
+"""A start that has to wait before its process can be spawned."""
 
 from collections.abc import Callable, Coroutine, Generator
 
@@ -9,7 +9,11 @@ __all__ = ["PendingStart"]
 
 
 class PendingStart:
-    """A start that has to wait for something. Nothing of it runs before it is awaited."""
+    """
+    A start that has to wait for files, a sandbox or limits.
+
+    Nothing of it runs before it is awaited.
+    """
 
     def __init__(
         self,
@@ -18,22 +22,30 @@ class PendingStart:
         *,
         is_plain: bool = False,
     ) -> None:
-        """`is_plain`: it waits for files only, and would otherwise have been made at once."""
+        """
+        Args:
+            process_id: The client's id of the process, for the error.
+            run: Makes the start; called once, with this object.
+            is_plain: True if only files are waited for. Callers then see no difference to a
+                start that is made at once (see `ProcessRegistry.call_after_start`).
+        """
         self._process_id = process_id
         self._run = run
         self.called_off = False
+        """Set by whoever cancels the start; `check` reports it at the next step."""
         self.afterwards: list[Callable[[], None]] | None = [] if is_plain else None
-        """Called at its end, in order; of a plain start only."""
+        """Callbacks for its end, called in order; None unless it is plain."""
 
     def check(self) -> None:
         """
-        Whether it is still wanted.
+        Raise if the start was called off; call this after each wait.
 
         Raises:
-            InvalidRequest: It was called off.
+            InvalidRequest: The start was called off.
         """
         if self.called_off:
             raise InvalidRequest(f"process {self._process_id} start was cancelled")
 
+    # Not a task: a start that its caller drops must not run, and its id must be free again.
     def __await__(self) -> Generator[object, None, LocalProcess]:
         return self._run(self).__await__()

@@ -1,9 +1,9 @@
 """
 One process of this machine: its child, its log, and the ways to act on it.
 
-Everything that can be answered at once is an ordinary method. What may have to
-wait returns an awaitable instead, and only then. No part of this knows of
-connections: whoever wants to hear of output subscribes to the log.
+A method that can answer at once does so without a coroutine, and returns an awaitable only if
+it has to wait: a task per request would double the cost of a short one. Nothing here knows of
+connections: a reader of output subscribes to the log.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ __all__ = ["LocalProcess", "Outcome"]
 
 logger = logging.getLogger(__name__)
 
+# Seconds. Clients may ask for 2**64 milliseconds, which overflows the timers of event loops.
 _LONGEST_WAIT = 1e6
-"""Seconds; clients may ask for 2**64 milliseconds, which no timer takes."""
 
 Outcome = Callable[[Verdict, OutputLog], Verdict]
-"""Says more of how a process ended, by what it wrote."""
+"""Completes a verdict, with the output as evidence; a sandbox finds its denials like this."""
 
 
 class LocalProcess:
-    """A child, its log, and the ways to act on it."""
+    """A running or exited child, its log, and the ways to act on it."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class LocalProcess:
         """
         Args:
             loop: Runs everything here.
-            params: As it was asked for.
-            child: What was started; it belongs to this object from now on.
-            log: Takes its output and its end; nothing is in it yet.
-            exited: Called when the process itself is gone, after the log was told.
-            closed: Called when nothing more can come of it, likewise.
-            outcome: What its sandbox makes of how it ended, if it has one.
-            enforcement: What that sandbox enforces.
-            input_budget: Bounds the input that waits; one of its own by default.
+            params: The request of its start.
+            child: The started child; it belongs to this object from now on.
+            log: An empty log, which takes the output, the exit and the close.
+            exited: Called at the exit of the process, after the log has it.
+            closed: Called at the close, when no more output can come, after the log has it.
+            outcome: Completes the verdict of a sandboxed process.
+            enforcement: Describes the sandbox, if there is one.
+            input_budget: Bounds the queued input; by default only that of this process.
         """
         self.process_id = params.process_id
         self.argv = params.argv
@@ -94,34 +94,35 @@ class LocalProcess:
         self._child = child
         self._outcome = outcome
         self._terminal = child.terminal
-        # Why we killed it, if we did; becomes the reason in the verdict.
+        # The reason of our kill, if there was one; it becomes the reason of the verdict.
         self._killed: Reason | None = None
-        # What the kill said of its streams; "close" is final.
+        # The `streams` of the kill; "close" is final.
         self._streams_at_end: StreamsAtEnd | None = None
-        self._limits: Watchdog | None = None
-        if params.limits is not None:
-            self._limits = Watchdog(self, loop, params.limits, child)
-        # Whether its owner is gone, so that nobody will read what is still to come.
+        # Made before the readers: its sink stands in front of the log.
+        limits = params.limits
+        self._limits = None if limits is None else Watchdog(self, loop, limits, child)
+        # True if the owner is gone, so that nobody will read further output.
         self._abandoned = False
-        # Readers that cannot keep up.
+        # Readers that cannot keep up. Output is not read from the pipes until it is empty.
         self._holders: set[object] = set()
         self._stdin: StdinQueue | None = None
         if child.stdin is not None:
             self._stdin = StdinQueue(loop, child.stdin, shared=params.tty, budget=input_budget)
         sink = log if self._limits is None else self._limits.before(log)
-        self._pumps = [
+        self._outputs = [
             OutputReader(loop, fd, stream, sink, self._stream_ended) for stream, fd in child.outputs
         ]
+        # Last: from here on the exit may be handled, which needs all of the above.
         self._readers.add(child.pidfd, self._child_exited)
 
     @property
     def running(self) -> bool:
-        """Whether the process itself, not its children, is still there."""
+        """True until the exit of the process itself; its descendants do not count."""
         return self.log.verdict is None
 
     @property
     def left_something(self) -> bool:
-        """True after the close if processes of its group may be left."""
+        """True if processes of its group may have outlived it; known after the close."""
         return self._child.left_something
 
     # -- output
@@ -129,7 +130,7 @@ class LocalProcess:
     def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse | Awaitable[ReadResponse]:
-        """What was written after a number; an awaitable while there is nothing to tell yet."""
+        """Return the entries after a number; an awaitable if there are none and `wait` is not 0."""
         if wait <= 0 or self.log.has_news(after_seq):
             return self.log.read(after_seq, max_bytes)
         return self._read_later(after_seq, max_bytes, wait)
@@ -149,13 +150,15 @@ class LocalProcess:
                     try:
                         await woken
                     finally:
+                        # After a timeout or a cancellation it is still registered.
                         self.log.forget_waker(wake)
         except TimeoutError:
+            # Not an error: the answer then has no chunks, only the state.
             pass
         return self.log.read(after_seq, max_bytes)
 
     async def wait_exited(self) -> Verdict:
-        """Wait for the exit, whatever is still to be read."""
+        """Wait for the exit and return its verdict; output may still follow."""
         exited: asyncio.Future[None] = self._loop.create_future()
 
         def done() -> None:
@@ -167,41 +170,43 @@ class LocalProcess:
             await exited
         finally:
             self.log.forget_exit_callback(done)
-        assert self.log.verdict is not None  # what was waited for
+        # The callback is called after the verdict is set.
+        assert self.log.verdict is not None
         return self.log.verdict
 
     async def wait_closed(self) -> None:
-        """Wait until nothing more can come of it."""
+        """Wait until the process has exited and all its output has ended."""
+        # A read of 0 bytes at the end of the log returns at the next entry, whatever that is.
         while not self.log.closed:
             await self._read_later(self.log.next_seq, 0, _LONGEST_WAIT)
 
     def hold_output(self, holder: object) -> None:
         """
-        Stop reading what it writes, so that it waits; for a reader that cannot keep up.
+        Stop reading its pipes, so that the process blocks; for a reader that cannot keep up.
 
-        What is in its pipes at its exit is read all the same. What is left in the background
-        waits on.
+        Output that is in the pipes at the exit is read all the same. Descendants that outlive
+        the process stay blocked.
         """
         self._holders.add(holder)
-        for pump in self._pumps:
-            pump.hold()
+        for output in self._outputs:
+            output.hold()
 
     def release_output(self, holder: object) -> None:
-        """Read again, unless somebody else cannot keep up; harmless without a hold."""
+        """Read again, unless another holder is left; harmless without a hold."""
         self._holders.discard(holder)
         if not self._holders:
-            for pump in self._pumps:
-                pump.release()
+            for output in self._outputs:
+                output.release()
 
     # -- input
 
     def write(self, data: bytes, write_id: str) -> WriteStatus | asyncio.Future[None]:
         """
-        Write to its input, once per id; a future while its queue is full.
+        Write to its stdin, once per id; return a future while its queue is full.
 
         Raises:
-            StdinClosed: It was terminated.
-            InvalidRequest: Too much input waits already, for this process or for others.
+            StdinClosed: The process was terminated.
+            InvalidRequest: The queued input of this process, or of all, exceeds its limit.
         """
         if self._stdin is None:
             return WriteStatus.STDIN_CLOSED
@@ -209,10 +214,10 @@ class LocalProcess:
 
     def close_stdin(self) -> None:
         """
-        Let it read the end of its input, after what was written before.
+        Close its stdin once the queued input is written, so that it reads end of file.
 
         Raises:
-            InvalidRequest: A terminal has no such end.
+            InvalidRequest: The process has a terminal, which cannot be closed in one direction.
         """
         if self._terminal is not None:
             raise InvalidRequest(
@@ -226,7 +231,7 @@ class LocalProcess:
         Change the size of its terminal.
 
         Raises:
-            InvalidRequest: It has none.
+            InvalidRequest: The process has no terminal.
         """
         if not self.tty:
             raise InvalidRequest(f"process {self.process_id} has no terminal to resize")
@@ -235,9 +240,10 @@ class LocalProcess:
 
     def waiting_for(self) -> WaitingFor | Awaitable[WaitingFor]:
         """
-        Look at the kernel whether it waits for input; an awaitable if one look is not enough.
+        Find out whether the process waits for input; return an awaitable for a terminal.
 
-        The look takes less than a millisecond as a rule, and the second comes 80 ms later.
+        One look at `/proc` usually takes less than a millisecond. If it finds a thread in
+        `poll`, a second look follows after 80 ms.
         """
         if not self.running:
             return WaitingFor.NONE
@@ -254,9 +260,11 @@ class LocalProcess:
 
     async def _look(self) -> WaitingFor | Polling:
         if not self.running or self._terminal is None:
-            return WaitingFor.NONE  # it has exited, or nobody has the terminal open any more
+            # The process has exited, or no process has the terminal open any more.
+            return WaitingFor.NONE
         try:
-            # Reads the memory of processes, which the file that it is mapped from can hold up.
+            # In a thread: it reads the memory of processes, and a page that is mapped from a
+            # file on a dead mount would block the loop.
             return await call_in_daemon(partial(look, self._terminal, self.pid))
         except TimeoutError:
             return WaitingFor.UNKNOWN
@@ -265,20 +273,20 @@ class LocalProcess:
 
     def signal(self, number: int) -> None:
         """
-        Send a signal to its group; nothing happens once it has exited.
+        Send a signal to its process group; do nothing once it has exited.
 
         Raises:
-            OperationFailed: The system refused.
+            OperationFailed: The kernel refused.
         """
         if self.running:
             self._send(lambda: self._child.signal(number))
 
     def ask_to_end(self, reason: Reason) -> None:
         """
-        Send `SIGTERM` to its group; whatever it does then, its end has this reason.
+        Send SIGTERM to its process group; its verdict will have this reason, however it ends.
 
         Raises:
-            OperationFailed: The system refused.
+            OperationFailed: The kernel refused.
         """
         if self.running and self._killed is None:
             self._killed = reason
@@ -288,7 +296,8 @@ class LocalProcess:
         try:
             return bool(send())
         except ProcessLookupError:
-            return False  # it has exited and was not noticed yet
+            # The process has exited, and the event loop has not got to its pidfd yet.
+            return False
         except OSError as error:
             raise OperationFailed(
                 f"failed to signal process: {system_text(error)}", errno=error.errno
@@ -303,37 +312,39 @@ class LocalProcess:
         streams: StreamsAtEnd = "close",
     ) -> bool:
         """
-        Kill its group at once, without grace.
+        Send SIGKILL to its process group, without a grace period.
 
-        What is in its pipes when it dies is read first, up to 2 MiB of each stream.
+        Output in its pipes at that moment is still read, up to 2 MiB of each stream.
 
         Args:
-            reason: Becomes that of the verdict.
-            tree: Also what is below it in other groups.
-            left: Also what it left in its group, if it has exited. That works after the
-                close, too. In a sandbox there is nothing: all inside ends with the command.
-            streams: `close` ends its output then, whoever still has it open; but a terminal
-                is read on, as in Codex. `keep` reads on until the end of output. Once the
-                process has exited, `close` ends what was kept, and with `left` any output,
-                of a terminal too.
+            reason: Becomes the reason of the verdict.
+            tree: Kill its descendants in other groups too.
+            left: If the process has exited, kill the processes it left in its group. This
+                works after the close too. A sandboxed process never leaves any.
+            streams: `close` ends its output after the exit, even if a descendant still has the
+                pipe open. A terminal is read on, as in Codex. `keep` reads until end of file.
+                For an exited process, `close` ends the output that was kept; with `left` it
+                ends any output, that of a terminal included.
 
         Returns:
-            True if there was something to kill. Without `left`, nothing of a process that
-            has exited is killed: what it left in the background goes on.
+            True if there was something to kill. Without `left`, nothing is killed once the
+            process has exited: its descendants run on.
 
         Raises:
-            InvalidParams: `streams` is another word.
-            OperationFailed: The system refused.
+            InvalidParams: `streams` is not a known value.
+            OperationFailed: The kernel refused.
         """
         check_streams(streams)
         if self.running:
-            # First of all: a process that saw the end of its input before might still act on it.
+            # The kill comes before the end of stdin: a process that reads end of file first
+            # could still act on it.
             kill = self._child.kill_tree if tree else partial(self._child.signal, signal.SIGKILL)
             self._send(kill)
             if self._killed is None:
                 self._killed = reason
             if self._stdin is not None:
                 self._stdin.refuse()
+            # A later `keep` does not take back an earlier `close`.
             if self._streams_at_end != "close":
                 self._streams_at_end = streams
             return True
@@ -342,36 +353,36 @@ class LocalProcess:
             self._streams_at_end = streams
         if streams == "close" and (left or self._streams_at_end == "keep"):
             self._streams_at_end = streams
-            for pump in self._pumps:
-                pump.drain()
-                pump.close()
+            for output in self._outputs:
+                output.drain()
+                output.close()
         return killed
 
     def end_left(self) -> None:
-        """Kill all that it left behind, as far as that can be found, and end its output."""
+        """Kill the descendants that outlived it, as far as they can be found; end its output."""
         try:
             self._send(self._child.kill_all_left)
         except OperationFailed:
             logger.info("what process %s left cannot be killed", self.process_id)
-        for pump in self._pumps:
-            pump.close()
+        for output in self._outputs:
+            output.close()
 
     def kill_group(self, reason: Reason) -> None:
-        """Kill it and what it left in its group, exited or not; for an owner that goes away."""
+        """Kill its process group, whether it has exited or not; for an owner that goes away."""
         self._abandoned = True
         try:
             if self.terminate(reason) or self.log.closed:
                 return
             self._child.kill_group()
         except (OperationFailed, PermissionError):
-            # It changed its user, as `sudo` does: it is no longer ours to end.
+            # It runs as another user by now, as `sudo` does, so we may not signal it.
             logger.info("process %s cannot be killed", self.process_id)
-        for pump in self._pumps:
-            pump.close()
+        for output in self._outputs:
+            output.close()
 
     def _child_exited(self) -> None:
-        # It is reaped only at the close: its pid names the group, and a number
-        # given back could be somebody else's by the time we signal it.
+        # The child is reaped only at the close: its pid names the group, and a reaped pid could
+        # be another process's by the time we signal the group.
         try:
             status = self._child.exit_status()
         except ChildProcessError:
@@ -385,12 +396,13 @@ class LocalProcess:
         self._readers.remove(self._child.pidfd)
         if self._stdin is not None:
             self._stdin.discard()
-        # What it wrote before it exited is there by now. Told before the exit it
-        # is in the order in which it happened, which the real server does not promise.
-        # Readers that are behind do not count here: they get 2 MiB more at the most.
-        for pump in self._pumps:
-            pump.process_gone = True
-            pump.drain()
+        # All that the process wrote is in its pipes by now. Logged before the exit, it is in the
+        # order in which it happened, which the real server does not promise. Slow readers are
+        # not waited for here: `drain` brings them 2 MiB more at the most.
+        for output in self._outputs:
+            output.process_gone = True
+            output.drain()
+        # In this order: the outcome of a sandbox depends on the reason of the verdict.
         if self._limits is not None:
             verdict = self._limits.judge(verdict)
         if self._outcome is not None:
@@ -399,11 +411,11 @@ class LocalProcess:
         self.log.exit(verdict)
         self._exited(self, verdict)
         if self._abandoned or (self._streams_at_end == "close" and not self.tty):
-            # A child that left the group may hold the pipe for ever: it was not
-            # asked for any more [terminate.closes-pipes]. On a terminal its output
-            # still counts, as long as there is somebody to read it.
-            for pump in self._pumps:
-                pump.close()
+            # A descendant in another group may hold the pipe open for ever, and nobody waits
+            # for its output [terminate.closes-pipes]. On a terminal its output still counts,
+            # as long as there is an owner to read it.
+            for output in self._outputs:
+                output.close()
         self._close_if_done()
 
     def _verdict(self, status: os.waitid_result) -> Verdict:
@@ -423,20 +435,22 @@ class LocalProcess:
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self.running or self.log.closed or any(pump.open for pump in self._pumps):
+        if self.running or self.log.closed or any(output.open for output in self._outputs):
             return
-        if self._child.lingers(self._close_if_done):
+        # A sandbox may still hold processes. The close comes after the last of them.
+        if self._child.call_when_empty(self._close_if_done):
             return
         self._child.reap()
         if self._limits is not None:
             self._limits.process_closed()
-        # They refer to this object: without them it need not wait for the garbage collector.
-        self._pumps = []
+        # The readers refer to this object. Without that cycle it is freed at once, and not
+        # by the garbage collector.
+        self._outputs = []
         self.log.close()
         self._closed(self)
 
     def summary(self) -> ProcessSummary:
-        """How it stands, for a list."""
+        """Return the row of this process in the answer to `process/list`."""
         verdict = self.log.verdict
         return ProcessSummary(
             process_id=self.process_id,

@@ -1,10 +1,10 @@
 """
-All that is below a process, wherever it moved.
+Kills a process with all its descendants, whatever process groups they are in.
 
-A group is left by `setsid` and by the job control of a shell, a parent is not. So the
-children of children are found by their parents, who are stopped first: one that is
-stopped starts nothing more and reaps nothing, so the numbers stay those of what was found.
-What let its parent end, as a daemon does, is nobody's child any more and is not found.
+`setsid` and a shell's job control move a process to another group, but never to another parent.
+So descendants are found by their parents, which are stopped first. A stopped process forks
+nothing and reaps nothing, so the pids that were found stay valid. A daemon whose parent has
+exited is reparented, and is not found.
 """
 
 import os
@@ -14,20 +14,21 @@ from pathlib import Path
 
 __all__ = ["kill_tree"]
 
+# Rounds of looking for new descendants. Each stops the processes that the round before found;
+# the bound ends a race against a fork bomb, whose group is killed in any case.
 _ROUNDS = 32
-"""How often to look for more; each round stops what the one before found."""
 
 
 def kill_tree(pid: int) -> None:
     """
-    Kill what is below a process, and then its group with itself.
+    Kill the descendants of a process, then its group including itself.
 
     Args:
         pid: A child of this process that is not reaped yet and leads a group.
 
     Raises:
-        ProcessLookupError: There is no such group any more.
-        PermissionError: Nothing in it is ours to end.
+        ProcessLookupError: The group does not exist any more.
+        PermissionError: All its members belong to other users.
     """
     below: set[int] = set()
     os.killpg(pid, signal.SIGSTOP)
@@ -43,7 +44,8 @@ def kill_tree(pid: int) -> None:
 
 def _send(pids: set[int], number: signal.Signals) -> None:
     for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):  # it ended, or changed its user
+        # The process ended, or changed its user.
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
@@ -64,5 +66,7 @@ def _children(pid: int) -> list[int]:
         for task in Path(f"/proc/{pid}/task").iterdir():
             found.extend(map(int, (task / "children").read_text().split()))
     except OSError:
-        pass  # it is gone, or a kernel without that list: the group is all there is
+        # The process is gone, or the kernel has no `children` file (CONFIG_PROC_CHILDREN).
+        # Then only the group is killed.
+        pass
     return found

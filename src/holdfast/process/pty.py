@@ -1,4 +1,4 @@
-"""Terminals: opening one, and its size."""
+"""Pseudo-terminals: opening a pair and setting its size."""
 
 import fcntl
 import os
@@ -7,19 +7,20 @@ import termios
 
 __all__ = ["DEFAULT_SIZE", "open_terminal", "set_size"]
 
+# Rows and columns of a terminal whose start gives no size, as in the real server.
 DEFAULT_SIZE = (24, 80)
-"""Rows and columns of a terminal nobody gave a size."""
 
 
 def open_terminal(rows: int, cols: int) -> tuple[int, int]:
     """
-    A new terminal: its two ends, the master non-blocking.
+    Open a pseudo-terminal and return its master, which is non-blocking, and its slave.
 
-    A child opens the other end by its name, `os.ttyname(slave)`, which makes it
-    the child's own. The slave is to be closed once the child has it.
+    The child opens the slave by its name, `os.ttyname(slave)`: a session leader gets it as its
+    controlling terminal that way. Close the slave once the child has opened it.
     """
     master, slave = os.openpty()
     try:
+        # Before the child exists, so that it never sees another size, nor a SIGWINCH.
         set_size(slave, rows, cols)
         os.set_blocking(master, False)
     except BaseException:
@@ -30,5 +31,6 @@ def open_terminal(rows: int, cols: int) -> tuple[int, int]:
 
 
 def set_size(fd: int, rows: int, cols: int) -> None:
-    """Change the size; the kernel tells the foreground group when it differs."""
+    """Set the window size; the kernel sends SIGWINCH to the foreground group if it changed."""
+    # struct winsize: rows, columns, and two sizes in pixels that nobody uses.
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))

@@ -1,10 +1,10 @@
 """
-Tells whether the files of a start are at hand, and looks at them elsewhere if not.
+Decides whether a start can be made in the event loop or needs a thread.
 
-A child is started in a `vfork`, so its `chdir` and its `execve` hold up the thread that starts
-it. On a network mount whose server is gone they never return. So a start happens in the event
-loop only where the kernel has its folder and its program in memory, on file systems of this
-machine. All others are made in a thread.
+A child is started by `vfork`, so its `chdir` and its `execve` block the thread that starts it.
+On a network mount whose server is gone they never return. So a start is made in the event loop
+only if the kernel has its directory and its program cached, on file systems of this machine.
+All others are made in a thread.
 """
 
 import errno
@@ -19,35 +19,40 @@ from typing import TypeVar
 from holdfast.errors import SpawnFailed
 from holdfast.linux.kernel_cache import WHAT_IT_LEADS_TO, recall
 from holdfast.process.executable_lookup import DEFAULT_PATH
-from holdfast.process.interpreter import is_interpreter_at_hand
+from holdfast.process.interpreter import is_interpreter_cached
 from holdfast.process.start_threads import StartThreads
 from holdfast.system_text import system_text
 
-__all__ = ["call_after_look", "is_start_at_hand", "mounts_may_hang", "places"]
+__all__ = ["call_after_stat", "can_start_without_waiting", "mounts_may_hang", "paths_to_check"]
 
 T = TypeVar("T")
 
+# Paths that are looked up in the event loop for one start, at some microseconds each. A start
+# with a longer `PATH` is made in a thread.
 _MAX_LOOKS = 64
-"""Paths that are looked up in the event loop for one start; a thread takes more."""
 
+# File systems whose calls another machine or another process answers, besides those of FUSE.
 _MAY_HANG = frozenset(
     "9p afs autofs ceph cifs glusterfs lustre nfs nfs4 smb3 virtiofs".split()  # noqa: SIM905
 )
-"""Kinds of mounts that somebody else answers for; those of FUSE as well."""
 
+# Seconds for which the list of mounts is taken to be current. Only used on kernels without
+# `RESOLVE_CACHED`, where the mounts are all there is to go by.
 _FRESH = 1.0
-"""Seconds that the list of mounts is believed, where the kernel tells nothing better."""
 
 _seen: tuple[float, bool] = (-_FRESH, False)
 
 
-def is_start_at_hand(argv: Sequence[str], cwd: str, env: Mapping[str, str], *, tty: bool) -> bool:
+def can_start_without_waiting(
+    argv: Sequence[str], cwd: str, env: Mapping[str, str], *, tty: bool
+) -> bool:
     """Return True if a start can be made without waiting for a file system."""
     if not _kernel_tells():
         return not mounts_may_hang()
     folder = _kind(cwd)
     if tty and folder not in ("directory", "?"):
-        # A terminal starts in the user's home then, which a directory service may have to tell.
+        # A terminal starts in the user's home then. Without HOME, the home comes from the
+        # user database, which may ask a directory service.
         folder = _kind(env["HOME"]) if "HOME" in env else "?"
     if folder == "?":
         return False
@@ -63,27 +68,28 @@ def is_start_at_hand(argv: Sequence[str], cwd: str, env: Mapping[str, str], *, t
 
 
 def _kind(path: str) -> str:
-    """Return the kernel's memory of a path: directory, program, other, missing, or `?` for none."""
+    """Return directory, program, other or missing from the kernel's cache; `?` if not cached."""
     try:
         name = os.fsencode(path)
-        # A rename or a mount anywhere, at the same moment, makes the kernel give up the first.
+        # Twice: a rename or a mount anywhere at the same moment makes a cached look-up fail.
         facts = recall(name, WHAT_IT_LEADS_TO) or recall(name, WHAT_IT_LEADS_TO)
     except FileNotFoundError:
         return "missing"
     except ValueError:
-        return "missing"  # a NUL, or half a character: no such path can be
+        # The path has a NUL or a lone surrogate, so no such file can exist.
+        return "missing"
     if facts is None:
         return "?"
     if stat.S_ISDIR(facts.mode):
         return "directory"
     if not stat.S_ISREG(facts.mode) or not facts.mode & 0o111:
         return "other"
-    return "program" if is_interpreter_at_hand(path, facts, _kind) else "?"
+    return "program" if is_interpreter_cached(path, facts, _kind) else "?"
 
 
 @cache
 def _kernel_tells() -> bool:
-    """Return True unless the kernel is too old, or a container keeps its caches from us."""
+    """Return False if the kernel is too old for cached look-ups, or a container refuses them."""
     try:
         return recall(b"/", WHAT_IT_LEADS_TO) is not None
     except FileNotFoundError:
@@ -104,7 +110,8 @@ def _lines(table: str) -> list[str]:
         with open(table, encoding="utf-8", errors="surrogateescape") as file:
             return file.readlines()
     except OSError:
-        return []  # without /proc nothing is known
+        # Without /proc nothing is known, and the start is made in the event loop.
+        return []
 
 
 def _may_hang(line: str) -> bool:
@@ -113,22 +120,26 @@ def _may_hang(line: str) -> bool:
     return name in _MAY_HANG or name == "fuseblk" or name.partition(".")[0] == "fuse"
 
 
-def places(argv: Sequence[str], cwd: str, env: Mapping[str, str], *, tty: bool) -> Iterable[str]:
-    """Return the files that a start looks at, in its order. May wait for a file system."""
+def paths_to_check(
+    argv: Sequence[str], cwd: str, env: Mapping[str, str], *, tty: bool
+) -> Iterable[str]:
+    """Yield the paths that a start resolves, in the same order. Blocks, so call it in a thread."""
     yield cwd
     if tty and "HOME" in env:
-        yield env["HOME"]  # where a terminal starts if its folder is missing
+        # The directory of a terminal whose own is missing.
+        yield env["HOME"]
     program = argv[0]
     folders = [""] if "/" in program else env.get("PATH", DEFAULT_PATH).split(":")
     for folder in folders:
-        place = os.path.join(cwd, folder, program)
-        yield place
+        candidate = os.path.join(cwd, folder, program)
+        yield candidate
         with suppress(ValueError):
-            if os.access(place, os.X_OK):
-                return  # the folders behind it are not looked at by the start
+            if os.access(candidate, os.X_OK):
+                # The start executes this one and looks no further.
+                return
 
 
-async def call_after_look(
+async def call_after_stat(
     threads: StartThreads,
     paths: Iterable[str],
     work: Callable[[], T],
@@ -137,19 +148,20 @@ async def call_after_look(
     program: str,
 ) -> T:
     """
-    Look at files in a thread, and then do something there.
+    Call `stat` on some paths in a thread, then call `work` in the same thread.
 
     Args:
-        threads: Whose thread.
-        paths: What to look at; what is wrong with a path is found by `work`, which has the
-            words for it.
-        work: What to do if all of them have answered.
+        threads: The owner's threads.
+        paths: Files that may be on a dead mount. Their errors are ignored: `work` meets the
+            same errors and words them.
+        work: Called once every `stat` has returned.
         undo: As for `StartThreads.call`.
-        program: For the error.
+        program: Named in the error.
 
     Raises:
-        SpawnFailed: A path has not answered; `path` says which.
+        SpawnFailed: A path did not answer in time; `path` names it.
     """
+    # The path that is being looked at: after a timeout, the one that hangs.
     at = ""
 
     def look_and_work() -> T:

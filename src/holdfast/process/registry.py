@@ -1,5 +1,5 @@
 """
-The processes of one owner, by the owner's ids: starting, finding, forgetting.
+Registry of the processes of one owner, by the owner's ids: starts, finds and forgets them.
 
 The order of the checks of a start is part of the protocol [start.check-order].
 """
@@ -34,7 +34,7 @@ from holdfast.errors import (
 from holdfast.events import Reason, Verdict
 from holdfast.process.admission import (
     NO_PROXY,
-    complaint,
+    failing_command,
     is_sandboxed,
     manages_network,
     native_cwd,
@@ -57,7 +57,7 @@ from holdfast.process.observers import Observers, ProcessObserver, ProcessStart
 from holdfast.process.pending_start import PendingStart
 from holdfast.process.process import LocalProcess, Outcome
 from holdfast.process.pty import DEFAULT_SIZE
-from holdfast.process.reachable import call_after_look, is_start_at_hand, places
+from holdfast.process.reachable import call_after_stat, can_start_without_waiting, paths_to_check
 from holdfast.process.snapshots.cache import Snapshots
 from holdfast.process.snapshots.script import applies, check_scope, wrap
 from holdfast.process.spawn import needs_descriptor_limit
@@ -78,11 +78,11 @@ __all__ = ["RETENTION", "MakeLog", "PendingStart", "ProcessRegistry", "plain_log
 
 logger = logging.getLogger(__name__)
 
+# Seconds after a resume in which no process with unacknowledged output is forgotten.
 RESUMED_TIME = 5.0
-"""Seconds after a resume in which nothing is forgotten that the client may not have."""
 
+# Seconds that a closed process can still be read and its id stays taken, as in Codex.
 RETENTION = 30.0
-"""Seconds a closed process can still be read, and its id is not free."""
 
 MakeLog = Callable[[StartParams], OutputLog]
 """Makes the log of a process that is about to be started."""
@@ -97,7 +97,7 @@ class ProcessRegistry:
     """
     The processes of one owner, by the owner's ids.
 
-    A process stays for `RETENTION` seconds after its close, then its id is free.
+    A process is kept for `RETENTION` seconds after its close. Then its id is free.
     """
 
     def __init__(
@@ -112,17 +112,18 @@ class ProcessRegistry:
     ) -> None:
         """
         Args:
-            inherited: What an environment policy inherits; this process's own by default.
+            inherited: Variables that an environment policy inherits; by default this process's.
             shell: The user's login shell, for terminals without a `SHELL`.
-            observers: Told of each start and each end.
-            make_log: Called before each spawn. What it returns takes the output, and decides
-                what is kept of it. If the spawn fails, nothing is written to it. An error
-                that it raises is that of the start.
+            observers: Called at each start and each end.
+            make_log: Called before each spawn. Its result takes the output and decides how
+                much of it is kept. If the spawn fails, nothing is written to it. An error
+                that it raises becomes the error of the start.
             retention: Seconds a closed process is kept.
-            input_budget: Bounds the input that waits for all of them; one of their own by default.
+            input_budget: Bounds the queued input of all processes; by default only theirs.
         """
         self._loop = asyncio.get_running_loop()
-        # Made now: once a child runs, nothing may fail for want of a descriptor.
+        # The epoll instance is made now: once a child runs, nothing may fail because no
+        # descriptor is left.
         readers_of(self._loop)
         self._inherited = os.environ if inherited is None else inherited
         self._shell = shell
@@ -134,11 +135,11 @@ class ProcessRegistry:
         # Closed processes and when to forget them, the oldest first; one timer serves all.
         self._closed: deque[tuple[float, LocalProcess]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        # When the forgetting was paused, and when it went on for the last time.
+        # Times at which the forgetting was paused, and at which it last went on.
         self._paused_at: float | None = None
         self._resumed_at = -RESUMED_TIME
-        # Starts that have to wait for something before the process is there, as long
-        # as somebody holds them: one that is dropped before it runs frees its id.
+        # Starts that wait before their process is spawned. Weak references: a start that its
+        # caller drops without awaiting it frees its id.
         self._starting: WeakValueDictionary[str, PendingStart] = WeakValueDictionary()
         self._snapshots = Snapshots(self._loop)
         self._threads = StartThreads()
@@ -150,16 +151,16 @@ class ProcessRegistry:
         return len(self._processes)
 
     def find(self, process_id: str) -> LocalProcess | None:
-        """The process of that id, if there is one."""
+        """Return the process with that id, or None."""
         return self._processes.get(process_id)
 
     def get(self, process_id: str) -> LocalProcess:
         """
-        The process of that id.
+        Return the process with that id.
 
         Raises:
-            UnknownProcess: There is none.
-            InvalidRequest: Its start is still under way.
+            UnknownProcess: No process has that id.
+            InvalidRequest: The process is still being started.
         """
         process = self._processes.get(process_id)
         if process is None:
@@ -169,15 +170,15 @@ class ProcessRegistry:
         return process
 
     def add_observer(self, observer: ProcessObserver) -> None:
-        """Tell one more of what happens from now on, also to processes that run already."""
+        """Add an observer of all further events, those of running processes included."""
         self._observers.add(observer)
 
     def call_after_start(self, process_id: str, call: Callable[[], None]) -> bool:
         """
-        Call something when a start that only waits for its files has ended, well or not.
+        Call back when a start that only waits for files has succeeded or failed.
 
         Returns:
-            False if there is none, and nothing will be called.
+            False if there is no such start; then nothing will be called.
         """
         starting = self._starting.get(process_id)
         if starting is None or starting.afterwards is None:
@@ -186,7 +187,7 @@ class ProcessRegistry:
         return True
 
     def is_starting(self, process_id: str) -> bool:
-        """Whether a start of that id is under way and waits for something."""
+        """Return True if a start with that id is under way and has to wait."""
         return process_id in self._starting
 
     def terminate(
@@ -198,18 +199,19 @@ class ProcessRegistry:
         streams: StreamsAtEnd = "close",
     ) -> bool:
         """
-        Kill a process, or call off its start; see `LocalProcess.terminate`.
+        Kill a process, or cancel its start; see `LocalProcess.terminate`.
 
         Returns:
-            True if there was something to end; False also for an id that is not known.
+            True if there was a process or a start to end; False also for an unknown id.
 
         Raises:
-            InvalidParams: `streams` is another word.
-            OperationFailed: The system refused.
+            InvalidParams: `streams` is not a known value.
+            OperationFailed: The kernel refused.
         """
         check_streams(streams)
         starting = self._starting.get(process_id)
         if starting is not None:
+            # The start itself notices at its next step, and cleans up what it has made.
             starting.called_off = True
             return True
         process = self._processes.get(process_id)
@@ -217,24 +219,25 @@ class ProcessRegistry:
 
     def launch(self, params: StartParams) -> LocalProcess | Awaitable[LocalProcess]:
         """
-        Start a process; an awaitable only if it has to wait for something.
+        Start a process. Return an awaitable only if the start has to wait.
 
-        That is a shell's profile to be captured, a sandbox to be built, limits to be set, or
-        files that are not at hand: a mount may be dead.
+        A start waits for the capture of a shell's profile, for a sandbox, for limits, or for
+        files that the kernel has not cached: their mount may be dead.
 
-        The order of the checks is part of the protocol [start.check-order]. A
-        start that fails leaves no trace: the id is free.
+        The order of the checks is part of the protocol [start.check-order]. A start that
+        fails leaves no trace: the id is free again.
 
         Raises:
-            InvalidParams: The arguments cannot be served.
+            InvalidParams: The request cannot be served.
             DuplicateProcess: The id is taken.
-            SpawnFailed: The system refused.
+            SpawnFailed: The kernel refused.
         """
         start = ProcessStart(params)
         self._observers.preparing(start)
         try:
             return self._checked_launch(start)
         except BaseException as error:
+            # Observers that counted the start have to hear of its end, whatever it was.
             self._observers.failed(start, error)
             raise
 
@@ -250,21 +253,25 @@ class ProcessRegistry:
             raise DuplicateProcess(params.process_id)
         snapshot = snapshot if snapshot is not None and applies(params.argv, snapshot) else None
         env = self._environment(params)
-        at_hand = is_start_at_hand(_executed(params), native_cwd(params), env, tty=params.tty)
+        # Most programs and directories are cached. Such a start is made in the loop, without a
+        # switch to a thread and back.
+        no_wait = can_start_without_waiting(
+            _executed(params), native_cwd(params), env, tty=params.tty
+        )
         if (
-            not at_hand
+            not no_wait
             or snapshot is not None
             or is_sandboxed(params)
             or manages_network(params)
             or params.limits is not None
         ):
-            slow = PendingStart(
+            pending = PendingStart(
                 params.process_id,
-                lambda slow: self._launch_slowly(start, snapshot, env, slow, at_hand=at_hand),
+                lambda pending: self._launch_slowly(start, snapshot, env, pending, no_wait=no_wait),
                 is_plain=snapshot is None and params.sandbox is None,
             )
-            self._starting[params.process_id] = slow
-            return slow
+            self._starting[params.process_id] = pending
+            return pending
         return self._launch(start, params.argv, env)
 
     def _launch(
@@ -274,8 +281,9 @@ class ProcessRegistry:
         env: Mapping[str, str],
         instead: StartParams | None = None,
     ) -> LocalProcess:
-        """Start what was asked for, or something else under its id."""
+        """Spawn the requested process in the event loop, or `instead` under its id."""
         params = start.params
+        # Before the spawn: if the log cannot be made, no process may run.
         log = self._make_log(params)
         self._observers.prepared(start)
         try:
@@ -304,6 +312,7 @@ class ProcessRegistry:
             enforcement=enforcement,
             input_budget=self._input_budget,
         )
+        # Registered before the observers are called: they may look it up by its id.
         self._processes[process.process_id] = process
         self._observers.started(start, process)
         return process
@@ -317,18 +326,19 @@ class ProcessRegistry:
         start: ProcessStart,
         request: ShellSnapshotParams | None,
         env: Mapping[str, str],
-        slow: PendingStart,
+        pending: PendingStart,
         *,
-        at_hand: bool,
+        no_wait: bool,
     ) -> LocalProcess:
         params = start.params
         sandbox = None
         try:
             if params.limits is not None:
                 await self._check_limits(params)
-            if not at_hand and (request is not None or is_sandboxed(params)):
+            # The capture of a profile and the sandbox look at the same files in the loop.
+            if not no_wait and (request is not None or is_sandboxed(params)):
                 await self._wait_reachable(params, env)
-            slow.check()
+            pending.check()
             sandbox = await self._sandbox(params, env)
             argv: Sequence[str] = params.argv
             if request is not None and not isinstance(sandbox, CannotEnforce):
@@ -337,58 +347,69 @@ class ProcessRegistry:
                     given = {*params.env, *(params.env_policy.set if params.env_policy else ())}
                     given.update(params.unset or ())
                     argv, env = wrap(argv, snapshot, env=env, given=given)
-            slow.check()
+            pending.check()
             if isinstance(sandbox, CannotEnforce):
                 # The real server starts its launcher, which fails [sandbox.launcher-fails].
-                complaining = msgspec.structs.replace(params, arg0=None, limits=None)
-                # Not with the request's variables: this shell is in no sandbox.
-                argv = complaint(str(sandbox), NO_PROXY if manages_network(params) else 1)
-                return self._launch(start, argv, {}, complaining)
+                # `arg0` and limits were meant for the command, not for this shell.
+                failing_params = msgspec.structs.replace(params, arg0=None, limits=None)
+                # Without the request's variables: this shell is in no sandbox, and a variable
+                # such as `LD_PRELOAD` could make it run code of the client.
+                argv = failing_command(str(sandbox), NO_PROXY if manages_network(params) else 1)
+                return self._launch(start, argv, {}, failing_params)
             if sandbox is not None:
-                return await self._launch_enclosed(start, argv, env, sandbox, slow)
-            # A child with limits is waited for until it has set them.
-            if at_hand and params.limits is None:
+                return await self._launch_sandboxed(start, argv, env, sandbox, pending)
+            # Not in the loop with limits: the child sets them itself, and is waited for.
+            if no_wait and params.limits is None:
                 return self._launch(start, argv, env)
-            return await self._launch_in_thread(start, argv, env, slow)
+            return await self._launch_in_thread(start, argv, env, pending)
         except BaseException as error:
             self._observers.failed(start, error)
             raise
         finally:
             del self._starting[params.process_id]
+            # The command has a reservation of its own by now.
             if sandbox is not None and not isinstance(sandbox, CannotEnforce):
                 sandbox.close()
-            for call in slow.afterwards or ():
+            # Last: requests that waited for this start find the process, or no start any more.
+            for call in pending.afterwards or ():
                 call()
 
     async def _check_limits(self, params: StartParams) -> None:
-        """Refuse limits that cannot be kept; systemd may have to be asked where they could be."""
+        """Refuse limits that cannot be enforced; this may have to ask systemd about cgroups."""
+        # Imported late: most servers never set a limit, and start sooner without the cgroup code.
         from holdfast.process.limits.rlimits import check_limits
 
         limits = params.limits
-        assert limits is not None  # the caller looked
+        # The caller has checked that.
+        assert limits is not None
         if limits.memory_bytes is None and limits.processes is None:
-            check_limits(limits)  # nobody has to be asked
+            # Only the other two need a cgroup, and so perhaps a slow call of systemd.
+            check_limits(limits)
             return
-        await call_after_look(
+        await call_after_stat(
             self._threads, (), partial(check_limits, limits), program=params.argv[0]
         )
 
     async def _wait_reachable(self, params: StartParams, env: Mapping[str, str]) -> None:
-        """Wait until the folder and the program of a start have answered, whatever they are."""
-        looked_at = places(_executed(params), native_cwd(params), env, tty=params.tty)
-        await call_after_look(self._threads, looked_at, lambda: None, program=params.argv[0])
+        """Wait until `stat` of the start's directory and program has returned, well or not."""
+        looked_at = paths_to_check(_executed(params), native_cwd(params), env, tty=params.tty)
+        await call_after_stat(self._threads, looked_at, lambda: None, program=params.argv[0])
 
     async def _launch_in_thread(
-        self, start: ProcessStart, argv: Sequence[str], env: Mapping[str, str], slow: PendingStart
+        self,
+        start: ProcessStart,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        pending: PendingStart,
     ) -> LocalProcess:
-        """Start a child where nobody else has to wait for its files, or for itself."""
+        """Spawn a child in a thread, so that the event loop does not wait for its files."""
         params = start.params
         log = self._make_log(params)
         self._observers.prepared(start)
         try:
-            child = await call_after_look(
+            child = await call_after_stat(
                 self._threads,
-                places(_executed(params), native_cwd(params), env, tty=params.tty),
+                paths_to_check(_executed(params), native_cwd(params), env, tty=params.tty),
                 partial(self._spawn, params, argv, env),
                 Child.discard,
                 program=argv[0],
@@ -397,8 +418,9 @@ class ProcessRegistry:
             self._log_failure(params, error)
             raise
         try:
-            slow.check()
+            pending.check()
         except InvalidRequest:
+            # Cancelled while it was started. The answer says so only when nothing is left of it.
             child.discard()
             await child.wait_reaped()
             raise
@@ -407,12 +429,12 @@ class ProcessRegistry:
     async def _sandbox(
         self, params: StartParams, env: Mapping[str, str]
     ) -> "Sandbox | CannotEnforce | None":
-        """What a start is enclosed in, if in anything; or why that cannot be had."""
+        """Return the sandbox of a start, None for no sandbox, or the reason it cannot be built."""
         if manages_network(params):
             return refuse_managed_network(env)
         if params.sandbox is None or not is_sandboxed(params):
             return None
-        # Most servers never enclose anything, and start the sooner without it.
+        # Imported late: most servers never sandbox anything, and start sooner without it.
         from holdfast.process.sandboxed.factory import shared_sandboxes
 
         try:
@@ -431,19 +453,20 @@ class ProcessRegistry:
                 program=params.argv[0],
             ) from error
 
-    async def _launch_enclosed(
+    async def _launch_sandboxed(
         self,
         start: ProcessStart,
         argv: Sequence[str],
         env: Mapping[str, str],
         sandbox: "Sandbox",
-        slow: PendingStart,
+        pending: PendingStart,
     ) -> LocalProcess:
         params = start.params
         cwd = native_cwd(params)
         terminal = None
         if params.tty:
             terminal = _terminal_size(params)
+            # On the host, as without a sandbox; the profile then decides about that directory.
             cwd = terminal_folder(cwd, env)
         name = argv[0] if params.arg0 is None else params.arg0
         log = self._make_log(params)
@@ -459,7 +482,8 @@ class ProcessRegistry:
             )
         except SpawnFailed as error:
             if error.path == cwd:
-                error.program = argv[0]  # the launcher is as it should be
+                # The cwd is at fault, so the error is about the command, not the launcher.
+                error.program = argv[0]
             self._log_failure(params, error)
             raise
         except OSError as error:
@@ -467,7 +491,7 @@ class ProcessRegistry:
                 system_text(error), errno=error.errno or None, program=argv[0]
             ) from error
         try:
-            slow.check()
+            pending.check()
         except InvalidRequest:
             child.discard()
             await child.wait_reaped()
@@ -477,7 +501,8 @@ class ProcessRegistry:
         return self._adopt(start, child, log, sandbox.outcome(child), held)
 
     def end(self, reason: Reason) -> None:
-        """Kill every process and what is left of its group; nothing is kept after its close."""
+        """Kill every process and its group, cancel all starts, and keep no closed process."""
+        # Nobody will read them: without this, their output would stay for 30 seconds.
         self._retention = 0.0
         for starting in list(self._starting.values()):
             starting.called_off = True
@@ -485,7 +510,7 @@ class ProcessRegistry:
             process.kill_group(reason)
 
     async def wait_all_closed(self, limit: float) -> bool:
-        """Wait until nothing runs any more, for so many seconds at most."""
+        """Wait until all processes are closed; return False after `limit` seconds."""
         try:
             async with asyncio.timeout(limit):
                 for process in list(self._processes.values()):
@@ -497,7 +522,9 @@ class ProcessRegistry:
     def _environment(self, params: StartParams) -> dict[str, str]:
         env = child_environment(params.env, params.env_policy, params.metadata, self._inherited)
         if params.tty:
+            # The real server does so as well, but never sets TERM [env.shell-on-terminal].
             env.setdefault("SHELL", self._shell)
+        # After all other steps, so that a name is unset wherever it came from.
         for name in params.unset or ():
             env.pop(name, None)
         return env
@@ -515,13 +542,15 @@ class ProcessRegistry:
         try:
             if params.limits is None and not needs_descriptor_limit():
                 return start(launch)
-            from holdfast.process.limits.rlimits import start_bounded  # most commands have none
+            # Imported late, as in `_check_limits`: most commands have no limits.
+            from holdfast.process.limits.rlimits import start_limited
 
-            return start_bounded(start, launch, params.limits or ProcessLimits())
+            return start_limited(start, launch, params.limits or ProcessLimits())
         except SpawnFailed:
-            raise  # it may be an `OSError`, too
+            # Some subclasses are an `OSError` too, and must not be wrapped again below.
+            raise
         except OSError as error:
-            # No descriptor, no terminal or no memory left.
+            # No descriptor, terminal or memory is left.
             raise SpawnFailed(
                 system_text(error), errno=error.errno or None, program=launch.program
             ) from error
@@ -533,7 +562,7 @@ class ProcessRegistry:
             self._timer = self._loop.call_later(self._retention, self._forget_old)
 
     def pause_forgetting(self) -> None:
-        """Keep closed processes until `resume_forgetting`: nobody can ask for them now."""
+        """Keep closed processes until `resume_forgetting`; for a client that is disconnected."""
         if self._paused_at is None:
             self._paused_at = self._loop.time()
         if self._timer is not None:
@@ -542,10 +571,10 @@ class ProcessRegistry:
 
     def resume_forgetting(self) -> None:
         """
-        Let the time of closed processes go on where it stood.
+        Let the retention time of closed processes go on where it was paused.
 
-        It does not begin anew: a client whose connection breaks again and again would keep
-        all that ever ended. Whatever it has not acknowledged stays for a moment longer.
+        The time does not start again: a client whose connection breaks again and again would
+        keep every process that ever ended. Unacknowledged output is kept `RESUMED_TIME` longer.
         """
         if self._paused_at is None:
             return
@@ -553,6 +582,7 @@ class ProcessRegistry:
         pause = now - self._paused_at
         self._paused_at = None
         self._resumed_at = now
+        # All by the same amount, so the order by time stays.
         self._closed = deque((due + pause, process) for due, process in self._closed)
         if self._closed:
             self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
@@ -563,6 +593,7 @@ class ProcessRegistry:
         protected_until = self._resumed_at + min(RESUMED_TIME, self._retention)
         while self._closed and self._closed[0][0] <= now:
             _, process = self._closed.popleft()
+            # The client may have lost this output with its connection, and is about to ask.
             if now < protected_until and process.log.has_pinned_output:
                 self._closed.append((protected_until, process))
             elif self._processes.get(process.process_id) is process:
@@ -578,7 +609,7 @@ def _terminal_size(params: StartParams) -> tuple[int, int]:
 
 
 def _executed(params: StartParams) -> Sequence[str]:
-    """Return the command with the program that is executed first: on a terminal, `arg0` is it."""
+    """Return argv with the file to execute first: on a terminal, `arg0` names that file."""
     if not params.tty or params.arg0 is None:
         return params.argv
     return [params.arg0, *params.argv[1:]]

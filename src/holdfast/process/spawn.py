@@ -1,10 +1,10 @@
 """
-Starts a child by libc's `posix_spawn`, reached through ctypes.
+Starts a child by libc's `posix_spawn`, called through ctypes.
 
-Python's own ways either cannot give a child its controlling terminal without
-running Python between fork and exec, or cannot change its folder. libc does both
-in a vfork, whose price does not grow with the server's memory. Every descriptor
-above 2 is closed in the child, but for those that are passed on.
+`subprocess` cannot give a child its controlling terminal without running Python between fork
+and exec; `os.posix_spawn` cannot change its working directory. libc does both in a vfork, whose
+cost does not grow with the server's memory. The child's descriptors above 2 are closed, except
+for those that are passed on.
 """
 
 import ctypes
@@ -24,27 +24,25 @@ __all__ = ["needs_descriptor_limit", "raise_descriptor_limit", "refuse_nul", "sp
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+# Values of <spawn.h>, the same in glibc and musl.
 _SETSIGDEF = 0x04
 _SETSIGMASK = 0x08
 _SETSID = 0x80
 
+# Bytes for opaque structures; more than `posix_spawnattr_t`, `posix_spawn_file_actions_t` and
+# `sigset_t` need in any libc.
 _ATTR_SIZE = 512
 _ACTIONS_SIZE = 256
-"""Bytes; more than `posix_spawnattr_t` and `posix_spawn_file_actions_t` take in any libc."""
-
 _SIGSET_SIZE = 128
 
+# First descriptor number after the standard streams.
 _FIRST_PASSED = 3
-"""Where the descriptors begin that are passed on beside the standard ones."""
 
+# Signals reset to their default action in a child on pipes. Python ignores the last two. Others,
+# such as a SIGHUP that the server ignores, stay ignored [start.state.signals-stay-ignored].
 _PIPE_DEFAULTS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ)
-"""
-Put back to their defaults in a child on pipes.
 
-Python itself ignores the last two. Others, such as a hang-up that the server
-was told to ignore, stay as they are [start.state.signals-stay-ignored].
-"""
-
+# A terminal adds those that its job control needs [start.state.signals].
 _TERMINAL_DEFAULTS = (
     *_PIPE_DEFAULTS,
     signal.SIGCHLD,
@@ -57,27 +55,27 @@ _TERMINAL_DEFAULTS = (
     signal.SIGCONT,
 )
 
+# Errors of `chdir` for a working directory that cannot be entered.
 _FOLDER_FAULTS = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG}
 )
-"""Errors of the kernel for a working folder that cannot be entered."""
 
+# RLIMIT_NOFILE as it was before `raise_descriptor_limit`. Children get this one.
 _own_limit: tuple[int, int] | None = None
-"""The limit on descriptors as it was before `raise_descriptor_limit`, for children."""
 
+# The thread that restores `_own_limit` for the moment of a fork.
 _own_thread = 0
-"""The thread that puts that limit back for the moment of a fork."""
 
 
 def raise_descriptor_limit() -> None:
     """
-    Allow this process as many descriptors as the system does.
+    Raise RLIMIT_NOFILE of this process to its hard limit.
 
-    A thousand processes need four thousand. Children still get the limit that
-    was in force before: programs that use `select` break above 1024.
+    A thousand processes need four thousand descriptors. Children still get the previous limit:
+    programs that use `select` break above 1024.
 
-    Call this in the thread that starts most children. A limit holds for all threads, so it
-    cannot be put back for a start that may take for ever (see `needs_descriptor_limit`).
+    Call this in the thread that starts most children. The rlimit holds for all threads, so no
+    other thread may lower it for a start that may block (see `needs_descriptor_limit`).
     """
     global _own_limit, _own_thread
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -88,16 +86,16 @@ def raise_descriptor_limit() -> None:
 
 
 def needs_descriptor_limit() -> tuple[int, int] | None:
-    """Return the limit that a child of this thread has to set itself, if there is one."""
+    """Return the RLIMIT_NOFILE that a child of this thread has to set itself, or None."""
     return None if threading.get_ident() == _own_thread else _own_limit
 
 
 def refuse_nul(program: str, argv: Sequence[str], cwd: str) -> None:
     """
-    Refuse texts that the kernel would take for shorter ones.
+    Refuse texts with a NUL, which would end them early in the kernel.
 
     Raises:
-        SpawnFailed: There is a NUL in one of them.
+        SpawnFailed: A text has a NUL.
     """
     if any("\0" in text for text in argv) or "\0" in program or "\0" in cwd:
         raise SpawnFailed("nul byte found in provided data", program=program)
@@ -117,22 +115,21 @@ def spawn(
     Start a program as the leader of a session and group of its own.
 
     Args:
-        program: The file to execute; a relative one is found from `cwd`.
-        argv: What the program sees, its own name first.
-        cwd: Its working folder.
-        env: All of its environment.
+        program: The file to execute; a relative path is resolved from `cwd`.
+        argv: The argument list of the program, its own name first.
+        cwd: Its working directory.
+        env: Its complete environment.
         stdio: Three descriptors for 0, 1 and 2 (a negative one stands for
             `/dev/null`), or the name of a terminal.
-        pass_fds: Descriptors that the program finds as 3, 4 and so on, in this
+        pass_fds: Descriptors that the program gets as 3, 4 and so on, in this
             order (a negative one stands for `/dev/null`).
-        controlling: Whether a terminal becomes the controlling one of the
-            program's session.
+        controlling: True if the terminal becomes the controlling terminal of the session.
 
     Returns:
-        The pid, which is also that of the session and the group.
+        The pid, which is also the id of the session and the process group.
 
     Raises:
-        SpawnFailed: Nothing was started. Its `path` is `cwd` if that is at fault.
+        SpawnFailed: Nothing was started. Its `path` is `cwd` if that directory is at fault.
     """
     refuse_nul(program, argv, cwd)
     variables = [f"{name}={value}" for name, value in env.items()]
@@ -141,36 +138,16 @@ def spawn(
 
     actions = ctypes.create_string_buffer(_ACTIONS_SIZE)
     _check(_libc.posix_spawn_file_actions_init(actions))
+    # Duplicates of passed descriptors, closed again after the spawn.
     moved: list[int] = []
     try:
-        first_free = _FIRST_PASSED + len(pass_fds)
-        if not isinstance(stdio, str):
-            # Before the others, whose numbers these may have.
-            for target, source in enumerate(stdio):
-                _put(actions, source, target)
-        for target, source in enumerate(pass_fds, _FIRST_PASSED):
-            if 0 <= source < first_free:
-                # It could be replaced by another one before its turn comes.
-                source = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, first_free)
-                moved.append(source)
-            _put(actions, source, target)
-        if isinstance(stdio, str):
-            attributes = _TERMINAL_ATTRIBUTES
-            # Also frees the numbers below the limit that is in force in the child.
-            _close_others(actions, first_free if pass_fds else 0)
-            # A session leader without a terminal that opens one gets it as its own.
-            mode = os.O_RDWR if controlling else os.O_RDWR | os.O_NOCTTY
-            _check(_add_open(actions, 0, os.fsencode(stdio), mode, 0))
-            _check(_add_dup(actions, 0, 1))
-            _check(_add_dup(actions, 0, 2))
-        else:
-            attributes = _PIPE_ATTRIBUTES
-            _close_others(actions, first_free)
+        _add_streams(actions, stdio, pass_fds, moved, controlling=controlling)
         _check(_add_chdir(actions, os.fsencode(cwd)))
+        attributes = _TERMINAL_ATTRIBUTES if isinstance(stdio, str) else _PIPE_ATTRIBUTES
         return _posix_spawn(os.fsencode(program), actions, attributes, argv, variables)
     except SpawnFailed as error:
         error.program = program
-        # libc tells only that one of its steps failed, not which.
+        # libc reports the error of the step that failed, but not which step that was.
         if error.errno in _FOLDER_FAULTS and not _can_enter(cwd):
             error.path = cwd
         raise
@@ -180,7 +157,45 @@ def spawn(
             os.close(fd)
 
 
+def _add_streams(
+    actions: ctypes.Array[ctypes.c_char],
+    stdio: tuple[int, int, int] | str,
+    pass_fds: Sequence[int],
+    moved: list[int],
+    *,
+    controlling: bool,
+) -> None:
+    """
+    Add the steps that set up the child's descriptors and close all others.
+
+    Appends to `moved` the descriptors that the caller has to close after the spawn.
+    """
+    first_free = _FIRST_PASSED + len(pass_fds)
+    if not isinstance(stdio, str):
+        # Before `pass_fds`, whose target numbers the descriptors of `stdio` may have.
+        for target, source in enumerate(stdio):
+            _put(actions, source, target)
+    for target, source in enumerate(pass_fds, _FIRST_PASSED):
+        if 0 <= source < first_free:
+            # Its number is a target: an earlier step could replace it before its turn.
+            source = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, first_free)
+            moved.append(source)
+        _put(actions, source, target)
+    if isinstance(stdio, str):
+        # Closed before the terminal is opened: `open` needs a number below the child's limit,
+        # and all of these may be taken.
+        _close_others(actions, first_free if pass_fds else 0)
+        # A session leader without a controlling terminal gets the first one that it opens.
+        mode = os.O_RDWR if controlling else os.O_RDWR | os.O_NOCTTY
+        _check(_add_open(actions, 0, os.fsencode(stdio), mode, 0))
+        _check(_add_dup(actions, 0, 1))
+        _check(_add_dup(actions, 0, 2))
+    else:
+        _close_others(actions, first_free)
+
+
 def _put(actions: ctypes.Array[ctypes.c_char], source: int, target: int) -> None:
+    """Add the step that makes `target` a duplicate of `source`, or `/dev/null` if negative."""
     if source < 0:
         _check(_add_open(actions, target, b"/dev/null", os.O_RDWR, 0))
     else:
@@ -197,8 +212,8 @@ def _posix_spawn(
     pid = ctypes.c_int()
     arguments = (ctypes.c_char_p * (len(argv) + 1))(*map(_encode, argv), None)
     environment = (ctypes.c_char_p * (len(variables) + 1))(*map(_encode, variables), None)
-    # The limit is inherited at the very moment of the fork, so it is put back
-    # for just that long. What is open above it stays open.
+    # The rlimit is inherited at the moment of the fork, so it is lowered for just that long.
+    # Descriptors above the limit stay open.
     lowered = _own_limit if threading.get_ident() == _own_thread else None
     if lowered is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, lowered)
@@ -234,19 +249,20 @@ _add_close_from = getattr(_libc, "posix_spawn_file_actions_addclosefrom_np", Non
 
 
 def _close_others(actions: ctypes.Array[ctypes.c_char], first: int) -> None:
-    """Close what the child has no business with."""
+    """Add the steps that close all descriptors from `first` on."""
     if _add_close_from is not None:
         _check(_add_close_from(actions, first))
         return
-    # Before glibc 2.34. What is not inheritable goes by itself.
+    # Before glibc 2.34. Descriptors with FD_CLOEXEC are closed by the exec itself.
     for fd in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError):  # the one the list was read with
+        # The listing contains its own descriptor, which is closed by now.
+        with suppress(OSError):
             if fd >= max(first, _FIRST_PASSED) and os.get_inheritable(fd):
                 _check(_add_close(actions, fd))
 
 
 def _attributes(defaults: Sequence[int]) -> ctypes.Array[ctypes.c_char]:
-    """Made once: own session, empty signal mask, these signals at their defaults."""
+    """Return spawn attributes: a new session, an empty signal mask, these signals reset."""
     attributes = ctypes.create_string_buffer(_ATTR_SIZE)
     _check(_libc.posix_spawnattr_init(attributes))
     signals = ctypes.create_string_buffer(_SIGSET_SIZE)

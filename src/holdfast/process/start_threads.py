@@ -1,13 +1,13 @@
 """
-Threads for what a start has to ask of files, of a child or of systemd, and may ask for ever.
+Threads for the blocking calls of a start: to file systems, to a child or to systemd.
 
-A call on a dead mount cannot be ended from outside. So nobody waits for one in the event loop,
-and only so many of one owner are under way: its next ones wait for these, those of others do
-not. An owner that has gone counts no more.
+A call on a dead mount never returns and cannot be cancelled. So none is made in the event loop,
+and each owner may have `MAX_CALLS` of them. Its further calls wait for these, while the calls
+of other owners go on. An owner that is gone counts no more.
 
-A thread that has started a child must not end: `PR_SET_PDEATHSIG` of the child means the end
-of the thread that started it, and programs such as bubblewrap rely on it. So these threads go
-on for ever, and wait for the next call.
+A thread that has started a child must not end. The kernel sends the parent-death signal of the
+child (`PR_SET_PDEATHSIG`) at the end of the thread that forked it. Programs such as bubblewrap
+set that signal for themselves. So these threads never end, and wait for the next call.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ __all__ = ["CALL_LIMIT", "StartThreads", "call_in_daemon"]
 
 T = TypeVar("T")
 
+# Seconds that a caller waits for a call.
 CALL_LIMIT = 10.0
-"""Seconds that somebody waits for a call."""
 
+# Concurrent calls of one owner, those that never return included.
 MAX_CALLS = 8
-"""Calls of one owner that are under way, those that never come back included."""
 
+# Threads of this process; beyond them, a call waits until one is free.
 MAX_THREADS = 256
-"""Threads in all; then a call waits until one is free."""
 
 
 class _Pool:
-    """The threads of this process. Each has a queue of its own, and is idle or busy."""
+    """Pool of daemon threads that never end. Each has a queue of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,12 +43,13 @@ class _Pool:
         self._count = 0
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Run something that raises nothing."""
+        """Run `work` in a thread; it must not raise."""
         with self._lock:
             if self._idle:
                 queue = self._idle.pop()
             elif self._count < MAX_THREADS:
                 self._count += 1
+                # A queue per thread: each one in `_idle` belongs to a thread that waits.
                 queue = SimpleQueue()
                 threading.Thread(
                     target=self._run, args=(queue,), name="holdfast-start", daemon=True
@@ -67,34 +68,37 @@ class _Pool:
                     queue.put(self._waiting.popleft())
                 else:
                     self._idle.append(queue)
-            del work  # what it holds is not kept until the next one comes
+            # The thread may be idle for long, and must not keep alive what `work` refers to.
+            del work
 
 
 _pool = _Pool()
 
 
 class StartThreads:
-    """The calls of one owner of processes. Belongs to the event loop that it is used in."""
+    """Blocking calls of one owner of processes, for use in one event loop."""
 
     def __init__(self) -> None:
+        # Released when a call returns, and not when its caller gives up: it is still running.
         self._free = asyncio.Semaphore(MAX_CALLS)
 
     async def call(self, work: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
         """
-        Return what `work` returns in a thread.
+        Call `work` in a thread and return its result.
 
         Args:
-            work: Takes nothing; what it raises is raised here.
-            undo: Called with the result, in a thread, if nobody waits for it any more.
+            work: A function without arguments; its exception is raised here.
+            undo: Called with the result, in a thread, if the caller does not wait any more.
 
         Raises:
-            TimeoutError: It took longer than `CALL_LIMIT`, or others before it did.
+            TimeoutError: `work`, or the calls before it, took longer than `CALL_LIMIT`.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
         def settle(result: T | None, error: BaseException | None) -> None:
             self._free.release()
+            # The caller was cancelled or has timed out, so the result has no owner.
             if done.done():
                 if undo is not None and error is None:
                     _pool.submit(partial(undo, result))  # type: ignore[arg-type]
@@ -108,13 +112,15 @@ class StartThreads:
             error: BaseException | None = None
             try:
                 if done.done():
-                    raise TimeoutError  # its owner waits no more
+                    # The caller gave up while this waited for a thread: do not even begin.
+                    raise TimeoutError
                 result = work()
             except BaseException as raised:  # noqa: BLE001 - for whoever waits
                 error = raised
             try:
                 loop.call_soon_threadsafe(settle, result, error)
-            except RuntimeError:  # the loop is over
+            except RuntimeError:
+                # The loop is closed, so `settle` cannot run there.
                 if undo is not None and error is None:
                     undo(result)  # type: ignore[arg-type]  # the result of `work`
 
@@ -124,15 +130,16 @@ class StartThreads:
             return await done
 
 
+# Shared by all callers of `call_in_daemon` in one event loop.
 _others: "WeakKeyDictionary[asyncio.AbstractEventLoop, StartThreads]" = WeakKeyDictionary()
 
 
 async def call_in_daemon(work: Callable[[], T]) -> T:
     """
-    As `StartThreads.call`, for whoever owns no processes.
+    Call `work` as `StartThreads.call` does, for callers without a `StartThreads` of their own.
 
     Raises:
-        TimeoutError: It took too long, or too many others do.
+        TimeoutError: `work`, or the calls before it, took longer than `CALL_LIMIT`.
     """
     loop = asyncio.get_running_loop()
     if loop not in _others:

@@ -1,12 +1,13 @@
 """
-What a command left behind, found by a variable that everything it starts inherits.
+Kills the descendants of a command, found by an environment variable that they inherit.
 
-A daemon leaves its group and its session, and its parent ends: nothing in the kernel's table
-leads back from it to its command. Its variables do, as systemd's `INVOCATION_ID` does. Not
-found is what cleared its variables (`env -i`) or changed its user (`sudo`).
+A daemon leaves its group and its session, and its parent exits: nothing in the process table
+leads back from it to its command. Its environment does, like systemd's `INVOCATION_ID`. A
+process that clears its variables (`env -i`) or changes its user (`sudo`) is not found.
 
-The client chooses this mark, nested commands have those of all around them, and a start costs
-nothing more by it. A limit needs a mark that a command cannot drop: see `limits.rlimit_marks`.
+The client chooses the mark, and nested commands have the marks of all commands around them. A
+mark costs a start nothing. A limit needs a mark that a command cannot drop: see
+`limits.rlimit_marks`.
 """
 
 import os
@@ -20,19 +21,22 @@ from typing import NamedTuple, Self
 
 __all__ = ["MARK_VARIABLE", "FirstCommand", "is_mark", "kill_by_variable", "with_mark"]
 
+# The variable: one or more marks with slashes between them, the outermost command's first.
 MARK_VARIABLE = "HOLDFAST_INVOCATION_ID"
-"""Its value is one or more marks with slashes between them, the outermost command's first."""
 
+# 16 hex digits for an owner, `-N` for one of its commands. Nothing in it is special in a regular
+# expression or could be mistaken for the separator.
 _MARK = re.compile(r"[0-9a-f]{16}(-[0-9]+)?")
 
+# Rounds of looking: a process may fork between being found and being killed.
 _ROUNDS = 32
-"""Rounds of looking: a process that is found may start others before it is killed."""
 
+# Pids to try one by one. For a wider range, listing `/proc` is cheaper.
 _MANY = 4096
-"""Pids beyond which the list of all processes is shorter."""
 
+# Upper bound of the pids a machine gives out per second. Pids grow until `pid_max` and then wrap,
+# so for `pid_max` divided by this they cannot have wrapped.
 _FORKS_PER_SECOND = 30_000
-"""Pids that a machine gives out at the most; until then they only grow, up to the highest."""
 
 
 def is_mark(text: str) -> bool:
@@ -41,35 +45,36 @@ def is_mark(text: str) -> bool:
 
 
 def with_mark(outer: str | None, mark: str) -> str:
-    """Return the value of the variable for a command that is started by a marked one, or not."""
+    """Return the variable's value for a command with this mark, started by one with `outer`."""
     return f"{outer}/{mark}" if outer else mark
 
 
 class FirstCommand(NamedTuple):
-    """The first command of a mark: what was started by it, or later, has a higher pid."""
+    """The first command with a mark; all later processes with the mark have a higher pid."""
 
     pid: int
     at: float
-    """By the monotonic clock."""
+    """Time of its start, by the monotonic clock."""
 
     @classmethod
     def now(cls, pid: int) -> Self:
-        """Note a command that was started just now."""
+        """Return the record of a command that was started just now."""
         return cls(pid, monotonic())
 
 
 def kill_by_variable(mark: str, first: FirstCommand | None = None) -> int:
     """
-    Kill every process of this user that has a mark; waits for the file system, so for threads.
+    Kill every process of this user that has a mark. Blocks, so call it in a thread.
 
     Args:
-        mark: That of one command, or without `-N` that of all commands of an owner.
-        first: The first command with the mark, to look at less than all processes.
+        mark: The mark of one command, or without `-N` the mark of all commands of an owner.
+        first: The first command with the mark, which narrows the search.
 
     Returns:
-        How many were killed.
+        The number of killed processes.
     """
-    assert is_mark(mark), mark  # anything else could mean the processes of others
+    # Another text, such as an empty one, could match the processes of others.
+    assert is_mark(mark), mark
     wanted = re.compile(
         rb"(?:^|\0)%b=(?:[^\0]*/)?%b(?:-[0-9]+)?(?:/[^\0]*)?(?:\0|$)"
         % (MARK_VARIABLE.encode(), re.escape(mark.encode()))
@@ -84,13 +89,15 @@ def kill_by_variable(mark: str, first: FirstCommand | None = None) -> int:
 
 
 def _kill(pid: int, wanted: re.Pattern[bytes]) -> bool:
-    """Kill a process if it has the mark; the number cannot become another's in between."""
+    """Kill a process if it has the mark; return True if it was killed."""
     if pid == os.getpid():
         return False
-    with suppress(OSError):  # it ended, is a thread, or is another user's
+    # The process ended, the number is that of a thread, or it is another user's process.
+    with suppress(OSError):
         if wanted.search(_variables(pid)) is None:
             return False
         process = os.pidfd_open(pid)
+        # Once more with the pidfd open: the pid may have been reused before that, but not since.
         try:
             if wanted.search(_variables(pid)) is not None:
                 signal.pidfd_send_signal(process, signal.SIGKILL)
@@ -101,16 +108,17 @@ def _kill(pid: int, wanted: re.Pattern[bytes]) -> bool:
 
 
 def _variables(pid: int) -> bytes:
-    """Return the variables that a process was started with; none of a zombie."""
+    """Return the initial environment of a process; empty for a zombie."""
     with open(f"/proc/{pid}/environ", "rb") as file:
         return file.read()
 
 
 def _candidates(first: FirstCommand | None) -> Iterable[int]:
-    """Return the pids to look at: those since the first command, if they are few, or all."""
+    """Return the pids given out since the first command if they are few, else all pids."""
     if first is not None and monotonic() - first.at < _pids_grow():
         with open("/proc/loadavg", "rb") as file:
-            last = int(file.read().split()[-1])  # the pid that was given out last
+            # The last field is the pid that was given out last, see proc_loadavg(5).
+            last = int(file.read().split()[-1])
         if first.pid <= last < first.pid + _MANY:
             return range(first.pid, last + 1)
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -118,6 +126,6 @@ def _candidates(first: FirstCommand | None) -> Iterable[int]:
 
 @cache
 def _pids_grow() -> float:
-    """Return the seconds in which the kernel cannot come back to the same pid."""
+    """Return a number of seconds in which pids cannot wrap around."""
     with open("/proc/sys/kernel/pid_max", "rb") as file:
         return int(file.read()) / _FORKS_PER_SECOND

@@ -1,8 +1,7 @@
 """
-A server from its start to its end.
+The exec-server as an object, for use in any event loop.
 
-`Server` can live in any event loop; `serve` is the whole life of one that has a
-process of its own.
+`server.serve` runs one in a process of its own, with signals and options.
 """
 
 import asyncio
@@ -28,8 +27,10 @@ from holdfast.server.files import add_file_methods
 from holdfast.server.http import add_http_methods
 from holdfast.server.info import environment_info, login_shell
 from holdfast.server.listen import ListenUrl, Pages, listen, parse_listen_url
+from holdfast.server.metrics import CONTENT_TYPE, metrics_text
 from holdfast.server.principals import PrincipalLimits
 from holdfast.server.process import add_process_methods
+from holdfast.server.recording import ProcessRecorder
 from holdfast.server.sessions import Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
 from holdfast.telemetry import ServerRecord, Telemetry
@@ -43,18 +44,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Server"]
 
+# Seconds to wait for killed processes; the kernel rarely needs more than 10 ms.
 _END_GRACE = 2.0
-"""Seconds to wait for killed processes to be gone; the kernel rarely needs a hundredth."""
 
+# Seconds that clients may take to read the last messages.
 _GOODBYE_LIMIT = 0.5
-"""Seconds that clients may take to read the last of what was sent."""
 
 
 class Server:
     """
-    Serves the protocol on any number of transports.
+    Server of the exec-server protocol, on any number of transports.
 
-    Use it as a context manager; at its end every process it started is killed.
+    Use it as a context manager. Its exit kills every process that was started.
     """
 
     def __init__(
@@ -74,18 +75,18 @@ class Server:
     ) -> None:
         """
         Args:
-            concurrent_requests: Requests of one connection that may be waiting at once.
-            telemetry: Told of connections, requests and processes, if there is any.
-            resumable: False if a session ends with its connection.
+            concurrent_requests: Requests of one connection that may wait at once.
+            telemetry: Records connections, requests and processes.
+            resumable: False if sessions cannot be resumed after their connection ends.
             session_expiry: Seconds a session is kept without a connection.
             process_retention: Seconds a closed process can still be read.
             sign_interval: Seconds between two signs of life on a connection.
-            limits: What one principal may use at a time; anything unless given.
-            pages: Answer `/healthz` and `/metrics` as well, which Codex's server does not have.
-            observers: Told of the life of every process, whatever its session.
-            make_log: Makes the log of each process, such as one that also records.
-            audit: Takes a line for each command, file write and network decision. Whoever
-                made it closes it.
+            limits: Limits of one principal; none by default.
+            pages: Serve `/healthz` and `/metrics`, which Codex's server does not have.
+            observers: Observers of the processes of all sessions.
+            make_log: Makes the log of each process.
+            audit: Audit log of commands, file writes and network decisions. The caller closes
+                it.
         """
         self._concurrent_requests = concurrent_requests
         self._telemetry = telemetry
@@ -114,7 +115,7 @@ class Server:
         self._shell = login_shell()
         sessions = Sessions(self._make_processes, expiry=self._session_expiry)
         filesystem = LocalFileSystem()
-        # After the tasks, which use it to their end.
+        # Pushed before the tasks, so closed after them: they use it to their end.
         self._stack.push_async_callback(filesystem.aclose)
         self.state = ServerState(
             sessions=sessions,
@@ -127,32 +128,34 @@ class Server:
             limits=self._limits,
             audit=self._audit,
         )
+        # Likewise before the tasks: streamed bodies use the HTTP client.
         self._stack.push_async_callback(self.state.close_http)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         if self._telemetry is not None:
-            from holdfast.server.recording import ProcessRecorder
-
             self._record = self._telemetry.server()
             self._observers.append(ProcessRecorder(self._telemetry))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        told = [one for one in self.state.connections if one.acknowledges and not one.paused]
+        # Only Holdfast clients know the farewell, and only those that read get it in time.
+        farewell = [one for one in self.state.connections if one.acknowledges and not one.paused]
         for connection in list(self.state.connections):
-            if connection in told:
+            if connection in farewell:
                 connection.stop_serving()
             else:
                 connection.connection.transport.abort()
-        await asyncio.sleep(0)  # they hear of it in the next turn, and let go of their files
+        # Aborted connections get `lost` in the next turn of the loop, and close their files.
+        await asyncio.sleep(0)
         await self.state.sessions.end_all(Reason.SERVER_STOPPING, grace=_END_GRACE)
-        await self._say_goodbye(told)
+        # After the processes, so that clients have the exits of all of them.
+        await self._say_goodbye(farewell)
         await self._stack.aclose()
         if self._record is not None:
             self._record.finish()
 
-    async def _say_goodbye(self, told: Iterable[ServerConnection]) -> None:
-        """Tell Holdfast clients that there is nothing to come back to; waits a bounded time."""
-        left = [one for one in told if one in self.state.connections]
+    async def _say_goodbye(self, farewell: Iterable[ServerConnection]) -> None:
+        """Send Holdfast clients the end of the server, so that they do not try to resume."""
+        left = [one for one in farewell if one in self.state.connections]
         for connection in left:
             connection.say_goodbye()
         if left:
@@ -162,18 +165,20 @@ class Server:
             _, late = await asyncio.wait(closing, timeout=_GOODBYE_LIMIT)
             for task in late:
                 task.cancel()
-        for connection in list(self.state.connections):  # also those that came meanwhile
+        # All that are left, including those that were accepted meanwhile.
+        for connection in list(self.state.connections):
             connection.connection.transport.abort()
         await asyncio.sleep(0)
 
     def accept(self, transport: Transport) -> Receiver:
-        """Serve a connection; hand this to a listener."""
+        """Serve a connection; pass this method to a listener."""
         client = ServerConnection(transport, self.state, self._router, self._tasks)
+        # Before the check of the limit: `lost` of a refused connection has to find it.
         self.state.connections.add(client)
         try:
             client.usage.check("connections")
         except Overloaded as refusal:
-            # A listener for WebSockets has refused it before; other transports come here.
+            # A WebSocket listener checks this before the upgrade; other transports cannot.
             client.refuse(refusal)
         client.usage.connections += 1
         client.usage.totals.connections += 1
@@ -187,19 +192,19 @@ class Server:
         tls: "ServerTls | None" = None,
     ) -> str:
         """
-        Accept connections there, until the end.
+        Accept connections at an address, until the end of the server.
 
         Args:
-            where: `ws://IP:PORT` (port 0: any that is free) or `unix:///path`.
-            check: Who may connect; everybody who can reach it unless given.
+            where: `ws://IP:PORT` (port 0 for any free one) or `unix:///path`.
+            check: Checks tokens; by default everybody may connect who can reach the address.
             tls: The certificate, for `wss`.
 
         Returns:
-            The URL with the port that was really taken.
+            The URL, with the port that was really bound.
 
         Raises:
-            BadListenUrl: It is no such place.
-            OSError: The address cannot be had.
+            BadListenUrl: The URL is invalid.
+            OSError: The address cannot be bound.
         """
         if isinstance(where, str):
             where = parse_listen_url(where)
@@ -220,26 +225,26 @@ class Server:
         self.state.principals.totals.refusals += 1
 
     def _metrics(self) -> Response:
-        from holdfast.server.metrics import CONTENT_TYPE, metrics_text
-
         text = metrics_text(self.state.principals)
         return Response(HTTPStatus.OK, text, (("content-type", CONTENT_TYPE),))
 
     def take_streams(self, keeping: "Keeping", end: Callable[[], None]) -> None:
         """
-        Serve connections on streams that other processes hand over, until the end.
+        Serve connections on streams that other processes pass to this one.
 
         Args:
-            keeping: Where they are handed over.
-            end: Called when the client needs the server no more.
+            keeping: The directory of the socket that takes them, and its token.
+            end: Called when the client does not need the server any more.
 
         Raises:
-            OSError: The socket cannot be had.
+            OSError: The socket cannot be made.
         """
+        # Imported late: only servers behind ssh are kept like this, and it takes 7 ms.
         from holdfast.server.kept import HandedStreams
 
         streams = HandedStreams(keeping, accept=self.accept, tasks=self._tasks, end=end)
         self._stack.callback(streams.close)
+        # A sandboxed command must not find the socket, by which it could run anything.
         self._stack.enter_context(hide(Reachable(secrets=(keeping.folder.path,))))
 
     @property
@@ -248,9 +253,10 @@ class Server:
         return not self.state.connections and not len(self.state.sessions)
 
     async def ask_to_end(self, grace: float) -> None:
-        """Ask all processes to end, and wait `grace` seconds for them at most."""
+        """Send SIGTERM to all processes, and wait `grace` seconds for them at most."""
         processes = self.state.sessions.processes()
         for process in processes:
+            # A process of another user, as of `sudo`, cannot be asked.
             with suppress(OperationFailed):
                 process.ask_to_end(Reason.SERVER_STOPPING)
         with suppress(TimeoutError):
@@ -264,5 +270,6 @@ class Server:
             observers=self._observers,
             make_log=self._make_log,
             retention=self._process_retention,
+            # One budget per session; all of them share the total of the server.
             input_budget=InputBudget(self._input_total),
         )

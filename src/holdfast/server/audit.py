@@ -1,9 +1,9 @@
 """
-The audit log: who ran which command, changed which file and was let onto the network.
+Audit log: which principal ran which command, changed which file and reached which host.
 
 One JSON object in each line. It has command lines and paths, but no variables, no input, no
-output and no contents of files. Lines are written by a thread (`line_writer`); what could not
-be written is counted, told in the log, and marked by a line with the event `lost`.
+output and no contents of files. Lines are written by a thread (`line_writer`). Lost lines are
+counted, reported in the log, and marked by a line with the event `lost`.
 """
 
 import logging
@@ -22,29 +22,30 @@ __all__ = ["AuditFile", "AuditLog", "AuditUnusable"]
 
 logger = logging.getLogger(__name__)
 
+# Characters of one argument or path; longer ones are cut.
 _LONGEST_TEXT = 1024
-"""Characters of one argument or path."""
 
+# Arguments of one command that are shown; further ones are only counted.
 _MOST_ARGUMENTS = 64
-"""Arguments of one command; further ones are only counted."""
 
+# Characters of all arguments of one command together.
 _MOST_COMMAND = 16 << 10
-"""Characters of all arguments of one command together."""
 
+# Bytes counted for a line, besides texts that can be long.
 _LINE = 512
-"""Bytes counted for a line beside texts that can be long."""
 
 
 class AuditUnusable(HoldfastError):
-    """There is no way to write an audit log there; the text names the file."""
+    """The audit log cannot be written; the text names the file."""
 
 
 class AuditFile:
     """
-    A file that is appended to, and renamed to `FILE.1`, `FILE.2` and so on when it is full.
+    File that is appended to, and renamed to `FILE.1`, `FILE.2` and so on when it is full.
 
-    If somebody else moved or removed it, a new one is made. Only the thread of the writer
-    uses it after the start. A character device, such as `/dev/null`, is never renamed.
+    If another program has moved or removed the file, a new one is made. After the start, only
+    the writer's thread uses this object. A character device, such as `/dev/null`, is never
+    renamed.
     """
 
     def __init__(self, path: str, *, max_bytes: int, kept: int) -> None:
@@ -53,16 +54,16 @@ class AuditFile:
 
         Args:
             path: The current file.
-            max_bytes: Size of one file, after which the next is begun.
-            kept: Old files that are kept beside it.
+            max_bytes: Size of a file at which the next one is begun.
+            kept: Number of old files to keep.
 
         Raises:
-            AuditUnusable: It cannot be opened for writing, or is no ordinary file.
+            AuditUnusable: It cannot be opened for writing, or is not a regular file.
         """
         self._path = path
         self._max_bytes = max_bytes
         self._kept = kept
-        # The last write stopped in the middle of a line.
+        # True if the last write stopped in the middle of a line.
         self._torn = False
         try:
             self._descriptor = self._open()
@@ -80,12 +81,13 @@ class AuditFile:
 
         Raises:
             OSError: Nothing was written.
-            PartlyWritten: Some lines were.
+            PartlyWritten: Some lines were written.
         """
         if self._rotates:
             self._follow_renames()
             if os.fstat(self._descriptor).st_size + len(data) > self._max_bytes:
                 self._rotate()
+        # A torn line would make the first of the new lines unreadable as well.
         if self._torn:
             write_all(self._descriptor, b"\n")
             self._torn = False
@@ -96,12 +98,12 @@ class AuditFile:
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._descriptor)
 
     def _open(self) -> int:
-        # Not through a link, which could lead to any file of this user. O_NONBLOCK: a FIFO
-        # without a reader fails at once instead of waiting for one.
+        # O_NOFOLLOW: a link could lead to any file of this user. O_NONBLOCK: a FIFO without a
+        # reader fails at once, instead of waiting for one.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(self._path, flags | os.O_CLOEXEC, 0o600)
         mode = os.fstat(descriptor).st_mode
@@ -149,11 +151,12 @@ def _rename(old: str, new: str) -> None:
     try:
         os.replace(old, new)
     except FileNotFoundError:
-        return  # there are not that many yet
+        # There are fewer old files than may be kept.
+        return
 
 
 class AuditLog:
-    """Takes records in the thread of the event loop; never waits and never raises."""
+    """Audit log for use in the event loop; its methods never block and never raise."""
 
     def __init__(self, file: AuditFile) -> None:
         self._file = file
@@ -163,7 +166,7 @@ class AuditLog:
 
     @property
     def lost(self) -> int:
-        """Lines that could not be written, since the start."""
+        """Number of lines since the start that could not be written."""
         return self._writer.lost
 
     def write(self, event: str, size: int = 0, **fields: object) -> None:
@@ -171,22 +174,22 @@ class AuditLog:
         Add a line.
 
         Args:
-            event: What happened: `command`, `exit`, `file` or `network`.
+            event: The kind of event: `command`, `exit`, `file` or `network`.
             size: Characters of fields that can be long, such as a command line.
-            fields: What there is to tell, who asked for it (`principal`) and in which
-                `session`. Texts that a client chose go through `clip` or `bounded` first.
-                `None` is left out.
+            fields: The fields of the line, with `principal` and `session`. The caller bounds
+                texts from a client by `clip` or `bounded`. Fields that are None are left out.
         """
         self._writer.put((time.time(), event, fields), _LINE + size)
 
     def close(self) -> None:
-        """Write the rest, for a bounded time; whatever is left is counted and told."""
+        """Write the rest within `CLOSE_LIMIT` seconds; what is left is counted and logged."""
         if self._writer.close():
             self._file.close()
 
     @staticmethod
     def bounded(argv: Sequence[str]) -> tuple[Sequence[str], int, int | None]:
-        """Return arguments as far as a line has room, their size, and their number if cut."""
+        """Return the arguments that fit into a line, their size, and their number if cut."""
+        # The usual case is quick: nothing is cut, and nothing is copied.
         size = sum(map(len, argv))
         if size <= _LONGEST_TEXT and len(argv) <= _MOST_ARGUMENTS:
             return argv, size, None

@@ -1,4 +1,4 @@
-"""Handlers of requests that change files or call other hosts, each with its audit line."""
+"""Adds audit lines to the handlers that change files or call other hosts."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -30,14 +30,16 @@ Change = TypeVar(
 def audited_change(
     operation: str, handler: Callable[[ServerConnection, Change], Awaitable[Empty]]
 ) -> Callable[[ServerConnection, Change], Awaitable[Empty]]:
-    """Return a handler that also adds an audit line, whatever comes of the request."""
+    """Return a handler that also adds an audit line, whether the request succeeds or not."""
 
     def handle(client: ServerConnection, params: Change) -> Awaitable[Empty]:
+        # Without an audit log, requests have no further layer.
         if client.state.audit is None:
             return handler(client, params)
         return tell(client, params)
 
     async def tell(client: ServerConnection, params: Change) -> Empty:
+        # Stays like this if the task is cancelled, which is no `Exception`.
         outcome: str | None = "cancelled"
         try:
             result = await handler(client, params)
@@ -53,21 +55,21 @@ def audited_change(
 
 
 def note_opened(client: ServerConnection, params: OpenParams, error: Exception | None) -> None:
-    """Add a line about a file that was opened to be written, or could not be."""
+    """Add a line about an attempt to open a file for writing."""
     if params.mode != "read":
         reason = None if error is None else _reason(error)
         _note_change(client, f"open:{params.mode}", params, reason)
 
 
 class CallNote:
-    """The outcome of a call to another host, for its audit line."""
+    """Outcome of a call to another host, for its audit line."""
 
     status: int | None = None
 
 
 @contextmanager
 def audited_call(client: ServerConnection, params: HttpRequestParams) -> Iterator[CallNote]:
-    """Add a line about a call to another host; of its URL only scheme, host and port."""
+    """Add a line about a call to another host, with only scheme, host and port of its URL."""
     note = CallNote()
     decision, reason = "allowed", "cancelled"
     try:
@@ -75,8 +77,9 @@ def audited_call(client: ServerConnection, params: HttpRequestParams) -> Iterato
         reason = ""
     except Exception as error:
         if isinstance(error, InvalidParams | InvalidRequest):
-            decision = "refused"  # nobody was called
-        # Its text may have the whole URL.
+            # Refused before a connection was made.
+            decision = "refused"
+        # Only the type: the text of the error may contain the whole URL.
         reason = type(error).__name__
         raise
     finally:
@@ -123,7 +126,8 @@ def _note_change(
         path = params.path
     size = None
     if isinstance(params, WriteFileParams):
-        size = len(params.data_base64) * 3 // 4  # about: without a look at the padding
+        # Approximate: the padding of base64 is ignored.
+        size = len(params.data_base64) * 3 // 4
     audit.write(
         "file",
         principal=client.principal,

@@ -1,8 +1,7 @@
 """
-Who may connect: the ways to check a bearer token, and whose it is [auth.*].
+Checks of bearer tokens, which return the principal of a token [auth.*].
 
-Secrets are read at the start, and again when `Access.reload` is called. They are compared
-in constant time.
+Secrets are read at the start, and again by `Access.reload`. They are compared in constant time.
 """
 
 import hashlib
@@ -27,41 +26,41 @@ __all__ = [
 ]
 
 Check = Callable[[str | None], str]
-"""Takes the `Authorization` header, returns the principal, or raises `Unauthorized`."""
+"""Function from the `Authorization` header to the principal; raises `Unauthorized`."""
 
+# Principal of all clients of a listener without tokens.
 ANONYMOUS = "anonymous"
-"""The principal of everybody, where no token is asked for."""
 
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
+# Bytes of a shared secret: HS256 is no stronger than its key, and RFC 7518 asks for 256 bits.
 _MIN_SECRET = 32
-"""Bytes of a shared secret; HS256 is no stronger than its key."""
 
 _DEFAULT_SKEW = 30
 
+# Characters of a `sub` claim. A longer one is ignored: it ends up in logs and metrics.
 _MAX_SUBJECT = 128
-"""Letters of a `sub` claim; a longer one names nobody."""
 
 
 class BadAuthOptions(HoldfastError):
-    """The options contradict each other or name a secret that cannot be used."""
+    """The options contradict each other, or name a secret that cannot be used."""
 
 
 class Unauthorized(HoldfastError):
-    """A token is missing or wrong; the text is for the client."""
+    """The token is missing or wrong; the text is for the client."""
 
 
 class Access:
-    """A check that can be replaced while the server runs."""
+    """A check whose secrets can be read again while the server runs."""
 
     def __init__(self, make: Callable[[], Check]) -> None:
         """
         Read the secrets.
 
         Args:
-            make: Reads them and makes the check; called again by `reload`.
+            make: Reads the secrets and makes the check; called again by `reload`.
 
         Raises:
-            BadAuthOptions: They cannot be used.
+            BadAuthOptions: The secrets cannot be used.
         """
         self._make = make
         self._check = make()
@@ -71,16 +70,16 @@ class Access:
 
     def reload(self) -> None:
         """
-        Read the secrets again. Connections that are open stay.
+        Read the secrets again. Open connections stay.
 
         Raises:
-            BadAuthOptions: They cannot be used now; those that were read before still count.
+            BadAuthOptions: The secrets cannot be used; the previous ones stay valid.
         """
         self._check = self._make()
 
 
 class AuthOptions:
-    """The `--ws-*` options as given."""
+    """The `--ws-*` options, which Codex's server has too."""
 
     def __init__(
         self,
@@ -117,10 +116,10 @@ class AuthOptions:
 
 def make_check(options: AuthOptions) -> Check | None:
     """
-    The check these options ask for; `None` if they ask for none.
+    Return the check that the options ask for; None if they ask for none.
 
     Raises:
-        BadAuthOptions: With the text for whoever started the server.
+        BadAuthOptions: The options are unusable; the text is Codex's.
     """
     if options.mode is None:
         if options.has_token_options or options.has_jwt_options:
@@ -158,14 +157,14 @@ def _capability_check(options: AuthOptions) -> Check:
 
 
 def check_tokens(tokens: Iterable[NamedToken]) -> Check:
-    """Return the check that lets in whoever has one of these tokens, by its name."""
+    """Return a check for these tokens; the principal is the name of the token."""
     return _digest_check([(one.name, _digest(one.token)) for one in tokens])
 
 
 def _digest_check(known: Sequence[tuple[str, bytes]]) -> Check:
     def check(header: str | None) -> str:
         digest = _digest(_bearer(header))
-        # All of them, always: the time must not tell which one was close.
+        # All are compared, always: the time must not reveal which token matched.
         names = [name for name, one in known if hmac.compare_digest(digest, one)]
         if not names:
             raise Unauthorized("invalid websocket bearer token")
@@ -175,6 +174,7 @@ def _digest_check(known: Sequence[tuple[str, bytes]]) -> Check:
 
 
 def _digest(token: str) -> bytes:
+    # Digests have one length, so the comparison does not reveal the length of a token.
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -194,6 +194,7 @@ def _signed_check(options: AuthOptions) -> Check:
             f"signed websocket bearer secret {options.shared_secret_file}"
             f" must be at least {_MIN_SECRET} bytes"
         )
+    # A blank option counts as not given [auth.jwt.issuer].
     issuer = (options.issuer or "").strip() or None
     audience = (options.audience or "").strip() or None
     skew = _DEFAULT_SKEW if options.max_clock_skew is None else options.max_clock_skew
@@ -211,7 +212,7 @@ def _signed_check(options: AuthOptions) -> Check:
 
 
 def _subject(claims: dict[str, object]) -> str:
-    """Return whose token it is, in a form that is no name of another kind of principal."""
+    """Return the principal of a JWT; the prefix keeps it apart from names of tokens."""
     subject = claims.get("sub")
     if isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= _MAX_SUBJECT:
         return f"jwt:{subject}"
@@ -219,11 +220,12 @@ def _subject(claims: dict[str, object]) -> str:
 
 
 def _read_claims(token: str, secret: bytes) -> dict[str, object] | None:
-    """The claims of a token with a good signature and whole numbers for times."""
+    """Return the claims of a token with a valid signature and integer times, else None."""
+    # Imported late: most servers use no JWT, and the import takes over 100 ms.
     import jwt
 
     try:
-        # What the token claims is judged below, in the protocol's words and order.
+        # The claims are checked in `_claims_fault`, with the protocol's texts and order.
         claims: dict[str, object] = jwt.decode(
             token,
             secret,
@@ -240,6 +242,7 @@ def _read_claims(token: str, secret: bytes) -> dict[str, object] | None:
         )
     except jwt.PyJWTError:
         return None
+    # `type`, not `isinstance`: `true` is an int in Python, and a float is not exact.
     if type(claims.get("exp")) is not int:
         return None
     if type(claims.get("nbf")) not in (int, type(None)):
@@ -252,7 +255,8 @@ def _claims_fault(
 ) -> str | None:
     now = time.time()
     expires, not_before = claims["exp"], claims.get("nbf")
-    assert isinstance(expires, int)  # checked when the claims were read
+    # `_read_claims` has checked the type.
+    assert isinstance(expires, int)
     if now > expires + skew:
         return "expired websocket jwt"
     if isinstance(not_before, int) and now < not_before - skew:
@@ -268,13 +272,14 @@ def _claims_fault(
 
 def _bearer(header: str | None) -> str:
     """
-    Return the token of a header.
+    Return the bearer token of an `Authorization` header.
 
     Raises:
-        Unauthorized: There is none, or it makes no sense.
+        Unauthorized: The header is missing or malformed.
     """
     if header is None:
         raise Unauthorized("missing websocket bearer token")
+    # The scheme is compared without regard to case (RFC 9110), and blanks may surround the token.
     scheme, _, token = header.partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not header.isascii():

@@ -1,4 +1,4 @@
-"""One client's connection to the server: the handshake, and the way to its session."""
+"""One client's connection to the server: handshake, requests, and its session."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ from holdfast.server.dispatch import Dispatcher
 from holdfast.server.http_streams import ConnectionBodies
 from holdfast.server.journal import SessionJournal
 from holdfast.server.open_files import ConnectionFiles
-from holdfast.server.response_slots import Turns
+from holdfast.server.response_slots import ResponseSlots
 from holdfast.server.sessions import Session, short_session
 from holdfast.server.state import ServerState
 from holdfast.transports.base import Transport
@@ -32,9 +32,9 @@ logger = logging.getLogger(__name__)
 
 class ServerConnection:
     """
-    Handles what one client says.
+    Handler of one client's messages.
 
-    It is the context of every handler, and the owner of a session while it lasts.
+    It is the context of every method handler, and the owner of a session while it lasts.
     """
 
     def __init__(
@@ -50,10 +50,12 @@ class ServerConnection:
         self.usage = state.principals[self.principal]
         self.connection = Connection(transport, self, prepare=router.prepare)
         self.paused = False
+        """True while the client reads too slowly."""
         self.acknowledges = False
-        self.turns = Turns()
+        """True for a Holdfast client, which sends `process/ack`."""
+        self.response_slots = ResponseSlots()
         self.bodies = ConnectionBodies(self.connection, tasks)
-        # Of its own, so that a client whose files do not answer waits for them alone.
+        # Threads of its own: a client whose files are on a dead mount blocks only itself.
         self.filesystem = state.filesystem.for_client()
         self.files = ConnectionFiles(self.filesystem, self.connection, tasks, self.usage)
         self._opened_at = monotonic()
@@ -76,8 +78,9 @@ class ServerConnection:
 
     @property
     def session(self) -> Session:
-        """The session of this connection; there is one once a handler is admitted."""
-        assert self._session is not None  # handlers run after `initialize`
+        """The session of this connection; handlers that need one run only after `initialize`."""
+        # `_admit` refuses all handlers of sessions before that.
+        assert self._session is not None
         return self._session
 
     def send(self, message: bytes) -> None:
@@ -91,9 +94,10 @@ class ServerConnection:
         self.connection.abandon(reason)
 
     def refuse(self, error: Overloaded) -> None:
-        """Say why there may be no such connection, and end it."""
+        """Send an error for a connection that is one too many, and close it."""
         logger.info("%s is refused: %s", self.connection.transport.label, error)
         self.connection.fail(codes.UNPARSED_ID, codes.OVERLOADED, str(error))
+        # Later: the transport is still being set up by the caller.
         asyncio.get_running_loop().call_soon(self.connection.close)
 
     def initialize(self, params: InitializeParams) -> InitializeResponse:
@@ -101,9 +105,9 @@ class ServerConnection:
         Open a session or resume one.
 
         Raises:
-            InvalidRequest: It was done already, or there is no such session.
-            SessionAttached: Another connection has it.
-            Overloaded: The principal has as many sessions as it may have.
+            InvalidRequest: The connection is initialized already, or the session is unknown.
+            SessionAttached: Another connection has the session.
+            Overloaded: The principal has as many sessions as its limit allows.
         """
         if self._session is not None:
             raise InvalidRequest(codes.initialize_only_once)
@@ -127,7 +131,7 @@ class ServerConnection:
         )
         if self.acknowledges:
             self.connection.transport.expect_life(self.state.sign_interval)
-        # Other clients get no `data`, as from the real server [envelope.codes].
+        # Codex clients get errors without `data`, as from the real server [envelope.codes].
         self._dispatcher.wants_error_data = self.acknowledges
         return InitializeResponse(
             session_id=self._session.id, environment_info=self.state.environment
@@ -138,14 +142,15 @@ class ServerConnection:
         return self.connection.transport.label.removeprefix("exec-server ")
 
     def stop_serving(self) -> None:
-        """Answer no more requests: the server ends. Events of processes are still sent."""
+        """Answer no more requests, since the server ends; events of processes are still sent."""
+        # Requests that arrive from now on are ignored: the farewell is the answer to all.
         self._stopping = True
         self._dispatcher.drop()
         self.bodies.end()
         self.files.end()
 
     def say_goodbye(self) -> None:
-        """Tell a Holdfast client that the server ends for good, and close the connection."""
+        """Notify a Holdfast client of the end of the server, and close the connection."""
         self.connection.notify(SERVER_STOPPING, Empty())
         self.connection.close()
 
@@ -165,17 +170,20 @@ class ServerConnection:
     def notification(self, notification: Notification) -> None:
         if notification.method == INITIALIZED.name and self._session is not None:
             self._initialized = True
+            # From here on no notification has to wait for the requests before it.
             self._dispatcher.takes_turns = True
             return
         if notification.method == PROCESS_ACK.name and self._initialized and self.acknowledges:
             try:
                 ack = decode_params(notification.params, AckParams)
             except InvalidParams as error:
+                # A notification cannot be answered, so the reason is only logged.
                 logger.info("%s: process/ack: %s", self.connection.transport.label, error)
             else:
                 self.session.acknowledge(ack.process_id, ack.seq)
                 return
-        # [envelope.violation.notification]: there is no other, and no way to answer one.
+        # There is no other notification, and none can be answered, so the connection ends
+        # [envelope.violation.notification].
         logger.info("%s sent an unexpected notification", self.connection.transport.label)
         self.connection.abandon("protocol violation")
 
@@ -190,6 +198,7 @@ class ServerConnection:
         logger.info(
             LogEvent("connection closed", peer=self._peer, reason=clip(reason), seconds=seconds)
         )
+        # Requests first: they use the files and bodies that end after them.
         self._dispatcher.drop()
         self.bodies.end()
         self.files.end()
@@ -199,20 +208,21 @@ class ServerConnection:
             self.state.connection_ended(self._session, silent=silent)
         if self.state.telemetry is not None:
             self.state.telemetry.connection_closed(self.connection.transport.kind)
+        # A refused connection was counted as well, so each one is subtracted once.
         if self in self.state.connections:
             self.state.connections.discard(self)
             self.usage.connections -= 1
 
     def pause_sending(self) -> None:
         self.paused = True
-        self.turns.pause()
+        self.response_slots.pause()
         self.bodies.pause()
         if self._session is not None:
             self._session.owner_paused(True)
 
     def resume_sending(self) -> None:
         self.paused = False
-        self.turns.resume()
+        self.response_slots.resume()
         self.bodies.resume()
         if self._session is not None:
             self._session.owner_paused(False)

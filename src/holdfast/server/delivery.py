@@ -1,9 +1,9 @@
 """
 Delivery of one process's events to the client that owns it [output.notifications].
 
-A Holdfast client acknowledges what it has. Until then the events are kept, and the process
-is held once too much is under way, so that a lost connection loses nothing. A Codex client
-acknowledges nothing: its events are sent once and kept within the limits of the log.
+A Holdfast client acknowledges the events it has. Until then they are kept, so that a lost
+connection loses nothing. Once too many are unacknowledged, the output of the process is not read.
+A Codex client acknowledges nothing: its events are sent once, and kept within the log's limits.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ __all__ = ["DETACHED", "UNDER_WAY", "Delivery", "DeliveryLimit", "Owner", "exite
 
 
 class DeliveryLimit:
-    """The amount that may wait for its acknowledgement before the process is held."""
+    """Limit of unacknowledged output, beyond which a process's output is not read."""
 
     __slots__ = ("max_bytes", "max_events")
 
@@ -44,11 +44,13 @@ class DeliveryLimit:
         return size <= self.max_bytes // 2 and events <= self.max_events // 2
 
 
+# Limit with a connection: 4 MiB keep a line with 100 ms of delay busy at 40 MB/s.
+#
+# More would only fill the buffers in front of a slow reader.
 UNDER_WAY = DeliveryLimit(4 << 20, 16_384)
-"""While there is a connection: enough for a long line, little enough for a slow reader."""
 
+# Limit without a connection: as much as the log keeps for any client.
 DETACHED = DeliveryLimit(MAX_RETAINED_BYTES, 16_384)
-"""Without one: the log is full, and nobody fetches it for now."""
 
 
 class Owner(Protocol):
@@ -64,7 +66,7 @@ class Owner(Protocol):
 
     @property
     def usage(self) -> Usage:
-        """The use that its principal makes of the server."""
+        """Usage and limits of its principal."""
 
     def send(self, message: bytes) -> None:
         """Send an encoded message."""
@@ -77,23 +79,24 @@ class Owner(Protocol):
 
 
 class Delivery(LogListener):
-    """The events of one process on their way to its client."""
+    """Sender of one process's events to its client."""
 
     def __init__(self, process: LocalProcess, owner: Owner | None) -> None:
         self._process = process
         self._process_id = process.process_id
         self._prefix = output_prefix(process.process_id)
-        # The connection to notify. None while there is none, and after a resume until the
-        # client has read what it missed: what is sent before that would have to wait there.
+        # The connection to notify. None without one, and after a resume until the client has
+        # read the events it missed: later ones would only have to wait at the client.
         self._owner: Owner | None = None
         self._resuming: Owner | None = None
         self._acknowledged = owner is not None and owner.acknowledges
-        # Sizes by number of what was not acknowledged yet, the oldest first.
+        # Number and size of each unacknowledged chunk, the oldest first.
         self._unacknowledged: deque[tuple[int, int]] = deque()
         self._unacknowledged_bytes = 0
         self._limit = UNDER_WAY
         self._holding = False
         if self._acknowledged:
+            # Nothing is evicted that the client has not acknowledged.
             process.log.pin(0)
         if owner is not None:
             self._owner = owner
@@ -101,7 +104,7 @@ class Delivery(LogListener):
         process.log.subscribe(self)
 
     def end(self) -> None:
-        """Let go of a process that is forgotten."""
+        """Stop listening to a process that is forgotten."""
         self._process.log.unsubscribe(self)
 
     # -- connections
@@ -110,7 +113,7 @@ class Delivery(LogListener):
         """Send events to a connection that resumed the session."""
         self._limit = UNDER_WAY
         if owner.acknowledges and self._acknowledged:
-            # It reads first: `caught_up` goes on.
+            # The client reads the missed events first; then `caught_up` sets the owner.
             self._resuming = owner
         else:
             self._stop_acknowledging()
@@ -118,28 +121,29 @@ class Delivery(LogListener):
         self.owner_paused(owner.paused)
 
     def detach(self) -> None:
-        """Keep events from now on: the connection is gone."""
+        """Keep events instead of sending them: the connection is gone."""
         self._owner = self._resuming = None
+        # The pause was that of the lost connection; the limit below takes its place.
         self.owner_paused(False)
         if self._acknowledged:
             self._limit = DETACHED
             self._hold_if_needed()
 
     def caught_up(self, after_seq: int) -> None:
-        """Note that a client was sent everything after a number, which it had before."""
+        """Send new events again: the client has all up to a number and was sent the rest."""
         if self._resuming is not None:
             self._owner, self._resuming = self._resuming, None
             self.acknowledge(after_seq)
 
     def owner_paused(self, paused: bool) -> None:
-        """Hold the process of a client that does not read, or let it go on."""
+        """Stop reading the output of a process whose client does not read, or read again."""
         if paused:
             self._process.hold_output("connection")
         else:
             self._process.release_output("connection")
 
     def hold(self, held: bool) -> None:
-        """Hold the process because its client asks for it, or let it go on."""
+        """Stop reading the output of a process at its client's request, or read again."""
         if held:
             self._process.hold_output("client")
         else:
@@ -148,13 +152,14 @@ class Delivery(LogListener):
     # -- acknowledgements
 
     def acknowledge(self, seq: int) -> None:
-        """Keep no more of the events up to a number: the client has them."""
+        """Release the events up to a number, which the client has."""
         waiting = self._unacknowledged
         while waiting and waiting[0][0] <= seq:
             self._unacknowledged_bytes -= waiting.popleft()[1]
         if not self._acknowledged:
             return
         self._process.log.pin(seq)
+        # At half of the limit, not just below it: to stop and resume the reading has its cost.
         if self._holding and self._limit.half_free(self._unacknowledged_bytes, len(waiting)):
             self._holding = False
             self._process.release_output("delivery")
@@ -167,11 +172,12 @@ class Delivery(LogListener):
             self._process.hold_output("delivery")
 
     def _stop_acknowledging(self) -> None:
-        """Treat the client as a Codex one, which it is from now on."""
+        """Drop all acknowledgement state: a Codex client has resumed the session."""
         self._acknowledged = False
         self._unacknowledged.clear()
         self._unacknowledged_bytes = 0
         self._holding = False
+        # A Codex client never asks to hold or release, so all holds end here.
         self._process.log.pin(None)
         self._process.release_output("delivery")
         self._process.release_output("client")
@@ -190,8 +196,10 @@ class Delivery(LogListener):
 
     def stream_ended(self, event: StreamEnded) -> None:
         if self._owner is not None and self._acknowledged:
-            told = StreamEndedEvent(process_id=self._process_id, stream=event.stream, seq=event.seq)
-            self._owner.send(encode_notification(PROCESS_STREAM_ENDED.name, told))
+            event_params = StreamEndedEvent(
+                process_id=self._process_id, stream=event.stream, seq=event.seq
+            )
+            self._owner.send(encode_notification(PROCESS_STREAM_ENDED.name, event_params))
 
     def exited(self, seq: int, verdict: Verdict) -> None:
         if self._owner is not None:

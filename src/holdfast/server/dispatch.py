@@ -1,12 +1,12 @@
 """
-One connection's requests: who may run now, who waits, who steps aside [dispatch.*].
+Dispatcher of one connection's requests [dispatch.*].
 
-What can be answered at once is answered at once, in the order of arrival. What has
-to wait runs as a task of its own, so that nothing behind it is held up. With a
-limit of one request at a time the order is strict, as in the real server.
+A request that can be answered at once is answered at once, in the order of arrival. A request
+that has to wait runs as a task, so that it does not block those behind it. With a limit of one
+concurrent request the order is strict, as in the real server.
 
-A client may send a thousand requests at once. What they take longer than a turn is left for
-the next turns, so that other clients are served between them.
+A client may send a thousand requests at once. After `TURN` seconds the rest is left for the next
+turn of the event loop, so that other clients are served in between.
 """
 
 import asyncio
@@ -34,22 +34,22 @@ logger = logging.getLogger(__name__)
 C = TypeVar("C")
 R = TypeVar("R")
 
+# Messages in a queue; beyond them, nothing is read from the connection.
 MAX_QUEUED = 128
-"""Messages that wait for their turn; then no more is read from the connection."""
 
+# Bytes of waiting requests, two of the largest; beyond them, nothing is read either.
 MAX_WAITING_BYTES = 128 << 20
-"""Bytes of requests that wait for anything; then likewise. Two of the largest messages."""
 
+# Seconds of the event loop that one connection gets before others have their turn.
 TURN = 0.005
-"""Seconds of the event loop that one connection gets at a time; then others have their turn."""
 
 
 class AnswerAfter(Awaitable[R]):
     """
-    An answer that is due once a future is done.
+    Awaitable that waits for a future and returns a given answer.
 
-    For a handler whose future has to know at once that nobody waits any more. A task that
-    has not begun yet tells its future nothing when it is cancelled.
+    For a handler whose future has to be cancelled as soon as the connection is gone. To cancel
+    a task is not enough: one that has not begun yet does not cancel its future.
     """
 
     def __init__(self, future: asyncio.Future[None], answer: R) -> None:
@@ -66,12 +66,12 @@ class AnswerAfter(Awaitable[R]):
 
 
 class _Wait(NamedTuple):
-    """What a request waits for."""
+    """A request that waits: its awaitable, its telemetry record, and its size."""
 
     waiting: Awaitable[Any]
     record: RequestRecord | None
     size: int
-    """Bytes of its parameters, which are kept until it is answered."""
+    """Bytes of its parameters, which stay in memory until it is answered."""
 
 
 class Dispatcher(Generic[C]):
@@ -92,15 +92,15 @@ class Dispatcher(Generic[C]):
     ) -> None:
         """
         Args:
-            connection: Where answers go.
-            router: What is served.
-            context: Handed to every handler.
-            limit: Requests that may be running at once; 1 keeps the order strict.
+            connection: Takes the answers.
+            router: The methods that are served.
+            context: First argument of every handler.
+            limit: Requests that may wait at once; 1 keeps the order strict.
             tasks: Owns the tasks of requests that wait.
             admit: Raises if the handshake does not allow the route yet.
-            telemetry: Told of every request, if there is any.
-            dialect: What the peer speaks.
-            usage: What the peer's principal uses, and may use, of the server.
+            telemetry: Records every request.
+            dialect: Differences between the exec-server and the app-server.
+            usage: Usage and limits of the peer's principal.
         """
         self._usage = usage
         self._connection = connection
@@ -111,25 +111,27 @@ class Dispatcher(Generic[C]):
         self._admit = admit
         self._telemetry = telemetry
         self._dialect = dialect
-        # A server that refuses when it is full has nothing to keep in order.
+        # A dialect that refuses requests when it is full queues none, so it has no order to keep.
         self._strict = limit == 1 and dialect.overload() is None
         self._loop = asyncio.get_running_loop()
         self._running: dict[asyncio.Task[None], _Wait] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
         self._waiting_bytes = 0
-        # What came in a turn that was over, in its order, and until when the turn lasts.
+        # Messages that came after the end of a turn, in order.
         self._later: deque[Request | MalformedMessage] = deque()
         self._in_turn = False
         self._turn_end = 0.0
         self.takes_turns = False
-        """True once notifications may overtake requests: after the handshake."""
+        """True after the handshake. Before it, a notification must not overtake a request."""
         self._log_requests = logger.isEnabledFor(logging.DEBUG)
         self.wants_error_data = False
-        """True if errors are sent with `data`: only to a client that is Holdfast."""
+        """True if errors are sent with `data`, for Holdfast clients only."""
 
     def request(self, request: Request) -> None:
-        """Run a request now, or when its turn comes."""
+        """Run a request now, or queue it."""
+        # Before the handshake is complete, requests and notifications must keep their order, and
+        # only requests could be put off.
         if self.takes_turns:
             if self._later or (self._in_turn and monotonic() > self._turn_end):
                 self._leave_for_later(request)
@@ -141,7 +143,7 @@ class Dispatcher(Generic[C]):
     def _run_or_queue(self, request: Request) -> None:
         if not self._queue and len(self._running) < self._limit:
             self._run(request, None)
-        elif self._strict or self._needs_a_place(request.method):
+        elif self._strict or self._needs_a_slot(request.method):
             overload = self._dialect.overload()
             if overload is None:
                 self._enqueue(request)
@@ -151,7 +153,7 @@ class Dispatcher(Generic[C]):
             self._run(request, None)
 
     def malformed(self, error: MalformedMessage) -> None:
-        """Report a message that could not be read; with a strict order, in its turn."""
+        """Report a message that could not be parsed; with a strict order, after those before."""
         if self._later:
             self._leave_for_later(error)
         elif self._strict and (self._queue or self._running):
@@ -172,7 +174,7 @@ class Dispatcher(Generic[C]):
             self._connection.hold_receiving("turn")
 
     def _next_turn(self) -> None:
-        """Go on with what was left, now that others have had their turn."""
+        """Run the messages that were left, now that others have had their turn."""
         self._in_turn = False
         if not self._later:
             return
@@ -191,23 +193,25 @@ class Dispatcher(Generic[C]):
             self._connection.release_receiving("turn")
 
     def drop(self) -> None:
-        """The connection is gone: nobody waits for any answer."""
+        """Cancel all requests: the connection is gone, and nobody waits for an answer."""
         self._later.clear()
         for message, queued in self._queue:
             if self._telemetry is not None and isinstance(message, Request):
                 record = self._telemetry.request(message.method, message.trace, queued)
                 record.finish("disconnected")
         self._queue.clear()
+        # Running requests are still counted: `_done` subtracts them when they have ended.
         self._waiting_bytes = sum(wait.size for wait in self._running.values())
         for task, wait in self._running.items():
             task.cancel()
+            # At once, not when the task gets its turn; see `AnswerAfter`.
             if isinstance(wait.waiting, AnswerAfter):
                 wait.waiting.cancel()
 
     # -- inside
 
-    def _needs_a_place(self, method: str) -> bool:
-        # That there is no such method can be said at any time.
+    def _needs_a_slot(self, method: str) -> bool:
+        # An unknown method is refused at once, and needs no slot for that.
         return method not in self._dialect.control and method in self._router
 
     def _run(self, request: Request, queued: float | None) -> None:
@@ -226,6 +230,7 @@ class Dispatcher(Generic[C]):
             logger.debug(LogEvent("request", method=clip(request.method), peer=peer))
         try:
             route = self._router.find(request.method)
+            # Bad params are reported before a missing handshake [envelope.params.before-state].
             params = route.decode(request.params)
             self._admit(route)
             if usage is not None:
@@ -238,7 +243,7 @@ class Dispatcher(Generic[C]):
             if record is not None:
                 record.finish("error")
             return
-        # Asked of every answer: `isinstance(result, Awaitable)` takes three times as long.
+        # On the path of every request: `isinstance(result, Awaitable)` takes three times as long.
         if hasattr(result, "__await__"):
             task = self._task_group.create_task(self._finish(request, result, record))
             size = _size(request)
@@ -257,7 +262,7 @@ class Dispatcher(Generic[C]):
     ) -> None:
         try:
             result = await waiting
-            # Before the answer: who has that may count on the place.
+            # Before the answer: a client that has it may count on the free slot.
             self._leave()
             self._connection.reply(request.id, result)
             outcome = "success"
@@ -269,13 +274,14 @@ class Dispatcher(Generic[C]):
             record.finish(outcome)
 
     def _leave(self) -> None:
-        """Free the place of the current task; harmless a second time."""
+        """Free the slot of the current task; harmless a second time."""
         task: asyncio.Task[None] | None = asyncio.current_task()
-        assert task is not None  # a coroutine runs in one
+        # `_finish` always runs as a task.
+        assert task is not None
         self._forget(task)
 
     def _forget(self, task: asyncio.Task[None]) -> _Wait | None:
-        """Free the place of a task, if it has one."""
+        """Free the slot of a task, if it still has one."""
         wait = self._running.pop(task, None)
         if wait is not None:
             self._count_bytes(-wait.size)
@@ -284,7 +290,7 @@ class Dispatcher(Generic[C]):
         return wait
 
     def _count_bytes(self, size: int) -> None:
-        """Count what waits, and read no more from a client that has too much of it waiting."""
+        """Count waiting bytes, and stop reading from a client that has too many."""
         self._waiting_bytes += size
         if self._waiting_bytes > MAX_WAITING_BYTES:
             self._connection.hold_receiving("bytes")
@@ -297,8 +303,10 @@ class Dispatcher(Generic[C]):
 
     def _done(self, task: asyncio.Task[None]) -> None:
         wait = self._forget(task)
-        if wait is not None:  # cancelled
-            # Perhaps before its first step, so it had no chance to do this itself.
+        # A task that still has its slot was cancelled.
+        if wait is not None:
+            # Perhaps before its first step: then its coroutine was never awaited, and Python
+            # would warn about that.
             if isinstance(wait.waiting, Coroutine):
                 wait.waiting.close()
             if wait.record is not None:
@@ -310,6 +318,7 @@ class Dispatcher(Generic[C]):
                 self._run(message, queued)
             else:
                 self._report(message)
+        # Half empty, not just one free: to stop and resume the reading has its cost.
         if not self._reading and len(self._queue) < MAX_QUEUED // 2:
             self._reading = True
             self._connection.release_receiving("queue")
@@ -331,7 +340,7 @@ class Dispatcher(Generic[C]):
 
 
 def _size(request: Request) -> int:
-    """Return about how many bytes of text a request has: all, as far as requests are nested."""
+    """Return the approximate bytes of text in a request, down to three levels of nesting."""
     if type(request.params) is DecodedParams:
         return request.params.size
     return _text_in(request.params, 3)

@@ -1,10 +1,10 @@
-"""Whom a listener lets in, from the options of a server; and how that changes while it runs."""
+"""Authentication of a listener: made from the options of a server, reloaded at SIGHUP."""
 
 import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -29,19 +29,17 @@ from holdfast.token_file import (
     new_token,
     read_tokens,
 )
-
-if TYPE_CHECKING:  # most servers do without it
-    from holdfast.transports.tls import ServerTls
+from holdfast.transports.tls import BadCertificate, ServerTls
 
 __all__ = ["BadEntrance", "Entrance", "EntranceOptions", "Reloading", "make_entrance"]
 
 logger = logging.getLogger(__name__)
 
+# Characters of a token in `--token-file`; a shorter one could be guessed.
 _SHORTEST: Final = 16
-"""Letters of a token in `--token-file`; what is shorter can be guessed."""
 
+# Seconds after SIGHUP until a closed terminal can be told from a reload.
 _HANGUP_LOOK: Final = 0.5
-"""Seconds after SIGHUP until a terminal that has gone is known to have gone."""
 
 
 class BadEntrance(HoldfastError):
@@ -49,16 +47,16 @@ class BadEntrance(HoldfastError):
 
 
 class EntranceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom to let in, as the command line says it."""
+    """Options of the command line about authentication."""
 
     token_file: str | None = None
-    """`--token-file`: made if it is missing."""
+    """`--token-file`; the file is made if it is missing."""
     makes_token: bool = False
-    """True if a listener that was told nothing else makes a token of its own."""
+    """True if a listener without other options makes a token of its own."""
     no_auth: bool = False
     """True if everybody on this machine may connect."""
     insecure_no_auth: bool = False
-    """True if everybody on the network may."""
+    """True if everybody on the network may connect."""
     tls_cert: str | None = None
     tls_key: str | None = None
 
@@ -69,7 +67,7 @@ class Entrance:
     def __init__(
         self,
         check: Access | None,
-        tls: "ServerTls | None" = None,
+        tls: ServerTls | None = None,
         *,
         token: str | None = None,
         token_file: str | None = None,
@@ -79,20 +77,21 @@ class Entrance:
         self.check = check
         self.tls = tls
         self.warnings = warnings
-        """For whoever started the server."""
+        """Warnings for the user who starts the server."""
         self.hidden = Reachable(secrets=secrets)
-        """The files that no command in a sandbox may read."""
+        """Files with secrets, which no sandboxed command may read."""
         self.made_token = token is not None
-        """True if the token was made here, and is known to nobody yet."""
+        """True if the token was made for this start, so that nobody knows it yet."""
         self._token = token
         self._token_file = token_file
 
     def write_down(self, where: ListenUrl, url: str, environ: Mapping[str, str]) -> Listed | None:
         """
-        Let clients of this user find the token by the URL, and sandboxes hide the server.
+        List the server, so that clients of this user find its token and sandboxes hide it.
 
         Raises:
-            UnusableRuntimeFolder: That is not possible, and nobody could connect otherwise.
+            UnusableRuntimeFolder: The list cannot be written, and without it no client could
+                know the token.
         """
         try:
             return list_server(
@@ -104,13 +103,14 @@ class Entrance:
                 is_open=self.check is None and where.is_network,
             )
         except UnusableRuntimeFolder as error:
+            # A token made here is known from the list only. Other servers can do without it.
             if self._token is not None:
                 raise
             logger.info("%s", error)
             return None
 
     def reload(self) -> list[str]:
-        """Read tokens and certificates again, in any thread; returns what could not be used."""
+        """Read tokens and certificates again, in any thread; return the errors."""
         problems: list[str] = []
         for part in (self.check, self.tls):
             try:
@@ -122,22 +122,23 @@ class Entrance:
 
 
 def make_entrance(
-    options: EntranceOptions, auth: AuthOptions, places: Sequence[ListenUrl]
+    options: EntranceOptions, auth: AuthOptions, addresses: Sequence[ListenUrl]
 ) -> Entrance:
     """
-    Decide whom the listeners of one server let in.
+    Make the authentication for all listeners of one server.
 
     Args:
-        options: What the command line says.
-        auth: What it says in the words of Codex.
-        places: Where the server listens; what holds for the most exposed one holds for all.
+        options: Our own options.
+        auth: The options that Codex's server has too.
+        addresses: The addresses; the rules for the most exposed one apply to all.
 
     Raises:
         BadEntrance: The options contradict each other, or name a file that cannot be used.
     """
-    where = _most_exposed(places)
+    where = _most_exposed(addresses)
     try:
-        check = make_check(auth)  # the texts of Codex first
+        # Checked first, so that errors in these options have Codex's texts.
+        check = make_check(auth)
     except BadAuthOptions as error:
         raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
     if check is not None and where.kind != "ws":
@@ -159,8 +160,8 @@ def make_entrance(
     return Entrance(None, tls, secrets=key, warnings=_open_warning(where) if asked else ())
 
 
-def _most_exposed(places: Sequence[ListenUrl]) -> ListenUrl:
-    return max(places, key=lambda place: (not place.is_local, place.is_network))
+def _most_exposed(addresses: Sequence[ListenUrl]) -> ListenUrl:
+    return max(addresses, key=lambda address: (not address.is_local, address.is_network))
 
 
 def _is_open(options: EntranceOptions) -> bool:
@@ -169,7 +170,8 @@ def _is_open(options: EntranceOptions) -> bool:
 
 def _again(auth: AuthOptions) -> Check:
     check = make_check(auth)
-    assert check is not None  # the options have not changed
+    # The options are the same as at the start, where they asked for a check.
+    assert check is not None
     return check
 
 
@@ -199,7 +201,7 @@ def _refuse_contradictions(options: EntranceOptions, check: Check | None, where:
 
 
 def _with_token_file(
-    path: str, tls: "ServerTls | None", key: tuple[str, ...], where: ListenUrl
+    path: str, tls: ServerTls | None, key: tuple[str, ...], where: ListenUrl
 ) -> Entrance:
     path = os.path.abspath(path)
 
@@ -218,6 +220,7 @@ def _with_token_file(
         return check_tokens(tokens)
 
     try:
+        # Made if it is missing, so that the first start of a server needs no other step.
         make_token_file(path)
         access = Access(read)
     except (BadTokenFile, BadAuthOptions) as error:
@@ -231,25 +234,23 @@ def _with_token_file(
     )
 
 
-def _read_tls(options: EntranceOptions, where: ListenUrl) -> "ServerTls | None":
+def _read_tls(options: EntranceOptions, where: ListenUrl) -> ServerTls | None:
     if options.tls_cert is None and options.tls_key is None:
         return None
     if options.tls_cert is None or options.tls_key is None:
         raise BadEntrance("--tls-cert and --tls-key go together")
     if where.kind != "ws":
         raise BadEntrance(f"--tls-cert is for a listener on ws://, not {where.kind}")
-    from holdfast.transports.tls import BadCertificate, ServerTls
-
     try:
         return ServerTls(os.path.abspath(options.tls_cert), os.path.abspath(options.tls_key))
     except BadCertificate as error:
         raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
 
 
-def _in_the_clear(where: ListenUrl, tls: "ServerTls | None") -> tuple[str, ...]:
+def _in_the_clear(where: ListenUrl, tls: ServerTls | None) -> tuple[str, ...]:
     if where.is_local or tls is not None:
         return ()
-    # Only a WebSocket has those options.
+    # Only WebSocket listeners have the options for a certificate.
     own = "give --tls-cert and --tls-key, or " if where.kind == "ws" else ""
     return (
         f"tokens cross the network to {where.host} in the clear: {own}put a proxy with a"
@@ -266,15 +267,15 @@ def _open_warning(where: ListenUrl) -> tuple[str, ...]:
 
 
 class Reloading:
-    """Reads tokens and certificates again when a signal asks for it, beside the event loop."""
+    """Handler of SIGHUP that reads tokens and certificates again, in a thread."""
 
     def __init__(self, entrance: Entrance, terminal_gone: Callable[[], None]) -> None:
         """
-        Look at the terminal that the server was started on, if there is one.
+        Remember whether the server was started on a terminal.
 
         Args:
-            entrance: What to read again.
-            terminal_gone: Called when the signal came because that terminal is no more.
+            entrance: Has the tokens and certificates.
+            terminal_gone: Called if the signal came because that terminal was closed.
         """
         self._loop = asyncio.get_running_loop()
         self._entrance = entrance
@@ -285,11 +286,12 @@ class Reloading:
         self._looking: asyncio.TimerHandle | None = None
 
     def hang_up(self) -> None:
-        """Take a SIGHUP: of an operator who wants a reload, or of a terminal that has closed."""
+        """Handle a SIGHUP: from an operator who wants a reload, or from a closed terminal."""
         if self._had_terminal and self._looking is None:
-            # The kernel takes the terminal away after it has sent the signal.
+            # The kernel sends the signal first, and detaches the terminal after that.
             self._looking = self._loop.call_later(_HANGUP_LOOK, self._look_for_terminal)
         if self._running is not None:
+            # The files may have changed after they were read, so they are read once more.
             self._again = True
             return
         tell_service_manager(RELOADING)
@@ -317,7 +319,7 @@ class Reloading:
 
 
 def _has_terminal() -> bool:
-    """Return True if this process has a terminal that sends it signals."""
+    """Return True if this process has a controlling terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:

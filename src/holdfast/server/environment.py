@@ -1,9 +1,8 @@
-"""`initialize`, `environment/*` and `environmentConfig/read`."""
+"""Handlers of `initialize`, `environment/*` and `environmentConfig/read`."""
 
 import os
 import pwd
 from collections.abc import Awaitable
-from functools import partial
 
 from holdfast.errors import InvalidParams
 from holdfast.protocol.base import Empty
@@ -33,7 +32,7 @@ _READY = EnvironmentStatus(status="ready")
 
 
 def add_environment_methods(router: Router[ServerConnection]) -> None:
-    """Serve the methods of this file."""
+    """Add the handlers of this module to a router."""
     router.add(INITIALIZE, _initialize)
     router.add(ENVIRONMENT_INFO, _info)
     router.add(ENVIRONMENT_STATUS, _status)
@@ -55,32 +54,32 @@ def _status(client: ServerConnection, params: Empty) -> EnvironmentStatus:
 def _read_config(
     client: ServerConnection, params: ConfigReadParams
 ) -> Awaitable[ConfigReadResponse]:
-    from holdfast.server.executor_config import check_selectors
+    # Imported late: few clients call it, and `tomllib` takes 20 ms.
+    from holdfast.server.executor_config import (
+        check_selectors,
+        executor_hostname,
+        read_executor_config,
+    )
 
     check_selectors(params.config_paths, params.requirements_paths)
     try:
         cwd = params.cwd.native
     except ForeignPathUri as error:
         raise InvalidParams(str(error)) from None
-    return client.filesystem.run(partial(_load_config, cwd, params))
 
+    def load() -> ConfigReadResponse:
+        """Read the configuration; blocks on files, the user database and the resolver."""
+        try:
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            home = None
+        return read_executor_config(
+            cwd,
+            params.config_paths,
+            params.requirements_paths,
+            environ=os.environ,
+            home=home,
+            hostname=executor_hostname(),
+        )
 
-def _load_config(cwd: str, params: ConfigReadParams) -> ConfigReadResponse:
-    """Off the event loop: it reads files, and asks for the name of this host."""
-    from holdfast.server.executor_config import (
-        executor_hostname,
-        read_executor_config,
-    )
-
-    try:
-        home = pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
-        home = None
-    return read_executor_config(
-        cwd,
-        params.config_paths,
-        params.requirements_paths,
-        environ=os.environ,
-        home=home,
-        hostname=executor_hostname(),
-    )
+    return client.filesystem.run(load)

@@ -1,11 +1,10 @@
 """
-What `environmentConfig/read` answers: the configuration of the machine we run on.
+Answer to `environmentConfig/read`: the Codex configuration of this machine.
 
-A client asks which of some keys are set here, and in which files. It merges the
-answer with its own configuration, so the order of the layers matters and
-their values do not: nothing is interpreted except what decides whether
-another file is read [environment.config]. The rest of what is written here was
-seen on the real server 0.166.0.
+A client asks for the values of some keys, and for the files that set them. It merges the answer
+with its own configuration, so the order of the layers matters. Values are not interpreted, unless
+they decide whether another file is read [environment.config]. All else here was observed on the
+real server 0.166.0.
 
 Layers of `config`, lowest precedence first; a missing file is no layer:
 
@@ -23,10 +22,10 @@ layer is in the answer (`cloudInsertionIndex`).
 The project root is the nearest folder, from the cwd upwards, that holds one of
 `project_root_markers`, `.git` unless set; without one it is the cwd. A `.git`
 folder without `HEAD` does not count. A folder is trusted if the merged layers 1, 2
-and 4 say so in `projects`: the first entry found of the folder, the project root and
-the git repository of the cwd (for a work tree, that of the main one), each as
-spelled and then with its links resolved. A project may not set the keys in
-`NOT_FOR_PROJECTS`. The Codex home is not a project's `.codex`.
+and 4 say so in `projects`. The first entry found decides: that of the folder, of the
+project root, or of the git repository of the cwd (for a work tree, the main one). Each
+path is looked up as spelled, and then with its links resolved. A project may not set the
+keys in `NOT_FOR_PROJECTS`. The Codex home is not a project's `.codex`.
 
 A projection keeps the order of the file. A path that ends early, at a table
 without the next key or at a value that is no table, selects what it reached. The
@@ -63,6 +62,7 @@ __all__ = [
 
 SYSTEM_FOLDER: Final = "/etc/codex"
 
+# Keys that could send data elsewhere or run a program; dropped from project layers.
 NOT_FOR_PROJECTS: Final = frozenset(
     {
         "apps_mcp_product_sku",
@@ -77,11 +77,11 @@ NOT_FOR_PROJECTS: Final = frozenset(
         "profiles",
     }
 )
-"""Keys that could send data elsewhere or run a program; dropped from project layers."""
 
 _APPROVAL_POLICIES: Final = ("untrusted", "on-failure", "on-request", "granular", "never")
 _SANDBOX_MODES: Final = ("read-only", "workspace-write", "danger-full-access")
 _REVIEWERS: Final = ("user", "auto_review", "guardian_subagent")
+# Members of a granular approval policy, with their defaults where they have one.
 _GRANULAR: Final = {
     "sandbox_approval": None,
     "rules": None,
@@ -89,7 +89,6 @@ _GRANULAR: Final = {
     "request_permissions": False,
     "mcp_elicitations": None,
 }
-"""Members of a granular approval policy, with their defaults where they have one."""
 
 
 class SelectorError(InvalidParams):
@@ -117,10 +116,10 @@ def read_executor_config(
     system_folder: str = SYSTEM_FOLDER,
 ) -> ConfigReadResponse:
     """
-    Read the layers that apply to a folder, cut down to the keys asked for.
+    Read the layers that apply to a directory, reduced to the selected keys.
 
-    The files are read anew at each call. `check_selectors` comes first on the
-    wire, before the cwd is found to be foreign; it is called here as well.
+    The files are read at each call. On the wire, `check_selectors` comes before the check of the
+    cwd; it is called here as well.
 
     Args:
         cwd: Absolute; it need not exist.
@@ -221,7 +220,7 @@ def codex_home(environ: Mapping[str, str], user_home: str | None) -> str:
 
 
 def _load(cwd: str, codex_home: str, system_folder: str) -> tuple[list[_Layer], list[_Layer]]:
-    """Read everything, in the order in which the real server meets errors."""
+    """Read all files, in the order in which the real server reports their errors."""
     managed = _read_layer("legacy managed_config.toml", f"{system_folder}/managed_config.toml", "")
     system = _read_layer("system", f"{system_folder}/config.toml", _CONFIG_FILE)
     user = _read_layer("user", os.path.join(codex_home, "config.toml"), _CONFIG_FILE)
@@ -232,6 +231,7 @@ def _load(cwd: str, codex_home: str, system_folder: str) -> tuple[list[_Layer], 
         table = _parse(text, f"failed to parse requirements layer {requirements_file}: ")
         requirements.insert(0, _Layer(requirements_file, requirements_file, table))
 
+    # Only these three decide about trust: a project must not be able to trust itself.
     below = [layer for layer in (system, user) if layer is not None]
     above = [layer for layer in (managed,) if layer is not None]
     merged: Table = {}
@@ -300,13 +300,14 @@ def _projects(merged: Table) -> dict[str, str]:
 
 
 class _Trust:
-    """Which folders of one project may add a layer."""
+    """Trust levels of the directories of one project."""
 
     def __init__(self, levels: Mapping[str, str], fallbacks: Iterable[str | None]) -> None:
         self._levels = levels
         self._fallbacks = [folder for folder in fallbacks if folder is not None]
 
     def covers(self, folder: str) -> bool:
+        # The first entry decides, even if it says `untrusted` and a later one would not.
         for candidate in (folder, *self._fallbacks):
             for spelling in (candidate, os.path.realpath(candidate)):
                 if spelling in self._levels:
@@ -331,7 +332,7 @@ def _project_root(cwd: str, markers: Sequence[str]) -> str:
 
 
 def _is_git_entry(path: str) -> bool:
-    """Tell a repository, or a pointer to one, from a folder that is just called so."""
+    """Return True for a repository or a pointer to one, not for an empty `.git` directory."""
     return os.path.isfile(path) or os.path.exists(os.path.join(path, "HEAD"))
 
 
@@ -362,6 +363,7 @@ def _main_work_tree(folder: str, entry: str) -> str | None:
         back = os.path.join(private, _first_line(os.path.join(private, "gitdir")))
     except (OSError, UnicodeError):
         return None
+    # A real work tree is known to its repository, by a file that points back.
     if os.path.realpath(back) != os.path.realpath(entry):
         return None
     parent, name = os.path.split(os.path.realpath(common))
@@ -374,7 +376,7 @@ def _first_line(file: str) -> str:
 
 
 def _managed_rules(managed: _Layer | None) -> Iterator[_Layer]:
-    """Turn the settings an administrator fixed into the rules they stand for."""
+    """Yield the requirements that follow from the settings an administrator has fixed."""
     if managed is None:
         return
     rules: Table = {}
@@ -441,6 +443,7 @@ def _kind(value: object) -> str:
 
 
 def _merge(lower: Table, higher: Table) -> Table:
+    # Tables are merged key by key; any other value of the higher layer replaces the lower one.
     merged = dict(lower)
     for key, value in higher.items():
         old = merged.get(key)
@@ -465,7 +468,8 @@ def _read_text(file: str, blame: str) -> str | None:
     try:
         with open(file, "rb", opener=_open_at_once) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise IsADirectoryError  # or a FIFO, a device
+                # A directory, a FIFO or a device: all get the same text.
+                raise IsADirectoryError
             return stream.read().decode("utf-8").removeprefix("\ufeff")
     except FileNotFoundError:
         return None
@@ -484,7 +488,7 @@ def _read_text(file: str, blame: str) -> str | None:
 
 
 def _open_at_once(file: str, flags: int) -> int:
-    # A FIFO by that name is to be refused, not waited for.
+    # O_NONBLOCK: `open` of a FIFO would wait for a writer, and it is refused anyway.
     return os.open(file, flags | os.O_NONBLOCK)
 
 
@@ -506,6 +510,7 @@ def _parse(text: str, blame: str | None, file: str = "") -> Table:
     except tomllib.TOMLDecodeError as error:
         message = str(error)
     except RecursionError:
+        # tomllib recurses for each nested table or array.
         message = "too many levels (at line 1, column 1)"
     lines = text.split("\n")
     position = _POSITION.search(message)
@@ -541,6 +546,7 @@ def _stack(
             continue
         folder = os.path.dirname(file)
         kept.append(ConfigLayer(source=source, base_dir=_uri(folder), toml=spell_toml(selected)))
+        # Layers from the cloud go right above this one, if it is in the answer.
         cloud += file == below_cloud
     return ConfigStack(layers=kept, cloud_insertion_index=cloud)
 

@@ -1,7 +1,7 @@
 """
-`fs/*`: the wire in front of the file system.
+Handlers of `fs/*`: they translate between the wire and the file system.
 
-Requests run side by side; those on one handle run in the order in which they came.
+Requests run concurrently; requests on one handle run in the order of arrival.
 """
 
 from collections.abc import Awaitable, Iterable, Sequence
@@ -65,15 +65,16 @@ __all__ = ["add_file_methods"]
 
 _EMPTY = Empty()
 
+# Bytes up to which base64 is coded in the event loop: 1 MiB takes less than a millisecond, and
+# the detour over a thread costs about as much.
 _AT_ONCE = 1 << 20
-"""Bytes up to which base64 is made in the event loop; a thread would take longer to ask."""
 
+# Entries that are encoded at once. The encoder keeps the GIL, so no other thread runs meanwhile.
 _BATCH = 512
-"""Entries that are encoded in one go, before another thread may have its turn."""
 
 
 def add_file_methods(router: Router[ServerConnection]) -> None:
-    """Serve the methods of this file."""
+    """Add the handlers of this module to a router."""
     router.add(FS_READ_FILE, _read_file)
     router.add(FS_OPEN, _open)
     router.add(FS_READ_BLOCK, _read_block)
@@ -91,8 +92,9 @@ def add_file_methods(router: Router[ServerConnection]) -> None:
     router.add(FS_WATCH_MISSING, _watch_missing)
 
 
-def _follows(wish: bool | None) -> bool:
-    return wish is not False
+def _follows(follow_symlinks: bool | None) -> bool:
+    # Links are followed unless the request says otherwise.
+    return follow_symlinks is not False
 
 
 # -- whole files
@@ -100,6 +102,7 @@ def _follows(wish: bool | None) -> bool:
 
 def _read_file(client: ServerConnection, params: ReadFileParams) -> Encoded | Awaitable[Encoded]:
     follow = _follows(params.follow_symlinks)
+    # A small file in the page cache is answered at once, without a thread.
     found = client.filesystem.recall_file(
         params.path, follow_symlinks=follow, sandbox=params.sandbox
     )
@@ -114,7 +117,7 @@ def _content(encoded: bytes) -> Encoded:
 
 async def _read_file_later(client: ServerConnection, params: ReadFileParams) -> Encoded:
     filesystem = client.filesystem
-    async with client.turns.turn():
+    async with client.response_slots.slot():
         data = await filesystem.read_file(
             params.path, follow_symlinks=_follows(params.follow_symlinks), sandbox=params.sandbox
         )
@@ -129,7 +132,7 @@ async def _write_file(client: ServerConnection, params: WriteFileParams) -> Empt
     text = params.data_base64
     pieces: Iterable[bytes]
     try:
-        # A large one is decoded where it is written.
+        # Large contents are decoded by the thread that writes them.
         pieces = (decode_base64(text),) if len(text) <= _AT_ONCE else decode_base64_pieces(text)
         await client.filesystem.write_pieces(
             params.path,
@@ -146,7 +149,8 @@ async def _write_file(client: ServerConnection, params: WriteFileParams) -> Empt
 
 
 def _open(client: ServerConnection, params: OpenParams) -> Awaitable[OpenResponse]:
-    native_path(params.path)  # refused before the id is looked at
+    # First of all: the real server reports a foreign path before a bad id.
+    native_path(params.path)
     check_handle_id(params.handle_id)
     return _opened(client, params, client.files.open(params))
 
@@ -157,6 +161,7 @@ async def _opened(
     try:
         await handle.opened
     except Exception as error:
+        # The id was taken when the opening began; nobody could close this handle.
         client.files.forget(params.handle_id, handle)
         note_opened(client, params, error)
         raise
@@ -167,7 +172,7 @@ async def _opened(
 def _read_block(client: ServerConnection, params: ReadBlockParams) -> Awaitable[Encoded]:
     check_handle_id(params.handle_id)
     check_read_length(params.len)
-    # It takes its turn now, before any later request on the handle does.
+    # Queued on the handle now, and not in the task: later requests must come after it.
     handle = client.files.get(params.handle_id)
     return _read(client, params, handle, handle.start_reading(params.offset, params.len))
 
@@ -181,6 +186,7 @@ async def _read(
     try:
         chunk, eof = await reading
     except NotFound:
+        # Closed by a request before this one, in the queue of the handle.
         raise unknown_handle(params.handle_id) from None
     except Exception:
         client.files.forget(params.handle_id, handle)
@@ -248,7 +254,7 @@ async def _look(client: ServerConnection, params: GetMetadataParams, follow: boo
 
 
 def _as_codex(found: FileMetadata) -> FileMetadata:
-    """Return metadata without what only Holdfast clients get."""
+    """Return metadata without `permissions`, which only Holdfast clients get."""
     return msgspec.structs.replace(found, permissions=UNSET)
 
 
@@ -263,7 +269,7 @@ async def _read_directory(
     client: ServerConnection, params: ReadDirectoryParams
 ) -> ReadDirectoryResponse | Encoded:
     filesystem = client.filesystem
-    async with client.turns.turn():
+    async with client.response_slots.slot():
         entries = await filesystem.read_directory(params.path, sandbox=params.sandbox)
         if len(entries) <= _BATCH:
             return ReadDirectoryResponse(entries=entries)
@@ -272,14 +278,14 @@ async def _read_directory(
 
 
 async def _walk(client: ServerConnection, params: WalkParams) -> Encoded:
-    async with client.turns.turn():
+    async with client.response_slots.slot():
         return await client.filesystem.walk_into(
             _encode_walk, params.path, params.options, sandbox=params.sandbox
         )
 
 
 def _encode_walk(found: Walked) -> Encoded:
-    # The texts of URIs need no escapes, so they are put together as they are.
+    # URIs contain no character that JSON escapes, so they are joined as they are.
     entries = ",".join([f'{{"path":"{uri}","kind":"{kind}"}}' for uri, kind in found.entries])
     errors = encode_value([{"path": uri, "message": message} for uri, message in found.errors])
     end = b',"truncated":true}' if found.truncated else b',"truncated":false}'
@@ -287,7 +293,7 @@ def _encode_walk(found: Walked) -> Encoded:
 
 
 def _encode_list(items: Sequence[object]) -> list[bytes]:
-    """A long list in JSON, as one part; made in batches, as the encoder lets nobody else run."""
+    """Encode a long list as JSON, in batches, so that other threads run in between."""
     batches = [
         encode_value(items[start : start + _BATCH])[1:-1] for start in range(0, len(items), _BATCH)
     ]

@@ -1,4 +1,4 @@
-"""`http/request`: the wire in front of the HTTP client, and nothing else."""
+"""Handler of `http/request`: it translates between the wire and the HTTP client."""
 
 from collections.abc import Awaitable
 from functools import partial
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["add_http_methods"]
 
+# Bytes of a body beyond which it is encoded in a thread, so that the event loop is not blocked.
 _LARGE = 1 << 20
-"""Bytes of a body that is encoded in a thread, so that the event loop goes on."""
 
 
 def add_http_methods(router: Router[ServerConnection]) -> None:
-    """Serve the methods of this file."""
+    """Add the handler of this module to a router."""
     router.add(HTTP_REQUEST, _request)
 
 
@@ -31,13 +31,15 @@ def _request(
 ) -> Awaitable[HttpResponse | Encoded]:
     if not params.stream_response:
         return _buffered(client, params)
+    # Now, and not in the task: a second request with the same id must fail at once.
     client.bodies.reserve(params.request_id)
     return _streamed(client, params)
 
 
 def _caller(client: ServerConnection) -> "LocalHttpClient":
-    """Return what makes the calls of all clients; names are looked up at this one's expense."""
-    from holdfast.http.connect import look_names_up_by  # loaded by a server that is asked for it
+    """Return the HTTP client, set up to resolve names in the threads of this connection."""
+    # Imported late: most servers never get an `http/request`, and the import takes 15 ms.
+    from holdfast.http.connect import look_names_up_by
 
     look_names_up_by(client.filesystem.run)
     return client.state.http

@@ -1,8 +1,8 @@
 """
-The bodies that are being streamed to one client [http.request.stream].
+Response bodies that are streamed to one client [http.request.stream].
 
-Each is a task of its own and holds up nothing. A client that reads too slowly stops
-the reading of its bodies, and with its connection they all end.
+Each is a task of its own and blocks no other request. If the client reads too slowly, its bodies
+are not read either. All of them end with the connection.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ from holdfast.rpc.encode import encode_value
 
 __all__ = ["MAX_DELTA", "ConnectionBodies"]
 
+# Bytes of a body in one notification, before base64.
 MAX_DELTA = 1 << 20
-"""Bytes of a body in one notification."""
 
 
 class ConnectionBodies:
-    """The streamed responses of one connection, by the ids the client gave them."""
+    """Streamed responses of one connection, by the ids that the client chose."""
 
     def __init__(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
         self._connection = connection
         self._task_group = tasks
-        # Every id that is taken, with its task once that has begun.
+        # All ids that are taken, with their tasks once these have begun.
         self._streams: dict[str, asyncio.Task[None] | None] = {}
         self._flowing = asyncio.Event()
         self._flowing.set()
 
     def reserve(self, request_id: str) -> None:
         """
-        Take an id.
+        Reserve an id, before the request is made.
 
         Raises:
-            InvalidParams: It is taken.
+            InvalidParams: The id is taken.
         """
         if request_id in self._streams:
             raise InvalidParams(
@@ -47,28 +47,29 @@ class ConnectionBodies:
         self._streams[request_id] = None
 
     def release(self, request_id: str) -> None:
-        """Give an id back: there is nothing to stream."""
+        """Free an id whose request has failed."""
         del self._streams[request_id]
 
     def start(self, request_id: str, body: HttpBody) -> None:
         """
-        Send a body, from the event loop's next turn on.
+        Start to send a body in the next turn of the event loop.
 
-        The caller sends its answer in this turn, so that it comes before the first delta.
+        The caller sends the response in this turn, so that it comes before the first delta.
         """
         self._task_group.create_task(self._stream(request_id, body))
 
     def pause(self) -> None:
-        """The client does not read."""
+        """Stop sending: the client does not read."""
         self._flowing.clear()
 
     def resume(self) -> None:
-        """It reads again."""
+        """Go on: the client reads again."""
         self._flowing.set()
 
     def end(self) -> None:
-        """The connection is gone."""
-        # One that has not begun will see it. Cancelled before, it could not close its body.
+        """Cancel all bodies: the connection is gone."""
+        # Not those that have not begun: a task cancelled before its first step could not close
+        # its body. It sees the end of the connection itself.
         for task in self._streams.values():
             if task is not None:
                 task.cancel()
@@ -79,6 +80,7 @@ class ConnectionBodies:
         prefix = _prefix(request_id)
         self._streams[request_id] = asyncio.current_task()
         try:
+            # It ended before this task began, when `end` could not cancel it yet.
             if self._connection.ended:
                 return
             async for piece in _pieces(body):
@@ -87,6 +89,7 @@ class ConnectionBodies:
                 self._connection.send_parts(parts)
                 seq += 1
         except OperationFailed as failure:
+            # The response was sent already, so the last delta carries the error.
             error = str(failure)
         finally:
             del self._streams[request_id]
@@ -98,7 +101,7 @@ class ConnectionBodies:
 
 
 async def _pieces(body: HttpBody) -> AsyncIterator[bytes]:
-    """A body in pieces that fit into a notification."""
+    """Yield a body in pieces that fit into a notification."""
     async for piece in body:
         for start in range(0, len(piece), MAX_DELTA):
             yield piece[start : start + MAX_DELTA]
@@ -108,6 +111,6 @@ _MORE = b'","done":false,"error":null}}'
 
 
 def _prefix(request_id: str) -> bytes:
-    """The part of every delta that stays the same for one body."""
+    """Return the part of a delta that is the same for all deltas of one body."""
     method = HTTP_BODY_DELTA.name.encode()
     return b'{"method":"%b","params":{"requestId":%b,"seq":' % (method, encode_value(request_id))

@@ -1,4 +1,4 @@
-"""What this machine is, as a client is told [environment.info]."""
+"""Description of this machine for clients [environment.info]."""
 
 import hashlib
 import os
@@ -12,9 +12,10 @@ from holdfast.protocol.paths import PathUri
 
 __all__ = ["CAPABILITIES", "PROTOCOL_VERSION", "environment_info", "login_shell"]
 
+# The version of Codex whose protocol this is; clients compare it with their own.
 PROTOCOL_VERSION = "0.166.0"
-"""The version of Codex whose protocol this is; clients compare it with their own."""
 
+# Features of this server; a client does not use those that are missing here.
 CAPABILITIES = Capabilities(
     capability_discovery_sandbox=True,
     capability_discovery_v2=True,
@@ -38,14 +39,13 @@ CAPABILITIES = Capabilities(
     process_end_marked=True,
     process_waiting_for=True,
 )
-"""Only what is really there: a client avoids what a server does not claim."""
 
+# Shells whose options Codex clients know.
 _SHELLS = ("bash", "zsh", "sh")
-"""Names a client knows how to call."""
 
 
 def login_shell() -> str:
-    """The user's shell by the user database; `/bin/sh` if it has none."""
+    """Return the user's shell from the user database; `/bin/sh` if there is none."""
     try:
         return pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
     except KeyError:
@@ -53,9 +53,10 @@ def login_shell() -> str:
 
 
 def environment_info(environ: Mapping[str, str] | None = None) -> EnvironmentInfo:
-    """Look at this machine. The answer does not change while the server runs."""
+    """Return the description of this machine, which does not change while the server runs."""
     environ = os.environ if environ is None else environ
     cwd = _working_folder()
+    # A relative TMPDIR is resolved from the server's cwd, as a child would.
     temporary = environ.get("TMPDIR")
     temporary_uri = _uri(os.path.join(cwd, temporary)) if temporary else None
     return EnvironmentInfo(
@@ -78,13 +79,14 @@ def _shell() -> ShellInfo:
     name = os.path.basename(path)
     if name in _SHELLS and os.access(path, os.X_OK):
         return ShellInfo(name=name, path=path)
-    # A client that is told of a shell it does not know guesses a path of its own.
+    # A client that gets the name of an unknown shell would guess a path of its own.
     fallback = next((p for p in ("/bin/bash", "/bin/sh") if os.access(p, os.X_OK)), "/bin/sh")
     return ShellInfo(name=os.path.basename(fallback), path=fallback)
 
 
 def _provider_id() -> str:
-    """The same for every server of this user on this machine, and telling nothing about either."""
+    """Return an id of this user on this machine, the same for all servers, as a hash."""
+    # A hash: neither the machine id nor the user may be read from it.
     try:
         with open("/etc/machine-id", "rb") as file:
             machine = file.read().strip()
@@ -98,7 +100,8 @@ def _working_folder() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        return ""  # it was removed since
+        # The directory was removed since this process was started in it.
+        return ""
 
 
 def _uri(path: str) -> str | None:

@@ -1,8 +1,8 @@
 """
-The commands of one session, as the log and the audit log tell of them.
+Records the commands of one session in the log and in the audit log.
 
-Never variables, input or output. The verdict is told in its own words, not in those that were
-found in the output.
+Variables, input and output are never recorded. Of a verdict only the fixed words are recorded,
+not the texts that were found in the output.
 """
 
 import logging
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class SessionJournal(ProcessObserver):
-    """Tells of each start and each end of a process of one session."""
+    """Observer that records each start and each exit of one session's processes."""
 
     def __init__(self, session: Session, audit: "AuditLog | None") -> None:
         self._session = session
@@ -36,6 +36,7 @@ class SessionJournal(ProcessObserver):
         self._short_id = short_session(session.id)
 
     def started(self, start: ProcessStart, process: LocalProcess) -> None:
+        # Checked first, since this is on the path of every start.
         informs = logger.isEnabledFor(logging.INFO)
         if self._audit is None and not informs:
             return
@@ -105,6 +106,7 @@ class SessionJournal(ProcessObserver):
         if self._audit is None:
             return
         name = clip(process.process_id)
+        # One line for each attempt, before the line of the exit that ends the story.
         for attempt in verdict.network_attempts:
             self._audit.write(
                 "network",
@@ -161,14 +163,15 @@ class SessionJournal(ProcessObserver):
 
 
 def _sandbox(params: StartParams, process: LocalProcess) -> str:
-    """Return how far a process is isolated: `none`, a rung, or `refused` if it only complains."""
+    """Return the isolation of a process: `none`, its level, or `refused`."""
+    # A sandbox that cannot be built is a process that only prints the reason; see `admission`.
     if not is_sandboxed(params):
         return "none"
     return "refused" if process.enforcement is None else process.enforcement.rung
 
 
 def _network(params: StartParams) -> str:
-    """Return whether the profile of a command lets it use the network."""
+    """Return the network access that the profile of a command gives."""
     profile = None if params.sandbox is None else params.sandbox.permissions
     return (
         profile.network if isinstance(profile, ManagedProfile | ExternalProfile) else "unrestricted"

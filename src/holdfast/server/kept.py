@@ -1,9 +1,9 @@
 """
-Connections on streams that other processes hand over: how a server outlives them.
+Serves connections on streams that other processes pass to this one, and outlives them.
 
-One client uses such a server, and comes back when its connection is lost. So the streams
-that come last are the right ones: they end the connection before, even if nobody has
-noticed yet that it is dead, and the session can be resumed at once.
+One client uses such a server, and reconnects when its connection is lost. So the newest streams
+are the right ones. They end the previous connection, even if it still looks alive, and the
+session can be resumed at once.
 """
 
 import asyncio
@@ -22,26 +22,26 @@ __all__ = ["HandedStreams", "Keeping"]
 
 logger = logging.getLogger(__name__)
 
+# Peers that may be connected without having passed streams.
 _SILENT_PEERS = 8
-"""Peers that may be connected without having handed over anything."""
 
+# Seconds after which such a peer is disconnected.
 _SILENT_LIMIT = 5.0
-"""Seconds such a peer is waited for."""
 
+# Seconds until the next `accept` when no descriptor is left.
 _ACCEPT_PAUSE = 1.0
-"""Seconds until the next attempt when the system has no descriptor left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """The folder in which streams are handed over, and the token for it."""
+    """The directory of the socket that takes streams, and its token."""
 
     folder: PrivateFolder
     token: str
 
 
 class HandedStreams:
-    """Accepts streams from other processes, and serves the last that came."""
+    """Listener for streams from other processes, which serves the newest ones."""
 
     def __init__(
         self,
@@ -52,16 +52,16 @@ class HandedStreams:
         end: Callable[[], None],
     ) -> None:
         """
-        Listen.
+        Start to listen.
 
         Args:
-            keeping: Where, and the token that a peer has to know.
+            keeping: The directory, and the token that a peer has to send.
             accept: Serves a connection.
-            tasks: Owns what runs in the background.
-            end: Called when the client says that it needs the server no more.
+            tasks: Owns the tasks of connections.
+            end: Called when the client does not need the server any more.
 
         Raises:
-            OSError: The socket cannot be had.
+            OSError: The socket cannot be made.
         """
         self._loop = asyncio.get_running_loop()
         self._token = keeping.token
@@ -74,7 +74,7 @@ class HandedStreams:
         self._watch()
 
     def close(self) -> None:
-        """Listen no more, and let go of all streams."""
+        """Stop listening, and close all streams."""
         self._loop.remove_reader(self._listening)
         self._listening.close()
         for control in list(self._silent):
@@ -91,18 +91,20 @@ class HandedStreams:
         try:
             control, _ = self._listening.accept()
         except (BlockingIOError, ConnectionError):
-            return  # it has gone already
+            # The peer has disconnected already.
+            return
         except OSError as error:
-            # The peer waits, so this would be called again and again.
+            # The socket stays readable, so the loop would call this again at once.
             logger.warning("cannot accept streams: %s", error)
             self._loop.remove_reader(self._listening)
             self._loop.call_later(_ACCEPT_PAUSE, self._watch)
             return
+        # The directory is private already. This holds even if its mode is changed.
         if not peer_is_own_user(control):
             control.close()
             return
         if len(self._silent) >= _SILENT_PEERS:
-            # The oldest goes: the client that comes back speaks at once.
+            # The oldest is dropped: a client that reconnects sends its message at once.
             self._give_up(next(iter(self._silent)))
         control.setblocking(False)
         self._silent[control] = self._loop.call_later(_SILENT_LIMIT, self._give_up, control)
@@ -129,7 +131,7 @@ class HandedStreams:
 
 
 class _Streams:
-    """Three streams and the socket they came by, as long as they are in use."""
+    """Three passed streams, and the socket they came on."""
 
     def __init__(
         self, control: socket.socket, descriptors: list[int], end: Callable[[], None]
@@ -139,17 +141,18 @@ class _Streams:
         self._incoming, self._outgoing, errors = descriptors
         self._end = end
         self._transport: Transport | None = None
-        # Whether the streams are no longer in use, and whether the whole server ends.
+        # True once the streams are closed, and once the client has ended the whole server.
         self._ended = False
         self._ending_server = False
-        # What the server logs goes to whoever is connected; it must never wait for that.
+        # The log goes to the connected client. Non-blocking: the server must not wait for it.
         os.set_blocking(errors, False)
         os.dup2(errors, 2)
         os.close(errors)
-        self._loop.add_reader(control, self.abort)  # nothing comes but the end
+        # The peer sends nothing more on it, so readable means that the peer is gone.
+        self._loop.add_reader(control, self.abort)
 
     async def serve(self, accept: Callable[[Transport], Receiver]) -> None:
-        """Serve a connection on the streams; returns once it is made."""
+        """Start a connection on the streams; return once it is set up."""
         try:
             self._transport = await serve_descriptors(
                 self._incoming, self._outgoing, lambda it: _EndsWithStreams(accept(it), self)
@@ -167,27 +170,28 @@ class _Streams:
         self.lost()
 
     def lost(self) -> None:
-        """Let go of what is left, since the connection has ended."""
+        """Release the streams of a connection that has ended."""
         if self._ended or self._ending_server:
             return
         self._ended = True
         self._loop.remove_reader(self._control)
         _release_stderr()
-        self._control.close()  # last: the process at its other end exits, and ssh with it
+        # Last of all: the process at its other end then exits, and ssh with it.
+        self._control.close()
 
     def end_server(self) -> None:
         """
-        Pass on that the client closes for good.
+        End the server, because the client closes for good.
 
-        The process that handed over the streams, and so the client's ssh, ends when
-        this process does: whoever waits for it knows that everything has ended.
+        The socket stays open. The process that passed the streams, and so the client's ssh,
+        exits only when this process does: then the client knows that everything has ended.
         """
         self._ending_server = True
         self._end()
 
 
 class _EndsWithStreams:
-    """Passes everything on, but the line that ends the server."""
+    """Receiver that passes everything on, except for the line that ends the server."""
 
     def __init__(self, inner: Receiver, streams: _Streams) -> None:
         self.pause_sending = inner.pause_sending
@@ -209,7 +213,8 @@ class _EndsWithStreams:
 def _release_stderr() -> None:
     try:
         null = os.open(os.devnull, os.O_RDWR)
-    except OSError:  # no descriptor is left, but for this one
+    except OSError:
+        # No descriptor is left. Close stderr first, to make its number free.
         os.close(2)
         null = os.open(os.devnull, os.O_RDWR)
     if null != 2:

@@ -1,8 +1,8 @@
 """
-Lines for a file or a stream, written by a thread of its own.
+Writes lines to a file or a stream, in a thread of its own.
 
-A disk that is full, a mount that is dead and a reader that is stuck hold up this thread and
-nobody else. What waits is bounded in bytes. What cannot be kept or written is counted.
+A full disk, a dead mount or a stuck reader blocks only this thread. The queue is bounded in
+bytes. Lines that do not fit or cannot be written are counted.
 """
 
 import os
@@ -17,23 +17,23 @@ __all__ = ["CHUNK", "LineWriter", "PartlyWritten", "write_all"]
 
 T = TypeVar("T")
 
+# Bytes passed to one call of `write`, at most; a longer line is passed alone.
 CHUNK = 64 << 10
-"""Bytes that are handed to `write` at once, at most; a longer line is handed over alone."""
 
+# Bytes in the queue, at most.
 MAX_WAITING = 8 << 20
-"""Bytes that may wait to be written."""
 
+# Seconds in which lines are collected: to wake the thread for each line costs the server time.
 GATHER = 0.05
-"""Seconds in which lines are collected: a thread that wakes for each would slow the server."""
 
+# Seconds to write the rest when a server ends.
 CLOSE_LIMIT = 2.0
-"""Seconds in which the rest has to be written when a server ends."""
 
+# Seconds between two warnings about lost records.
 WARN_INTERVAL = 10.0
-"""Seconds between two warnings about lost records."""
 
+# Seconds for which a non-blocking descriptor may accept no byte.
 _STUCK = 5.0
-"""Seconds a non-blocking descriptor may take no byte."""
 
 FULL = "they came faster than they could be written"
 
@@ -44,17 +44,17 @@ class PartlyWritten(Exception):
     def __init__(self, lines: int, reason: str, *, torn: bool) -> None:
         super().__init__(reason)
         self.lines = lines
-        """Lines that were written whole."""
+        """Number of lines that were written completely."""
         self.torn = torn
-        """True if a part of the next one was written, too."""
+        """True if a part of the next line was written too."""
 
 
 class LineWriter(Generic[T]):
     """
-    A queue of records, and the thread that makes lines of them and writes them.
+    Queue of records, with the thread that formats and writes them.
 
-    The thread starts with the first record. `put` never waits and never raises, and is for
-    one thread at a time.
+    The thread starts with the first record. `put` never blocks and never raises; only one thread
+    at a time may call it.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class LineWriter(Generic[T]):
     ) -> None:
         """
         Args:
-            name: Of the thread.
-            encode: Makes a line of a record, with its line end; called in the thread.
+            name: Name of the thread.
+            encode: Formats a record as a line, with its line end; called in the thread.
             write: Writes whole lines, at most `CHUNK` bytes unless one line is longer. Raises
-                `OSError` if none was written, or `PartlyWritten`.
-            gap: Makes the line that stands for lost records: their number, and the reason.
-            warn: Called with all that was lost since the start, and the reason, as soon as
-                something is lost and then every `WARN_INTERVAL` seconds at most.
-            max_waiting: Bytes that may wait.
+                `OSError` if nothing was written, or `PartlyWritten`.
+            gap: Makes the line that stands for lost records, from their number and the reason.
+            warn: Called with the number of records lost since the start, and the reason: at the
+                first loss, and then every `WARN_INTERVAL` seconds at most.
+            max_waiting: Bytes in the queue, at most.
         """
         self._name = name
         self._encode = encode
@@ -85,16 +85,16 @@ class LineWriter(Generic[T]):
         self._warn = warn
         self._max_waiting = max_waiting
         self._queue: deque[tuple[T, int]] = deque()
-        # Each of the two sides changes its own counters only, so neither needs a lock.
+        # Each counter is changed by one of the two threads only, so no lock is needed.
         self._put_bytes = 0
         self._taken_bytes = 0
         self._refused = 0
         self._failed = 0
-        # Records of a write that is under way.
+        # Records of the current write.
         self._in_hand = 0
-        # Lost records that a line in the file stands for.
+        # Lost records that a line in the file already stands for.
         self._marked = 0
-        # Why something was lost the last time, and whether the last write failed.
+        # Reason of the last loss, and whether the last write failed.
         self._reason = FULL
         self._failing = False
         self._warned = 0
@@ -105,11 +105,11 @@ class LineWriter(Generic[T]):
 
     @property
     def lost(self) -> int:
-        """Records that were not written, since the start."""
+        """Number of records since the start that were not written."""
         return self._refused + self._failed
 
     def put(self, record: T, size: int) -> None:
-        """Queue a record of about `size` bytes; one too many is counted as lost."""
+        """Queue a record of about `size` bytes; if the queue is full, count it as lost."""
         if self._put_bytes - self._taken_bytes + size > self._max_waiting or self._closing.is_set():
             self._refused += 1
             if not self._failing:
@@ -118,11 +118,12 @@ class LineWriter(Generic[T]):
             return
         self._put_bytes += size
         self._queue.append((record, size))
+        # To set an event costs a lock, so it is skipped while the thread is awake anyway.
         if not self._wake.is_set() and self._has_thread():
             self._wake.set()
 
     def _has_thread(self) -> bool:
-        """Start the thread, unless it runs; a system without room for one is asked again."""
+        """Start the thread unless it runs; return False if the system cannot start one now."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             try:
@@ -134,16 +135,17 @@ class LineWriter(Generic[T]):
 
     def close(self, limit: float = CLOSE_LIMIT) -> bool:
         """
-        Write the rest, for so many seconds at most; what is left then is counted as lost.
+        Write the rest for at most `limit` seconds, and count what is left then as lost.
 
         Returns:
-            True if the thread has ended and will write no more.
+            True if the thread has ended, so that it writes no more.
         """
         self._closing.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(limit)
         ended = not self._queue if self._thread is None else not self._thread.is_alive()
+        # The thread is still in a write. Nobody waits for it, so its records count as lost too.
         if not ended:
             self._refused += len(self._queue) + self._in_hand
         self._warn_now_and_then(last=True)
@@ -162,7 +164,7 @@ class LineWriter(Generic[T]):
         while True:
             self._wake.wait()
             self._closing.wait(GATHER)
-            # Cleared before the queue is looked at: what comes later sets it again.
+            # Cleared before the queue is read: a record that comes later sets it again.
             self._wake.clear()
             while self._queue:
                 self._write_some()
@@ -198,7 +200,7 @@ class LineWriter(Generic[T]):
         self._in_hand = 0
 
     def _lose(self, lines: Sequence[bytes], gap: int, gap_written: bool, reason: str) -> None:
-        """Count what a failed write was to write; the line about a gap is no record."""
+        """Count the records of a failed write; the line about a gap is not a record."""
         self._failed += len(lines) - (1 if gap and not gap_written else 0)
         if gap_written:
             self._marked += gap
@@ -209,11 +211,11 @@ class LineWriter(Generic[T]):
 
 def write_all(descriptor: int, data: bytes) -> None:
     """
-    Write all of it to a descriptor that may be non-blocking.
+    Write all bytes to a descriptor that may be non-blocking.
 
     Raises:
-        OSError: Nothing of it was written.
-        PartlyWritten: A part was.
+        OSError: Nothing was written.
+        PartlyWritten: A part was written.
     """
     done = 0
     try:

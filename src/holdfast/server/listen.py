@@ -1,4 +1,4 @@
-"""Where a server listens, and what it answers to plain HTTP [serve.listen.*]."""
+"""Listeners of a server: their URLs, and their answers to plain HTTP [serve.listen.*]."""
 
 import asyncio
 import ipaddress
@@ -18,7 +18,8 @@ from holdfast.server.auth import ANONYMOUS, Check, Unauthorized
 from holdfast.transports.base import LOCAL_PRINCIPAL, Receiver, Transport
 from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
 
-if TYPE_CHECKING:  # a server on its standard streams needs no WebSocket
+# Loaded late: a server on its standard streams needs no WebSocket, whose import takes 90 ms.
+if TYPE_CHECKING:
     from holdfast.transports.tls import ServerTls, TlsListener
     from holdfast.transports.websocket import Gate
 
@@ -34,11 +35,11 @@ __all__ = [
 
 
 class BadListenUrl(HoldfastError):
-    """Not a place where a server can listen."""
+    """The URL is not an address that a server can listen on."""
 
 
 class ListenUrl(msgspec.Struct, frozen=True):
-    """A place to listen."""
+    """An address to listen on."""
 
     kind: str
     """`ws`, `http`, `stdio` or `unix`."""
@@ -46,11 +47,11 @@ class ListenUrl(msgspec.Struct, frozen=True):
     port: int = 0
     path: str = ""
     descriptor: int | None = None
-    """A socket that is bound and listens already, handed over by whoever started this process."""
+    """A socket that listens already, inherited from the service manager."""
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach it."""
         return not self.is_network or ipaddress.ip_address(self.host).is_loopback
 
     @property
@@ -60,7 +61,7 @@ class ListenUrl(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """The place as it is given to `--listen`."""
+        """The address as it is given to `--listen`."""
         if not self.is_network:
             return f"{self.kind}://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -74,14 +75,14 @@ _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+)):(?P<port>
 
 def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
     """
-    Read a `--listen` value.
+    Parse a `--listen` value.
 
     Args:
-        url: What was given.
-        scheme: That of a URL with an address: `ws`, or `http`.
+        url: The value.
+        scheme: The scheme of a URL with an IP address: `ws`, or `http`.
 
     Raises:
-        BadListenUrl: With the text for whoever started the server.
+        BadListenUrl: The value is invalid; the text is for the user.
     """
     if url in ("stdio", "stdio://"):
         return ListenUrl("stdio")
@@ -100,7 +101,7 @@ def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
     try:
         if found is None or int(found["port"]) > 0xFFFF:
             raise ValueError
-        # Only an IPv6 address stands in brackets.
+        # The pattern allows only an IPv6 address in brackets.
         if found["v6"]:
             host = str(ipaddress.IPv6Address(found["v6"]))
         else:
@@ -114,7 +115,7 @@ def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
 
 
 class Listening:
-    """A listener, and what was made for it."""
+    """A listener with its socket file, and its entry in the list of hidden paths."""
 
     def __init__(
         self,
@@ -126,28 +127,28 @@ class Listening:
     ) -> None:
         """
         Args:
-            url: Where it listens.
+            url: Its URL.
             server: Accepts the connections.
-            hidden: What no command in a sandbox may get at.
-            owns_files: Remove its socket file at the end; one that was handed over stays.
+            hidden: Sockets and URLs that no sandboxed command may reach.
+            owns_files: True if its socket file is removed at the end; an inherited one stays.
         """
         self.url = url
-        """With the port that was really taken."""
+        """Its URL, with the port that was really bound."""
         self._server = server
         self._stack = ExitStack()
         self._stack.callback(server.close)
-        # No command in a sandbox of this process gets at it.
+        # A sandboxed command that could connect would run commands outside of its sandbox.
         self._stack.enter_context(hide(hidden))
         for path in hidden.sockets if owns_files else ():
             self._stack.callback(_remove_socket, path, os.lstat(path))
 
     def close(self) -> None:
-        """Accept no more, and remove the socket file if there is one."""
+        """Stop accepting connections, and remove the socket file if there is one."""
         self._stack.close()
 
 
 def _remove_socket(path: str, made: os.stat_result) -> None:
-    """Remove a socket file, unless another server has its place by now."""
+    """Remove a socket file, unless another server has replaced it."""
     with suppress(OSError):
         if os.path.samestat(os.lstat(path), made):
             os.unlink(path)
@@ -165,40 +166,24 @@ async def listen(
     pages: "Pages | None" = None,
 ) -> Listening:
     """
-    Accept connections at a place that is not `stdio`.
+    Accept connections at an address other than `stdio`.
 
     Args:
-        where: The place; port 0 stands for any that is free.
-        accept: Called with each connection, returns who receives its messages.
-        check: Who may connect; everybody who can reach it unless given.
-        unix_frames: Speak WebSocket on a unix socket, too, instead of lines.
+        where: The address; port 0 stands for any free one.
+        accept: Called with each connection; returns the receiver of its messages.
+        check: Checks tokens; by default everybody may connect who can reach the address.
+        unix_frames: Speak WebSocket on a unix socket too, instead of lines.
         tls: The certificate of a listener that speaks `wss` only.
-        admit: Called with the principal, raises `Overloaded` if it may not come in now.
+        admit: Called with the principal; raises `Overloaded` if it is at its limit.
         refused: Called when a token is missing or wrong.
-        pages: What is answered to plain HTTP besides `/readyz`.
+        pages: Pages for plain HTTP besides `/readyz`.
 
     Raises:
-        OSError: The address cannot be had.
+        OSError: The address cannot be bound.
     """
     if where.kind == "unix":
-        if unix_frames:
-            from holdfast.transports.websocket import listen_websocket_unix
-
-            # The mode of the file says who may connect, as without frames.
-            gate = make_gate(_only_own_user)
-            server = await listen_websocket_unix(
-                where.path, gate=gate, accept=accept, listening=_handed(where)
-            )
-        else:
-            from holdfast.transports.unix import listen_unix
-
-            server = await listen_unix(where.path, accept, listening=_handed(where))
-        return Listening(
-            f"unix://{where.path}",
-            server,
-            Reachable(sockets=(where.path,)),
-            owns_files=where.descriptor is None,
-        )
+        return await _listen_unix(where, accept, unix_frames=unix_frames)
+    # Imported late: each server needs one transport, and WebSocket takes 90 ms.
     from holdfast.transports.websocket import listen_websocket
 
     listener = await listen_websocket(
@@ -207,15 +192,40 @@ async def listen(
         gate=make_gate(check, admit=admit, refused=refused, pages=pages),
         accept=accept,
         tls=None if tls is None else tls.context,
-        listening=_handed(where),
+        listening=_inherited(where),
     )
+    # With port 0 the kernel has chosen one.
     port = listener.sockets[0].getsockname()[1]
     host = f"[{where.host}]" if ":" in where.host else where.host
     url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
     return Listening(url, listener, Reachable(open_urls=(url,) if check is None else ()))
 
 
-def _handed(where: ListenUrl) -> socket.socket | None:
+async def _listen_unix(
+    where: ListenUrl, accept: Callable[[Transport], Receiver], *, unix_frames: bool
+) -> Listening:
+    # Imported late, as in `listen`.
+    if unix_frames:
+        from holdfast.transports.websocket import listen_websocket_unix
+
+        # No token: the mode of the socket file decides who may connect, as without frames.
+        gate = make_gate(_only_own_user)
+        server = await listen_websocket_unix(
+            where.path, gate=gate, accept=accept, listening=_inherited(where)
+        )
+    else:
+        from holdfast.transports.unix import listen_unix
+
+        server = await listen_unix(where.path, accept, listening=_inherited(where))
+    return Listening(
+        f"unix://{where.path}",
+        server,
+        Reachable(sockets=(where.path,)),
+        owns_files=where.descriptor is None,
+    )
+
+
+def _inherited(where: ListenUrl) -> socket.socket | None:
     return None if where.descriptor is None else socket.socket(fileno=where.descriptor)
 
 
@@ -224,10 +234,10 @@ def _only_own_user(header: str | None) -> str:
 
 
 class Pages(NamedTuple):
-    """The pages of a listener for plain HTTP besides `/readyz`, which Codex has too."""
+    """Pages of a listener for plain HTTP, besides `/readyz`, which Codex has too."""
 
     metrics: Callable[[], Response]
-    """Only for whoever has a token."""
+    """Makes the page `/metrics`, which needs a token."""
 
 
 def make_gate(
@@ -238,16 +248,16 @@ def make_gate(
     pages: Pages | None = None,
 ) -> "Gate":
     """
-    What a listener answers to plain HTTP, and whom it lets in.
+    Return the function that answers plain HTTP and decides who may connect.
 
-    A browser sends an `Origin` and is refused on every path: no page may reach a
-    server that runs commands. Then come the upgrade headers, then the token.
+    A request with an `Origin` comes from a browser and is refused on every path: no web page may
+    reach a server that runs commands. Then the upgrade headers are checked, then the token.
 
     Args:
-        check: Whose token it is; everybody is let in unless given.
+        check: Returns the principal of a token; by default everybody may connect.
         admit: As for `listen`.
-        refused: Likewise.
-        pages: Likewise.
+        refused: As for `listen`.
+        pages: As for `listen`.
     """
 
     def principal_of(head: RequestHead) -> Response | str:
@@ -268,9 +278,11 @@ def make_gate(
         if health or metrics:
             if head.method not in ("GET", "HEAD"):
                 return Response(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("allow", "GET,HEAD"),))
+            # Without a token: load balancers and systemd have none.
             if health:
                 return Response(HTTPStatus.OK)
-            assert pages is not None  # or there would be no such page
+            # `metrics` is True only with pages.
+            assert pages is not None
             reader = principal_of(head)
             return pages.metrics() if isinstance(reader, str) else reader
         if head.path != "/":
@@ -279,6 +291,7 @@ def make_gate(
         if fault is not None:
             return fault
         principal = principal_of(head)
+        # After the token: only a known principal may learn that it is at its limit.
         if isinstance(principal, str) and admit is not None:
             try:
                 admit(principal)

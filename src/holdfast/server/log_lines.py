@@ -1,10 +1,11 @@
 """
-Log and audit records as lines: text for people, JSON for programs.
+Formats log and audit records as lines: text for people, JSON for programs.
 
-JSON is written in ASCII. So a line has no character that a terminal acts on, and bytes of a
-path that are no UTF-8 leave it valid.
+JSON is written in ASCII. So a line has no character that controls a terminal, and stays valid
+for paths that are not UTF-8.
 """
 
+import json
 import logging
 import time
 from collections.abc import Mapping
@@ -29,26 +30,26 @@ T = TypeVar("T")
 
 
 class TextLines(logging.Formatter):
-    """Formats a record as `TIME LEVEL LOGGER: MESSAGE`, followed by an indented traceback."""
+    """Formatter for `TIME LEVEL LOGGER: MESSAGE`, followed by an indented traceback."""
 
     def __init__(self) -> None:
         super().__init__()
 
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
-        # A `LogEvent` has its escapes already.
+        # A `LogEvent` is escaped already.
         if not isinstance(record.msg, LogEvent):
             message = printable(message)
         line = text_head(record.created, record.levelname, record.name) + message
         trace = _traceback(self, record)
         if trace is None:
             return line
-        # A line of an exception's text must not look like one of the log.
+        # Indented: the text of an exception must not be able to fake a line of the log.
         return "\n  ".join([line, *map(printable, trace.split("\n"))])
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one JSON object; the fields of a `LogEvent` are members of it."""
+    """Formatter for one JSON object per record, with the fields of a `LogEvent` as members."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +62,7 @@ class JsonLines(logging.Formatter):
 
 
 def text_head(at: float, level: str, logger: str) -> str:
-    """Return what a line of text begins with."""
+    """Return the beginning of a line of text."""
     return f"{time_text(at)} {level} {logger}: "
 
 
@@ -98,7 +99,8 @@ def time_text(seconds: float) -> str:
     return "%s.%03dZ" % (_second_text(whole), (seconds - whole) * 1000)  # noqa: UP031 - quicker
 
 
-@lru_cache(maxsize=4)  # most lines are of the second of the one before
+# Most lines have the same second as the line before.
+@lru_cache(maxsize=4)
 def _second_text(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
@@ -110,14 +112,14 @@ def json_line(fields: Mapping[str, object]) -> bytes:
         if line.isascii() and b"\x7f" not in line:
             return line
     except UnicodeEncodeError:
-        pass  # a lone surrogate, which stands for a byte that is no UTF-8
-    import json  # seldom needed
-
+        # A lone surrogate, which stands for a byte that is not UTF-8.
+        pass
+    # The slow way, for texts beyond ASCII: this encoder escapes them.
     return json.dumps(_encodable(fields), separators=(",", ":")).encode()
 
 
 def _encodable(value: object) -> object:
-    """Return a value without lone surrogates, which are no valid JSON: they become text."""
+    """Return a value with lone surrogates escaped as text, since JSON cannot have them."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The log of a server that has a process of its own: what it tells, and how that is written."""
+"""Logging of a server in a process of its own: levels, formats, and a threaded handler."""
 
 import logging
 import time
@@ -12,17 +12,17 @@ __all__ = ["LEVELS", "LogFormat", "ThreadedLog", "start_logging"]
 
 LogFormat = Literal["text", "json"]
 
+# Levels in order of detail; each includes those before it.
 LEVELS = ("error", "warning", "info", "debug")
-"""From what needs somebody at once to what helps to find a fault; each has those before it."""
 
 _STDERR = 2
 
+# Bytes counted for a record that is not formatted yet; `log_event.clip` bounds its texts.
 _RECORD_SIZE = 1024
-"""Bytes counted for a record: clients' texts in it are bounded by `log_event.clip`."""
 
 
 class ThreadedLog(logging.Handler):
-    """A handler that writes to stderr in a thread, so that a stuck reader holds up nobody."""
+    """Handler that writes to stderr in a thread, so that a stuck reader does not block."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
@@ -41,15 +41,16 @@ class ThreadedLog(logging.Handler):
             self._writer.put(line, len(line))
 
     def inform(self, name: str, event: LogEvent) -> None:
-        """Take a message at `info`, which is formatted in the thread."""
-        self.acquire()  # as `emit` is called: other threads log, too
+        """Queue a message at `info`, to be formatted in the thread."""
+        # Under the handler's lock, as `emit` is: `put` is for one thread at a time.
+        self.acquire()
         try:
             self._writer.put((time.time(), name, event), _RECORD_SIZE)
         finally:
             self.release()
 
     def close(self) -> None:
-        """Write the rest, within a bounded time."""
+        """Write the rest, within `CLOSE_LIMIT` seconds."""
         self._writer.close()
         super().close()
 
@@ -79,7 +80,7 @@ def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = Fal
             writes the rest.
 
     Raises:
-        ValueError: There is no such level.
+        ValueError: The level is unknown.
     """
     if level not in LEVELS:
         raise ValueError(level)
@@ -91,7 +92,7 @@ def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = Fal
     else:
         handler = logging.StreamHandler()
         handler.setFormatter(formatter)
-    # What no line of ours shows need not be found out for each.
+    # Our lines show neither threads nor source files, so `logging` need not find them out.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001 - documented to be set
     logging.basicConfig(level=level.upper(), handlers=[handler])

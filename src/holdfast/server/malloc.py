@@ -1,24 +1,24 @@
-"""How the memory of a server is kept for its next message."""
+"""Settings of malloc that keep freed memory for the next message."""
 
 import ctypes
 
 __all__ = ["keep_freed_memory"]
 
+# Parameters of mallopt(3).
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
+# Bytes; the largest value that glibc accepts for either threshold.
 KEPT = 32 << 20
-"""Bytes; the most the C library takes for either."""
 
 
 def keep_freed_memory() -> None:
     """
-    Give a few freed megabytes back to the kernel later than the C library would.
+    Return freed memory to the kernel later than glibc would by default.
 
-    A block of a file on its way is held three times, as a message, as text and as
-    bytes. By default each of them is new memory, and to have the kernel clear it
-    page by page takes twice as long as all else that is done with the block. Where
-    the C library is not GNU's, nothing happens.
+    A block of a file is in memory three times: as a message, as text and as bytes. By default
+    each of them is mapped anew, and the kernel has to clear it page by page. That takes twice as
+    long as all other work on the block. With another C library nothing happens.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,4 +1,4 @@
-"""The numbers of a server in Prometheus's text format (version 0.0.4)."""
+"""Metrics of a server in Prometheus's text format (version 0.0.4)."""
 
 import os
 import resource
@@ -13,6 +13,7 @@ __all__ = ["CONTENT_TYPE", "metrics_text"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
+# This module is imported with the server, so this is about the time of its start.
 _STARTED: Final = time.time()
 
 _GAUGES: Final = (
@@ -33,7 +34,7 @@ _COUNTERS: Final = (
 
 
 def metrics_text(principals: Principals) -> bytes:
-    """Return the page."""
+    """Return the page `/metrics`."""
     return ("\n".join(_lines(principals)) + "\n").encode()
 
 
@@ -45,6 +46,7 @@ def _lines(principals: Principals) -> Iterator[str]:
     for name, about in _COUNTERS:
         value = getattr(principals.totals, name)
         yield from _family(f"holdfast_{name}_total", "counter", about, [("", value)])
+    # The names that Prometheus's own client libraries use, so that common dashboards work.
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield from _family(
         "process_cpu_seconds_total",
@@ -74,6 +76,7 @@ def _family(name: str, kind: str, about: str, values: Iterable[tuple[str, float]
 
 
 def _quoted(text: str) -> str:
+    # The escapes of label values in the text format.
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

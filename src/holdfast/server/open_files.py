@@ -1,4 +1,4 @@
-"""The open files and the watch of one connection [fs.open.per-connection]."""
+"""Open file handles and the watch of one connection [fs.open.per-connection]."""
 
 import asyncio
 
@@ -15,26 +15,26 @@ from holdfast.server.principals import Usage
 
 __all__ = ["ConnectionFiles", "check_handle_id", "unknown_handle"]
 
+# Open files of one connection, as in the real server.
 MAX_HANDLES = 128
-"""Files one connection may have open."""
 
+# Bytes of a handle's id, as in the real server.
 MAX_HANDLE_ID = 32
-"""Bytes of an id."""
 
 
 def check_handle_id(handle_id: str) -> None:
     """
-    Look at an id before anything else is looked at.
+    Refuse an id that is too long; comes before all other checks of a request.
 
     Raises:
-        InvalidRequest: It is too long.
+        InvalidRequest: The id is too long.
     """
     if len(handle_id.encode()) > MAX_HANDLE_ID:
         raise InvalidRequest(f"file handle ID must not exceed {MAX_HANDLE_ID} bytes")
 
 
 class ConnectionFiles:
-    """What a connection has open. It ends with the connection, and so does all of it."""
+    """Open files and the watch of a connection, which all end with it."""
 
     def __init__(
         self,
@@ -54,17 +54,18 @@ class ConnectionFiles:
 
     def open(self, params: OpenParams) -> LocalFileHandle:
         """
-        Begin to open a file; the id is taken from here on.
+        Start to open a file; its id is taken from now on.
 
         Raises:
-            InvalidRequest: It is taken already, or there are too many.
-            Overloaded: All connections of the principal together have too many.
+            InvalidRequest: The id is taken, or the connection has too many files open.
+            Overloaded: The principal has too many files open.
         """
         handle_id = params.handle_id
         if handle_id in self._handles:
             raise InvalidRequest(f"file handle `{handle_id}` already exists")
         if len(self._handles) >= MAX_HANDLES:
             raise InvalidRequest(f"at most {MAX_HANDLES} file handles may be open per connection")
+        # The connection's own limit first, whose text is the real server's.
         self._usage.check("file_handles")
         handle = self._filesystem.start_opening(
             params.path,
@@ -78,10 +79,10 @@ class ConnectionFiles:
 
     def get(self, handle_id: str) -> LocalFileHandle:
         """
-        An open file.
+        Return an open file.
 
         Raises:
-            NotFound: There is none with that id.
+            NotFound: No open file has that id.
         """
         handle = self._handles.get(handle_id)
         if handle is None:
@@ -89,19 +90,20 @@ class ConnectionFiles:
         return handle
 
     def take(self, handle_id: str) -> LocalFileHandle | None:
-        """An open file, which is the caller's from here on; the id is free again."""
+        """Remove and return an open file, or None; the caller closes it, and its id is free."""
         handle = self._handles.pop(handle_id, None)
         if handle is not None:
             self._usage.file_handles -= 1
         return handle
 
     def forget(self, handle_id: str, handle: LocalFileHandle) -> None:
-        """Free the id of a file that has closed by itself."""
+        """Free the id of a file that was closed by an error."""
         if self._handles.get(handle_id) is handle:
             self.take(handle_id)
 
     async def watch(self, params: WatchMissingParams) -> bool:
-        """Watch for what is missing, and no longer for what was watched before."""
+        """Watch missing paths, in place of the previous watch; return False if not watched."""
+        # Ids only grow: an older request was overtaken by a newer one.
         if params.watch_id <= self._last_watch_id:
             return False
         self._end_watch()
@@ -110,10 +112,11 @@ class ConnectionFiles:
         if watch is None:
             return False
         if self._ended or params.watch_id != self._last_watch_id:
-            watch.cancel()  # a newer one came meanwhile
+            # The connection ended, or a newer watch was requested, while this one was set up.
+            watch.cancel()
             return not self._ended
         self._watch = self._tasks.create_task(self._report(watch, params.watch_id))
-        # A task that is cancelled before its first step does nothing at all.
+        # In a callback: a task that is cancelled before its first step runs no `finally`.
         self._watch.add_done_callback(lambda _: watch.cancel())
         return True
 
@@ -128,7 +131,7 @@ class ConnectionFiles:
             watch.cancel()
 
     def end(self) -> None:
-        """Close all. What was written to a file that is not closed is forgotten."""
+        """Discard all open files, with everything written to them, and end the watch."""
         self._ended = True
         self._end_watch()
         for handle in self._handles.values():

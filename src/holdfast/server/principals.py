@@ -1,8 +1,8 @@
 """
-What each principal uses of a server, and how much of it is allowed.
+Usage and limits of each principal of a server.
 
-A principal is whoever shows a token of one name. All its connections and sessions count
-together; what another principal uses is no concern of it.
+A principal is all clients whose tokens have one name. Their connections and sessions count
+together; other principals are counted apart.
 """
 
 from collections.abc import Iterator
@@ -20,6 +20,7 @@ __all__ = ["Counted", "PrincipalLimits", "Principals", "Totals", "Usage"]
 
 Counted = Literal["connections", "sessions", "processes", "file_handles", "requests"]
 
+# For error messages.
 _WORDS: Final[dict[Counted, str]] = {
     "connections": "connections",
     "sessions": "sessions",
@@ -30,20 +31,20 @@ _WORDS: Final[dict[Counted, str]] = {
 
 
 class PrincipalLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that one principal may use at a time; None for any amount."""
+    """Limits of one principal at any time; None for no limit."""
 
     connections: int | None = None
     sessions: int | None = None
-    """Those that wait for a new connection as well."""
+    """Sessions, detached ones included."""
     processes: int | None = None
-    """That run, or are about to."""
+    """Processes that run or are being started."""
     file_handles: int | None = None
     requests: int | None = None
-    """That wait for their answer; one that is answered at once does not count."""
+    """Requests that wait for their answer; one that is answered at once does not count."""
 
 
 class Totals:
-    """The counts since the server started, of all principals together."""
+    """Counters since the start of the server, for all principals together."""
 
     __slots__ = ("connections", "overloads", "processes", "refusals", "requests")
 
@@ -52,13 +53,13 @@ class Totals:
         self.requests = 0
         self.processes = 0
         self.refusals = 0
-        """Requests to connect whose token was missing or wrong."""
+        """Attempts to connect whose token was missing or wrong."""
         self.overloads = 0
-        """Of any kind, because a limit of a principal was reached."""
+        """Refusals of any kind because a principal was at its limit."""
 
 
 class Usage(ProcessObserver):
-    """The use of one principal now. It observes the processes of all its sessions."""
+    """Current usage of one principal; it observes the processes of all its sessions."""
 
     def __init__(self, principal: str, limits: PrincipalLimits, totals: Totals) -> None:
         self.principal = principal
@@ -69,21 +70,22 @@ class Usage(ProcessObserver):
         self.requests = 0
         self._limits = limits
         self._running = 0
-        # A start that is dropped before it ran is told to nobody: it is only let go of.
+        # Weak references: a start that is dropped before it runs is not reported to observers.
         self._starting: WeakSet[ProcessStart] = WeakSet()
 
     @property
     def processes(self) -> int:
-        """The number of processes that run, or are about to."""
+        """Number of processes that run or are being started."""
         return self._running + len(self._starting)
 
     def check(self, what: Counted) -> None:
         """
-        See that there may be one more.
+        Raise if the principal is at a limit; call this before one more is counted.
 
         Raises:
-            Overloaded: There are as many as allowed.
+            Overloaded: There are as many as the limit allows.
         """
+        # The names of limits, of counts and of options are the same.
         limit: int | None = getattr(self._limits, what)
         if limit is None or getattr(self, what) < limit:
             return
@@ -106,7 +108,7 @@ class Usage(ProcessObserver):
         self._starting.discard(start)
 
     def exited(self, process: LocalProcess, verdict: Verdict) -> None:
-        """Count it on: what it has left behind may still hold its output open."""
+        """Keep counting the process until its close: a descendant may hold its output open."""
 
     def closed(self, process: LocalProcess) -> None:
         self._running -= 1
@@ -118,7 +120,7 @@ class Principals:
     def __init__(self, limits: PrincipalLimits | None = None) -> None:
         self.totals = Totals()
         self._limits = PrincipalLimits() if limits is None else limits
-        # Connections and sessions hold theirs; what nobody uses any more is forgotten.
+        # Weak values: connections and sessions hold the usage of their principal.
         self._usages: WeakValueDictionary[str, Usage] = WeakValueDictionary()
 
     def __getitem__(self, principal: str) -> Usage:

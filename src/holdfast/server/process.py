@@ -1,4 +1,4 @@
-"""`process/*`: the wire in front of the engine, and nothing else."""
+"""Handlers of `process/*`: they translate between the wire and the engine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -58,7 +58,7 @@ _EMPTY = Empty()
 
 
 def add_process_methods(router: Router[ServerConnection]) -> None:
-    """Serve the methods of this file."""
+    """Add the handlers of this module to a router."""
     router.add(PROCESS_START, _start)
     router.add(PROCESS_READ, _after_start(_read))
     router.add(PROCESS_WRITE, _after_start(_write))
@@ -87,10 +87,10 @@ def _after_start(
     handler: Callable[[ServerConnection, P], R | Awaitable[R]],
 ) -> Callable[[ServerConnection, P], R | Awaitable[R]]:
     """
-    Have a request wait for the start of its process, if that only waits for its files.
+    Return a handler that waits for the start of its process, if that only waits for files.
 
-    So it does not matter to a client that sends several requests at once whether the files of a
-    start were at hand. Requests keep their order.
+    So a client that sends several requests at once need not know whether the files of a start
+    were in the kernel's cache. Requests keep their order.
     """
 
     def handle(client: ServerConnection, params: P) -> R | Awaitable[R]:
@@ -102,7 +102,9 @@ def _after_start(
                     handled.set_result(handler(client, params))
                 except Exception as error:  # noqa: BLE001 - raised again where it is awaited
                     handled.set_exception(error)
-                    handled.exception()  # the client may have left: then nobody asks for it
+                    # If the client has disconnected, nobody retrieves the exception, and
+                    # asyncio would log that.
+                    handled.exception()
 
         if not client.session.processes.call_after_start(params.process_id, call):
             return handler(client, params)
@@ -120,6 +122,7 @@ async def _result_of(handled: "asyncio.Future[R | Awaitable[R]]") -> R:
 def _start(
     client: ServerConnection, params: StartParams
 ) -> StartResponse | Awaitable[StartResponse]:
+    # Before the launch, whose observers count the process.
     client.usage.check("processes")
     process = client.session.processes.launch(params)
     if isinstance(process, LocalProcess):
@@ -138,6 +141,7 @@ def _started(client: ServerConnection, process: LocalProcess) -> StartResponse:
         process_id=process.process_id,
         sandbox_type=process.sandbox_type,
         enforcement=process.enforcement or UNSET,
+        # An extension: Codex's answer has no pid.
         pid=process.pid if client.acknowledges else UNSET,
     )
 
@@ -166,9 +170,9 @@ def _complete(
     client: ServerConnection, process: LocalProcess, after_seq: int, found: ReadResponse
 ) -> ReadResponse:
     """
-    Add what the plain answer has no field for: how it ended, and the number of that.
+    Add the exit event, for which Codex's answer has no field.
 
-    Events that follow are sent from here on, if nothing is left to be read before them.
+    If the answer reaches the end of the log, later events are sent as notifications again.
     """
     if found.next_seq == process.log.next_seq:
         client.session.caught_up(process.process_id, after_seq)
@@ -189,6 +193,7 @@ def _write(
 ) -> WriteResponse | Awaitable[WriteResponse]:
     if not params.write_id:
         raise InvalidParams("writeId must not be empty")
+    # The protocol has statuses for these, not errors: a client may write at any time.
     if client.session.processes.is_starting(params.process_id):
         return WriteResponse(status=WriteStatus.STARTING)
     process = client.session.processes.find(params.process_id)
@@ -199,12 +204,13 @@ def _write(
         return _ACCEPTED
     if isinstance(status, WriteStatus):
         return WriteResponse(status=status)
-    # A write that is cut off must give up its place before those behind it are looked at.
+    # A cancelled write must give up its position before the writes behind it are looked at.
     return AnswerAfter(status, _ACCEPTED)
 
 
 def _signal(client: ServerConnection, params: SignalParams) -> Empty:
     number = signal_number(params.signal)
+    # An unknown process is not an error [signal.gone]: it may have been forgotten just now.
     process = client.session.processes.find(params.process_id)
     if process is not None:
         process.signal(number)

@@ -1,4 +1,4 @@
-"""Telemetry as an observer of processes; without a recorder, nobody imports this."""
+"""Observer of processes that reports to telemetry."""
 
 from weakref import WeakKeyDictionary
 
@@ -12,11 +12,11 @@ __all__ = ["ProcessRecorder"]
 
 
 class ProcessRecorder(ProcessObserver):
-    """Records how each start and each process ends; one serves all sessions of a server."""
+    """Recorder of all starts and exits, for all sessions of a server."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
-        # A start that is dropped before it runs takes its record along.
+        # Weak keys: a start that is dropped before it runs takes its record along.
         self._starts: WeakKeyDictionary[ProcessStart, StartRecord] = WeakKeyDictionary()
         self._running: dict[LocalProcess, ProcessRecord] = {}
 
@@ -43,6 +43,7 @@ class ProcessRecorder(ProcessObserver):
 def _result(verdict: Verdict) -> str:
     if verdict.exit_code is None:
         return "unknown"
+    # All other reasons are kills by this server.
     if verdict.reason not in (Reason.EXITED, Reason.SIGNALED):
         return "terminated"
     return "success" if verdict.exit_code == 0 else "error"

@@ -1,46 +1,47 @@
 """
-Turns at making answers that take memory.
+Limits how many large responses one connection may have in preparation.
 
-A client may ask for a thousand large files at once and then not read. Few answers
-are made at a time, and none while it does not read, so its requests wait instead
-of filling the memory.
+A client may ask for a thousand large files at once and then not read. Only a few responses are
+prepared at a time, and none while the client does not read. So its requests wait instead of
+filling the memory.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-__all__ = ["AT_ONCE", "LONGEST", "Turns"]
+__all__ = ["AT_ONCE", "LONGEST", "ResponseSlots"]
 
+# Large responses of one connection that are prepared concurrently.
 AT_ONCE = 4
-"""Large answers of one connection that are made side by side."""
 
+# Seconds after which a slot is free again: a read on a dead mount must not block the others.
 LONGEST = 1.0
-"""Seconds after which a turn ends by itself: one on a dead mount must not hold up the others."""
 
 
-class Turns:
-    """The turns of one connection, in the order in which they are asked for."""
+class ResponseSlots:
+    """The slots of one connection, given out in the order of the requests."""
 
     def __init__(self, *, longest: float = LONGEST) -> None:
         self._longest = longest
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._reads = asyncio.Event()
         self._reads.set()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn; it lasts until the answer is made."""
-        await self._places.acquire()
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a slot, and hold it until the response is prepared."""
+        await self._slots.acquire()
         given_back = False
 
         def give_back() -> None:
             nonlocal given_back
             if not given_back:
                 given_back = True
-                self._places.release()
+                self._slots.release()
 
         try:
+            # Inside of the slot, so that at most `AT_ONCE` requests start when the client reads.
             await self._reads.wait()
             timer = asyncio.get_running_loop().call_later(self._longest, give_back)
             try:
@@ -51,9 +52,9 @@ class Turns:
             give_back()
 
     def pause(self) -> None:
-        """The client does not read."""
+        """Prepare no more responses: the client does not read."""
         self._reads.clear()
 
     def resume(self) -> None:
-        """It reads again."""
+        """Go on: the client reads again."""
         self._reads.set()

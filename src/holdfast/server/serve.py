@@ -1,4 +1,4 @@
-"""The whole life of a server that has a process of its own: options, signals, end."""
+"""Runs a server in a process of its own: options, signals, listeners, and its end."""
 
 import asyncio
 import gc
@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast.local_servers import UnusableRuntimeFolder, hide
 from holdfast.process.child import owned_pids
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.sandbox.bubblewrap.binary import note_launchers
+from holdfast.server.audit import AuditFile, AuditLog, AuditUnusable
 from holdfast.server.auth import AuthOptions, Check
 from holdfast.server.entrance import (
     BadEntrance,
@@ -29,7 +30,7 @@ from holdfast.server.entrance import (
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.malloc import keep_freed_memory
 from holdfast.server.principals import PrincipalLimits
-from holdfast.server.systemd import handed_sockets, lets_everybody_in, send_signs_of_life
+from holdfast.server.systemd import inherited_sockets, lets_everybody_in, send_signs_of_life
 from holdfast.supervision.guardian import (
     children_of_this_process,
     kill_all_children,
@@ -41,51 +42,58 @@ from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
 from holdfast.transports.base import Receiver, Transport
 
-if TYPE_CHECKING:  # the exec-server is loaded by those who run one
+# Loaded late: this module also runs other kinds of servers, which need no exec-server.
+if TYPE_CHECKING:
     from holdfast.server.app import Server
-    from holdfast.server.audit import AuditLog
     from holdfast.server.kept import Keeping
     from holdfast.transports.tls import ServerTls
 
-__all__ = ["LifeOptions", "ListenFailed", "Service", "ServiceMaker", "StartFailed", "live"]
+__all__ = [
+    "ListenFailed",
+    "ServeOptions",
+    "Service",
+    "ServiceMaker",
+    "StartFailed",
+    "serve_forever",
+]
 
 logger = logging.getLogger(__name__)
 
+# Python's defaults are 700, 10 and 10. See `_tune_garbage_collector`.
 _GC_THRESHOLDS = (20_000, 20, 20)
-"""Python's are 700, 10 and 10."""
 
+# Seconds that a thread may keep the interpreter while others want it; Python's default is 5 ms.
 _SWITCH_INTERVAL = 0.001
-"""Seconds that a thread has the interpreter while others want it; Python's is 5 ms."""
 
+# Seconds between two searches for orphans that have exited.
 _REAP_INTERVAL = 1.0
-"""Seconds between two looks for orphans that ended."""
 
+# Seconds between two checks whether the server is in use, at most.
 _IDLE_LOOK = 1.0
-"""Seconds between two looks whether anybody uses the server, at most."""
 
+# Seconds between SIGTERM and SIGKILL for all processes, if the guardian was killed.
 _ORPHANED_GRACE = 2.0
-"""Seconds between the request to end and the kill, when the guardian was killed."""
 
 
 class StartFailed(HoldfastError):
-    """The server cannot start; the text is for whoever started it."""
+    """The server cannot start; the text is for the user who started it."""
 
 
 class ListenFailed(StartFailed):
-    """The place to listen on cannot be had; the text does not name it, as Codex's does not."""
+    """An address cannot be bound; like Codex's, the text does not name the address."""
 
     def __init__(self, error: OSError, address: str) -> None:
         super().__init__(system_text(error), errno=error.errno or None)
         self.address = address
-        """That place, as it was given."""
+        """The address, as it was given."""
 
 
-class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line."""
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command line for a server."""
 
     listen: str = "ws://127.0.0.1:0"
     also_listen: tuple[str, ...] = ()
-    """More places to listen at, none of them `stdio`."""
+    """More addresses to listen on, none of them `stdio`."""
     scheme: str = "ws"
     """The scheme of a URL to listen on: `ws`, or `http`."""
     concurrent_requests: int | None = None
@@ -97,26 +105,26 @@ class LifeOptions(msgspec.Struct, frozen=True, kw_only=True):
     audience: str | None = None
     max_clock_skew: int | None = None
     entrance: EntranceOptions = EntranceOptions()
-    """Whom to let in, beside the `--ws-…` options."""
-    tells_token: bool = False
-    """True if its clients are not ours, so that a token made here has to be copied by hand."""
+    """Options of authentication, beside the `--ws-…` options."""
+    announces_token: bool = False
+    """True if its clients are not ours: a token made here is announced, to be copied by hand."""
     limits: PrincipalLimits = PrincipalLimits()
     pages: bool = False
     """True if `/healthz` and `/metrics` are answered."""
     reloads: bool = False
     """True if SIGHUP reads tokens and certificates again, instead of ending a listener."""
     idle_exit: float | None = None
-    """Seconds without a connection and a session after which the server ends; None: never."""
+    """Seconds without a connection and a session after which the server ends; None for never."""
     audit_log: str | None = None
-    """The file of the audit log; None: there is none."""
+    """The file of the audit log, if there is one."""
     audit_log_max_size: int = 64 << 20
     audit_log_keep: int = 5
     keeping: "Keeping | None" = None
-    """The folder to take streams from; only for `stdio`, whose own are then not used."""
+    """The directory to take streams from, instead of the process's own; only for `stdio`."""
 
 
 class Service(Protocol):
-    """A server as `live` runs it: a context manager that serves any number of transports."""
+    """A kind of server that `serve_forever` runs, on any number of transports."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -128,22 +136,30 @@ class Service(Protocol):
     async def listen(
         self, where: ListenUrl, check: Check | None, *, tls: "ServerTls | None" = None
     ) -> str:
-        """Accept connections there until the end, and return the URL."""
+        """Accept connections at an address until the end, and return its URL."""
 
     @property
     def is_idle(self) -> bool:
-        """True if nobody uses it."""
+        """True if it has no connection and no session."""
 
     async def ask_to_end(self, grace: float) -> None:
-        """Give what it started so many seconds to end, before the end of the context kills it."""
+        """Send SIGTERM to all processes, and wait `grace` seconds at most for their end."""
+
+
+@runtime_checkable
+class _TakesStreams(Protocol):
+    """A server that can serve streams of other processes; the exec-server does."""
+
+    def take_streams(self, keeping: "Keeping", end: Callable[[], None]) -> None:
+        """Serve connections on streams that other processes pass to this one."""
 
 
 ServiceMaker = Callable[[ListenUrl, Telemetry | None], Service]
-"""Makes the server once it is known where it listens; may raise `StartFailed`."""
+"""Makes the server, given its first address; may raise `StartFailed`."""
 
 
-def live(
-    options: LifeOptions,
+def serve_forever(
+    options: ServeOptions,
     *,
     lifeline: int,
     announce: Callable[[str], None],
@@ -153,39 +169,39 @@ def live(
     Serve until a signal comes, the guardian dies or (on stdio) the input ends.
 
     Args:
-        options: What the command line said.
-        lifeline: Readable when the guardian is gone.
-        announce: Called with the URL once connections are accepted; not on stdio, but
-            with the folder of a server that streams are handed to.
-        make: Makes the server to run; an exec-server unless given.
+        options: The options of the command line.
+        lifeline: A descriptor that is readable when the guardian is gone.
+        announce: Called with each URL once connections are accepted; on stdio only with
+            `keeping`, and with its directory.
+        make: Makes the server to run; by default an exec-server.
 
     Returns:
         The exit status.
 
     Raises:
-        StartFailed: Before anything was served.
+        StartFailed: The server could not start; nothing was served.
     """
     try:
-        places = _places(options)
-        entrance = make_entrance(options.entrance, _auth_options(options), places)
+        addresses = _addresses(options)
+        entrance = make_entrance(options.entrance, _auth_options(options), addresses)
     except (BadListenUrl, BadEntrance) as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
     if not (options.entrance.no_auth or options.entrance.insecure_no_auth):
-        _refuse_open_sockets(places)
-    where = places[0]
+        _refuse_open_sockets(addresses)
+    where = addresses[0]
     if options.idle_exit is not None and where.kind == "stdio" and options.keeping is None:
         raise StartFailed("--idle-exit is for a listener, and for stdio only with --keep")
     audit = _open_audit_log(options)
     if make is None:
         make = _exec_server_maker(options, audit)
     raise_descriptor_limit()
-    # For all that is started here [sandbox.core]: what crashes leaves no copy of its memory.
+    # Inherited by all processes [sandbox.core]: a core dump would copy their memory to the disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
     exporting = configure_telemetry()
     telemetry = None if exporting is None else exporting.telemetry
     try:
-        return _run(_serve(make, options, places, entrance, lifeline, announce, telemetry))
+        return _run(_serve(make, options, addresses, entrance, lifeline, announce, telemetry))
     finally:
         if exporting is not None:
             exporting.close()
@@ -193,22 +209,22 @@ def live(
             audit.close()
 
 
-def _places(options: LifeOptions) -> list[ListenUrl]:
+def _addresses(options: ServeOptions) -> list[ListenUrl]:
     """
-    Return where to listen: on the sockets that were handed over, or else where we were told.
+    Return the addresses to listen on: sockets from systemd, or else those of the options.
 
     Raises:
-        BadListenUrl: There is no such place.
+        BadListenUrl: An address is invalid.
     """
     urls = (options.listen, *options.also_listen)
     given = [parse_listen_url(url, scheme=options.scheme) for url in urls]
-    if len(given) > 1 and any(place.kind == "stdio" for place in given):
+    if len(given) > 1 and any(address.kind == "stdio" for address in given):
         raise BadListenUrl("--listen stdio goes with no other --listen")
-    # Not for HTTP, whose server listens by itself.
-    return (handed_sockets() if given[0].kind in ("ws", "unix") else []) or given
+    # Not for HTTP, whose server makes its own sockets.
+    return (inherited_sockets() if given[0].kind in ("ws", "unix") else []) or given
 
 
-def _auth_options(options: LifeOptions) -> AuthOptions:
+def _auth_options(options: ServeOptions) -> AuthOptions:
     return AuthOptions(
         mode=options.auth_mode,
         token_file=options.token_file,
@@ -220,32 +236,30 @@ def _auth_options(options: LifeOptions) -> AuthOptions:
     )
 
 
-def _refuse_open_sockets(places: Sequence[ListenUrl]) -> None:
+def _refuse_open_sockets(addresses: Sequence[ListenUrl]) -> None:
     """
-    Make sure that no socket file that was handed over lets everybody in by accident.
+    Refuse a socket file from systemd that every local user can connect to.
 
     Raises:
-        StartFailed: One of them does.
+        StartFailed: A socket is open to all users.
     """
-    for place in places:
-        if lets_everybody_in(place):
+    for address in addresses:
+        if lets_everybody_in(address):
             raise StartFailed(
-                f"every user of this machine can connect to {place.path} and run commands; give"
+                f"every user of this machine can connect to {address.path} and run commands; give"
                 " the unit of the socket `SocketMode=0600`"
             )
 
 
-def _open_audit_log(options: LifeOptions) -> "AuditLog | None":
+def _open_audit_log(options: ServeOptions) -> AuditLog | None:
     """
-    Open the audit log, if there is to be one.
+    Open the audit log, if the options name one.
 
     Raises:
-        StartFailed: It cannot be written.
+        StartFailed: The file cannot be written.
     """
     if options.audit_log is None:
         return None
-    from holdfast.server.audit import AuditFile, AuditLog, AuditUnusable
-
     try:
         file = AuditFile(
             options.audit_log, max_bytes=options.audit_log_max_size, kept=options.audit_log_keep
@@ -255,8 +269,9 @@ def _open_audit_log(options: LifeOptions) -> "AuditLog | None":
     return AuditLog(file)
 
 
-def _exec_server_maker(options: LifeOptions, audit: "AuditLog | None") -> ServiceMaker:
+def _exec_server_maker(options: ServeOptions, audit: AuditLog | None) -> ServiceMaker:
     def make(where: ListenUrl, telemetry: Telemetry | None) -> "Server":
+        # Imported late: other kinds of servers never load the exec-server.
         from holdfast.server.app import Server
         from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
 
@@ -274,6 +289,7 @@ def _exec_server_maker(options: LifeOptions, audit: "AuditLog | None") -> Servic
 
 def _run(main: Coroutine[object, object, int]) -> int:
     try:
+        # An optional dependency; without it, asyncio's own loop does.
         import uvloop
     except ImportError:
         return asyncio.run(main)
@@ -282,8 +298,8 @@ def _run(main: Coroutine[object, object, int]) -> int:
 
 async def _serve(
     make: ServiceMaker,
-    options: LifeOptions,
-    places: Sequence[ListenUrl],
+    options: ServeOptions,
+    addresses: Sequence[ListenUrl],
     entrance: Entrance,
     lifeline: int,
     announce: Callable[[str], None],
@@ -291,14 +307,7 @@ async def _serve(
 ) -> int:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
-    where = places[0]
-    hang_up = stopped.set
-    if options.reloads and where.kind != "stdio":
-        hang_up = Reloading(entrance, stopped.set).hang_up
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            action = hang_up if number == signal.SIGHUP else stopped.set
-            loop.add_signal_handler(number, action)
+    _handle_signals(loop, stopped, options, addresses[0], entrance)
     orphaned = False
 
     def guardian_gone() -> None:
@@ -309,92 +318,135 @@ async def _serve(
 
     loop.add_reader(lifeline, guardian_gone)
     note_launchers()
-    server = make(where, telemetry)
+    server = make(addresses[0], telemetry)
     async with AsyncExitStack() as stack:
         stack.enter_context(hide(entrance.hidden))
         await stack.enter_async_context(server)
         try:
-            if options.keeping is not None:
-                from holdfast.server.app import Server
-
-                assert isinstance(server, Server)  # only an exec-server can be kept
-                server.take_streams(options.keeping, stopped.set)
-                announce(options.keeping.folder.path)
-            elif where.kind == "stdio":
-                await _serve_stdio(server, stopped)
-            else:
-                urls = [
-                    await _listen(server, place, entrance, stack, tells=options.tells_token)
-                    for place in places
-                ]
-                for warning in entrance.warnings:
-                    sys.stderr.write(f"Warning: {warning}\n")
-                sys.stderr.flush()
-                for url in urls:
-                    announce(url)
+            await _open(server, options, addresses, entrance, stack, stopped, announce)
         except OSError as error:
             raise ListenFailed(error, options.listen) from error
-        # What was made until here lives as long as the server: no need to look at it again.
-        gc.collect()
-        gc.freeze()
-        # Nor is there much to find in what is made from here on, such as a thousand processes
-        # that are kept for their clients: objects that refer to each other are rare.
-        gc.set_threshold(*_GC_THRESHOLDS)
+        _tune_garbage_collector()
         # A thread that decodes or compares for long lets the event loop run that soon.
         sys.setswitchinterval(_SWITCH_INTERVAL)
         loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
+        # After the listeners: systemd starts units that need this one at READY.
         tell_service_manager(READY)
         send_signs_of_life(loop)
         if options.idle_exit is not None:
             _end_when_idle(server, options.idle_exit, stopped)
-        if logger.isEnabledFor(logging.WARNING):  # somebody reads it
-            await asyncio.gather(stopped.wait(), loop.run_in_executor(None, _look_at_sandboxes))
+        # The probe is only for the log. Without a reader of the log, the first profile probes.
+        if logger.isEnabledFor(logging.WARNING):
+            await asyncio.gather(stopped.wait(), loop.run_in_executor(None, _probe_sandboxes))
         else:
             await stopped.wait()
         logger.info("the server ends")
         tell_service_manager(STOPPING)
         if orphaned:
-            await server.ask_to_end(_ORPHANED_GRACE)  # nobody decided that it ends now
+            # The guardian was killed, which nobody planned, so processes get time to end.
+            await server.ask_to_end(_ORPHANED_GRACE)
     if orphaned:
         kill_all_children()
     return 0
 
 
+def _handle_signals(
+    loop: asyncio.AbstractEventLoop,
+    stopped: asyncio.Event,
+    options: ServeOptions,
+    where: ListenUrl,
+    entrance: Entrance,
+) -> None:
+    """Stop at SIGTERM, SIGINT and SIGHUP, or reload at SIGHUP if the options say so."""
+    hang_up = stopped.set
+    if options.reloads and where.kind != "stdio":
+        hang_up = Reloading(entrance, stopped.set).hang_up
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # A signal that was ignored at the start, by `nohup` for one, stays ignored.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            action = hang_up if number == signal.SIGHUP else stopped.set
+            loop.add_signal_handler(number, action)
+
+
+async def _open(
+    server: Service,
+    options: ServeOptions,
+    addresses: Sequence[ListenUrl],
+    entrance: Entrance,
+    stack: AsyncExitStack,
+    stopped: asyncio.Event,
+    announce: Callable[[str], None],
+) -> None:
+    """Start serving: on streams of other processes, on stdio, or at all addresses."""
+    if options.keeping is not None:
+        # The command line accepts `--keep` for an exec-server only.
+        assert isinstance(server, _TakesStreams)
+        server.take_streams(options.keeping, stopped.set)
+        announce(options.keeping.folder.path)
+    elif addresses[0].kind == "stdio":
+        await _serve_stdio(server, stopped)
+    else:
+        urls = [
+            await _listen(server, address, entrance, stack, announces=options.announces_token)
+            for address in addresses
+        ]
+        for warning in entrance.warnings:
+            sys.stderr.write(f"Warning: {warning}\n")
+        sys.stderr.flush()
+        for url in urls:
+            announce(url)
+
+
+def _tune_garbage_collector() -> None:
+    """Exclude all existing objects from garbage collection, and collect less often."""
+    # These objects live as long as the server, so there is no need to traverse them again.
+    gc.collect()
+    gc.freeze()
+    # A server may keep thousands of processes for its clients, and reference cycles are rare:
+    # frequent collections would find nothing.
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
 async def _listen(
-    server: Service, place: ListenUrl, entrance: Entrance, stack: AsyncExitStack, *, tells: bool
+    server: Service,
+    address: ListenUrl,
+    entrance: Entrance,
+    stack: AsyncExitStack,
+    *,
+    announces: bool,
 ) -> str:
     """
-    Accept connections at one place, let clients find it, and return its URL.
+    Accept connections at one address, list it for clients of this user, and return its URL.
 
     Args:
-        server: What to connect to.
-        place: Where.
-        entrance: Who may.
-        stack: Takes the server off the list of this user's servers at its end.
-        tells: True if whoever started the server is told where its token is.
+        server: The server that gets the connections.
+        address: The address.
+        entrance: Checks tokens, and has the certificate.
+        stack: Removes the server from the user's list at its end.
+        announces: True if the user is told where the token is.
 
     Raises:
-        ListenFailed: It cannot be had.
-        StartFailed: Nobody could connect, since the token cannot be written down.
+        ListenFailed: The address cannot be bound.
+        StartFailed: The token cannot be written to a file, so that no client could connect.
     """
     try:
-        if place.kind == "unix":
-            # The mode of the file says who may connect.
-            url = await server.listen(place, None)
+        if address.kind == "unix":
+            # No token: the mode of the socket file decides who may connect.
+            url = await server.listen(address, None)
         else:
-            url = await server.listen(place, entrance.check, tls=entrance.tls)
+            url = await server.listen(address, entrance.check, tls=entrance.tls)
     except OSError as error:
-        raise ListenFailed(error, place.url) from error
-    if place.kind != "stdio":
+        raise ListenFailed(error, address.url) from error
+    if address.kind != "stdio":
         try:
-            listed = entrance.write_down(place, url, os.environ)
+            listed = entrance.write_down(address, url, os.environ)
         except UnusableRuntimeFolder as error:
             raise StartFailed(
                 f"{error}; give --token-file, or --no-auth", errno=error.errno, path=error.path
             ) from error
         if listed is not None:
             stack.callback(listed.remove)
-            if tells and entrance.made_token and place.is_network:
+            if announces and entrance.made_token and address.is_network:
                 sys.stderr.write(
                     f"Clients have to send `Authorization: Bearer TOKEN`. It was made for this"
                     f" start, and is in {listed.path}; with --token-file FILE it stays the same.\n"
@@ -403,17 +455,20 @@ async def _listen(
     return url
 
 
-def _look_at_sandboxes() -> None:
-    """Find out, and log, what can be enforced here; otherwise the first profile asks."""
+def _probe_sandboxes() -> None:
+    """Probe and log which sandboxes this machine can enforce, before the first profile does."""
+    # Imported late: a server without a log does this for the first profile, if there is one.
     from holdfast.process.sandboxed.factory import shared_sandboxes
 
     try:
         shared_sandboxes().probe_support()
-    except Exception:  # whoever asks for a sandbox will meet it; others can do without
+    except Exception:
+        # A start with a sandbox will get the error. All others do not need one.
         logger.exception("what can be enforced here could not be found out")
 
 
 async def _serve_stdio(server: Service, stopped: asyncio.Event) -> None:
+    # Imported late: a listener does not need it, and it takes 6 ms.
     from holdfast.transports.stdio import serve_stdio
 
     def accept(transport: Transport) -> Receiver:
@@ -423,7 +478,7 @@ async def _serve_stdio(server: Service, stopped: asyncio.Event) -> None:
 
 
 class _StopAtEnd:
-    """Passes everything on, and stops the server with its only connection."""
+    """Receiver that passes everything on, and stops the server with its only connection."""
 
     def __init__(self, inner: Receiver, stopped: asyncio.Event) -> None:
         self.received = inner.received
@@ -438,7 +493,7 @@ class _StopAtEnd:
 
 
 def _end_when_idle(server: Service, limit: float, stopped: asyncio.Event) -> None:
-    """Stop the server once nobody has used it for `limit` seconds, counted from now on."""
+    """Stop the server after `limit` seconds without a connection and a session."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit
 
@@ -458,19 +513,21 @@ def _end_when_idle(server: Service, limit: float, stopped: asyncio.Event) -> Non
 
 def _reap_orphans(loop: asyncio.AbstractEventLoop, seen: frozenset[int] = frozenset()) -> None:
     """
-    Reap orphans, again and again: no failure of one look may be the last look.
+    Reap orphans, and schedule the next search whatever happens in this one.
 
     Args:
-        loop: Runs the next look.
-        seen: Children that nobody owned at the look before. Others may belong to a thread
-            that has just started them, and is about to say so.
+        loop: Runs the next search.
+        seen: Children without an owner in the last search. Only these are reaped: a new one
+            may belong to a thread that has just forked it and not registered it yet.
     """
     found: frozenset[int] = frozenset()
     try:
-        if _has_zombie():  # or there is no need to go through the children of all threads
+        # One cheap system call, before the lists of children of all threads are read.
+        if _has_zombie():
             found = frozenset(children_of_this_process()) - owned_pids()
         for pid in found & seen:
-            with suppress(ChildProcessError):  # it was reaped since the list was made
+            # The child was reaped since the list was read.
+            with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
     except OSError as error:
         logger.warning("orphans are reaped later: %s", system_text(error))
@@ -479,9 +536,10 @@ def _reap_orphans(loop: asyncio.AbstractEventLoop, seen: frozenset[int] = frozen
 
 
 def _has_zombie() -> bool:
-    """Return True if a child has ended that is not reaped, whoever owns it."""
+    """Return True if a child has exited and is not reaped yet, owned or not."""
     try:
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_ALL, 0, flags) is not None
     except ChildProcessError:
-        return False  # there is no child at all
+        # This process has no children at all.
+        return False

@@ -1,9 +1,9 @@
 """
-Sessions: what a client owns beyond its connection [session.*].
+Sessions: the state of a client that outlives its connection [session.*].
 
-A session has its processes, their output and the memory of what was written. When
-its connection ends it is detached, not destroyed: for 30 seconds a new connection
-may ask for it by its id.
+A session has the client's processes, their output and the ids of accepted writes. When its
+connection ends, it is detached, not destroyed: for 30 seconds a new connection may resume it by
+its id.
 """
 
 import asyncio
@@ -28,44 +28,44 @@ __all__ = ["ANONYMOUS", "EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short
 
 logger = logging.getLogger(__name__)
 
+# Seconds a session is kept without a connection.
 EXPIRY = 30.0
-"""Seconds a session is kept without a connection."""
 
+# Principal of clients that need no token.
 ANONYMOUS = "anonymous"
-"""The principal of whoever need not say who it is."""
 
+# Seconds a Holdfast client's session is kept whose connection went silent.
+#
+# The client may only be stopped, in a debugger or by Ctrl-Z, and comes back when it goes on.
 SILENT_EXPIRY = 300.0
-"""
-Seconds a Holdfast client's session is kept whose connection went silent.
-
-The client may only be stopped, in a debugger or by Ctrl-Z, and comes back when it goes on.
-"""
 
 
+# Owners of marked commands in one session, such as the environments of one client. Each one costs
+# a search through the processes of this machine at the end of the session.
 _MOST_MARKS = 64
-"""Owners of commands in one session; an environment of a client is one."""
 
 
 class Session(ProcessObserver):
-    """One client's processes, with or without a connection to it."""
+    """One client's processes, with or without a connection."""
 
     def __init__(self, session_id: str, processes: ProcessRegistry, usage: Usage) -> None:
         self.id = session_id
         self.processes = processes
         self.usage = usage
-        """The use of its principal; nobody else can resume it."""
+        """Usage of its principal; only the same principal can resume the session."""
         self.owner: Owner | None = None
         self.principal = ANONYMOUS
-        """The name of the token by which it was opened, or resumed last."""
-        # By process id, of the processes that are not forgotten.
+        """Name of the token that opened the session, or resumed it last."""
+        # By process id, for all processes that are not forgotten.
         self._deliveries: dict[str, Delivery] = {}
-        # Of the client's commands, to find what they leave behind; see `process.variable_marks`.
+        # Marks of the client's commands, by which their daemons are found; see
+        # `process.variable_marks`.
         self._marks: set[str] = set()
         self._first: FirstCommand | None = None
 
     @property
     def has_marks(self) -> bool:
-        """True if commands were started that can have left something to be found."""
+        """True if marked commands were started, which may have left daemons."""
         return bool(self._marks)
 
     def attach(self, owner: Owner) -> None:
@@ -76,40 +76,41 @@ class Session(ProcessObserver):
         self.processes.resume_forgetting()
 
     def detach(self) -> None:
-        """Keep events instead of sending them: the connection is gone."""
+        """Keep events instead of sending them; call this when the connection is gone."""
         self.owner = None
         for delivery in self._deliveries.values():
             delivery.detach()
-        # What ended is kept as long as the session: its client may not know of it yet.
+        # Closed processes are kept as long as the session: the client may not know of their end.
         self.processes.pause_forgetting()
 
     def owner_paused(self, paused: bool) -> None:
-        """Hold the processes of a client that does not read, and let them go on when it does."""
+        """Stop reading the output of all processes while the client does not read."""
         for delivery in self._deliveries.values():
             delivery.owner_paused(paused)
 
     def started(self, start: ProcessStart, process: LocalProcess) -> None:
-        """Notify the client of everything that happens to a process."""
+        """Send the events of a new process to the client, and remember its mark."""
         mark = start.params.env.get(MARK_VARIABLE)
         if mark is not None and len(self._marks) < _MOST_MARKS:
             owner = mark.rpartition("/")[2].partition("-")[0]
             if is_mark(owner):
                 self._marks.add(owner)
                 self._first = self._first or FirstCommand.now(process.pid)
+        # Before the first output, so that no event is missed.
         self._deliveries[process.process_id] = Delivery(process, self.owner)
 
     def forgotten(self, process: LocalProcess) -> None:
-        """Keep nothing of a process that can be neither read nor acknowledged any more."""
+        """Drop the delivery of a process that can neither be read nor acknowledged any more."""
         self._deliveries.pop(process.process_id).end()
 
     def acknowledge(self, process_id: str, seq: int) -> None:
-        """Note what the client has; a process that is forgotten by now is ignored."""
+        """Release the events that the client has; a forgotten process is ignored."""
         delivery = self._deliveries.get(process_id)
         if delivery is not None:
             delivery.acknowledge(seq)
 
     def caught_up(self, process_id: str, after_seq: int) -> None:
-        """Note that the client was sent everything after a number."""
+        """Send new events of a process again, after the client has read those it missed."""
         delivery = self._deliveries.get(process_id)
         if delivery is not None:
             delivery.caught_up(after_seq)
@@ -119,24 +120,25 @@ class Session(ProcessObserver):
         Stop or resume the reading of one process's output.
 
         Raises:
-            UnknownProcess: There is none of that id.
-            InvalidRequest: Its start is still under way.
+            UnknownProcess: No process has that id.
+            InvalidRequest: The process is still being started.
         """
         self.processes.get(process_id)
         self._deliveries[process_id].hold(held)
 
     async def end_marked(self, mark: str) -> int:
-        """Kill what commands of a mark left behind, and return how many processes that were."""
+        """Kill all processes with a mark, and return their number."""
         owner, one_only, _ = mark.partition("-")
         if owner not in self._marks:
-            return 0  # nothing was started with it here
+            # Only marks of this session: a client must not kill the processes of another one.
+            return 0
         if not one_only:
             self._marks.discard(owner)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, kill_by_variable, mark, self._first)
 
     async def end_all_marked(self) -> None:
-        """Kill what all commands of the client left behind."""
+        """Kill the processes with any mark of this session."""
         for mark in list(self._marks):
             await self.end_marked(mark)
 
@@ -150,7 +152,7 @@ class Sessions:
         *,
         expiry: float = EXPIRY,
     ) -> None:
-        """`make_processes` makes the table of a session, which then observes it."""
+        """`make_processes` makes the process registry of a session."""
         self._loop = asyncio.get_running_loop()
         self._make_processes = make_processes
         self._expiry = expiry
@@ -162,7 +164,7 @@ class Sessions:
         return len(self._sessions)
 
     def open(self, owner: Owner) -> Session:
-        """A new session for a connection."""
+        """Open a session for a connection."""
         session = Session(_new_id(), self._make_processes(), owner.usage)
         session.processes.add_observer(session)
         session.processes.add_observer(owner.usage)
@@ -173,21 +175,22 @@ class Sessions:
 
     def resume(self, session_id: str, owner: Owner) -> Session:
         """
-        Attach a connection to a session that lost its own.
+        Attach a connection to a detached session.
 
-        A Holdfast client takes its session over from a connection that has not ended yet.
+        A Holdfast client also takes its session over from a connection that still looks alive.
 
         Raises:
-            InvalidRequest: There is no such session, or no more, or it is another principal's.
-            SessionAttached: A Codex client's connection is alive as far as one can tell.
+            InvalidRequest: The session is unknown, has expired, or is another principal's.
+            SessionAttached: A Codex client's connection has the session.
         """
         session = self._sessions.get(session_id)
+        # The same error for both: another principal must not find out that the id exists.
         if session is None or session.usage is not owner.usage:
             raise InvalidRequest(codes.unknown_session(session_id))
         if session.owner is not None:
             if not (owner.acknowledges and session.owner.acknowledges):
                 raise SessionAttached(session_id)
-            # Its client has given that connection up: the end of it did not come through.
+            # The client has given that connection up, but its end did not arrive here.
             session.owner.abandon("its session was resumed on another connection")
         self._timers.pop(session_id).cancel()
         session.attach(owner)
@@ -195,20 +198,21 @@ class Sessions:
 
     def detach(self, session: Session, *, silent: bool = False) -> None:
         """
-        Start the clock of a session whose connection ended.
+        Detach a session from its connection, and start its expiry.
 
         Args:
-            session: Whose connection it was.
-            silent: The connection was given up here, because nothing came on it any more.
+            session: The session.
+            silent: True if the server closed the connection because nothing came on it.
         """
         session.detach()
         if session.id not in self._sessions:
-            return  # it ended first
+            # The session was ended before its connection.
+            return
         expiry = max(self._expiry, SILENT_EXPIRY) if silent else self._expiry
         self._timers[session.id] = self._loop.call_later(expiry, self._expire, session)
 
     def end(self, session: Session, reason: Reason) -> None:
-        """Destroy a session and kill what it runs."""
+        """Destroy a session and kill its processes."""
         timer = self._timers.pop(session.id, None)
         if timer is not None:
             timer.cancel()
@@ -224,14 +228,16 @@ class Sessions:
             )
         )
         session.processes.end(reason)
+        # In a task: the search through all processes takes a while, and daemons can wait.
         if session.has_marks:
             self._tasks.start(session.end_all_marked())
 
     async def end_all(self, reason: Reason, *, grace: float) -> None:
-        """Destroy all sessions, and wait a bounded time until nothing of them runs."""
+        """Destroy all sessions, and wait at most `grace` seconds for each to be empty."""
         sessions = list(self._sessions.values())
         for session in sessions:
             self.end(session, reason)
+        # After all were killed, so that they end at the same time.
         for session in sessions:
             await session.processes.wait_all_closed(grace)
         with suppress(TimeoutError):
@@ -239,7 +245,7 @@ class Sessions:
                 await self._tasks.join()
 
     def processes(self) -> list[LocalProcess]:
-        """Every process of every session."""
+        """Return the processes of all sessions."""
         return [process for session in self._sessions.values() for process in session.processes]
 
     def _expire(self, session: Session) -> None:
@@ -247,12 +253,12 @@ class Sessions:
 
 
 def short_session(session_id: str) -> str:
-    """Return enough of an id to recognize it in a log; with all of it, one could resume it."""
+    """Return the start of an id for the log; whoever has all of it could resume the session."""
     return session_id[:8]
 
 
 def _new_id() -> str:
-    """A random UUID (version 4), made without the module that costs a server its start-up time."""
+    """Return a random UUID (version 4), without importing `uuid`, which slows the start-up."""
     raw = bytearray(os.urandom(16))
     raw[6] = raw[6] & 0x0F | 0x40
     raw[8] = raw[8] & 0x3F | 0x80

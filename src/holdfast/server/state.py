@@ -1,4 +1,4 @@
-"""What all connections of a server share."""
+"""State that all connections of a server share."""
 
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_CONCURRENT_REQUESTS", "ServerState"]
 
+# Requests of one connection that may wait at once; those answered at once do not count.
 DEFAULT_CONCURRENT_REQUESTS = 1024
-"""Requests of one connection that may be waiting at once; quick answers do not count."""
 
 
 class ServerState:
-    """The sessions, and the facts that do not change while the server runs."""
+    """The sessions, the backends and the settings of a server."""
 
     def __init__(
         self,
@@ -46,24 +46,25 @@ class ServerState:
         self.audit = audit
         self.connections: set[ServerConnection] = set()
         self._http: LocalHttpClient | None = None
-        # On stdio there is one connection, and nothing to come back with.
+        # On stdio there is only one connection, so no client can resume a session.
         self._resumable = resumable
 
     @property
     def http(self) -> "LocalHttpClient":
-        """Makes HTTP calls for all connections. A server that is asked for none does without."""
+        """The HTTP client of all connections, made for the first request."""
         if self._http is None:
+            # Imported late: most servers never get an `http/request`, and the import takes 15 ms.
             from holdfast.http.local import LocalHttpClient
 
             self._http = LocalHttpClient()
         return self._http
 
     async def close_http(self) -> None:
-        """End the connections to others that are kept for the next call."""
+        """Close the HTTP client with its idle connections."""
         if self._http is not None:
             await self._http.aclose()
 
     def connection_ended(self, session: Session, *, silent: bool) -> None:
-        """Keep a session for whoever may resume it; see `Sessions.detach`."""
+        """Keep a session for a resume, unless the server is not resumable; see `detach`."""
         if self._resumable:
             self.sessions.detach(session, silent=silent)

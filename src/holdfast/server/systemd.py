@@ -1,4 +1,4 @@
-"""The tie of a server to systemd: sockets that it is handed, and signs of life."""
+"""Integration with systemd: socket activation and watchdog messages."""
 
 import asyncio
 import os
@@ -10,25 +10,26 @@ from holdfast.supervision.guardian import guardian_pid, service_manager, tell_se
 from holdfast.supervision.service_manager import WATCHDOG
 from holdfast.system_text import system_text
 
-__all__ = ["handed_sockets", "lets_everybody_in", "send_signs_of_life"]
+__all__ = ["inherited_sockets", "lets_everybody_in", "send_signs_of_life"]
 
+# Number of the first inherited descriptor (`SD_LISTEN_FDS_START`).
 _FIRST = 3
-"""The first descriptor that is handed over (`SD_LISTEN_FDS_START`)."""
 
+# Sockets of one server. A larger number is most likely a mistake in the unit.
 _MOST = 16
-"""Sockets of one server; more is a mistake."""
 
 
-def handed_sockets() -> list[ListenUrl]:
+def inherited_sockets() -> list[ListenUrl]:
     """
-    Return the sockets of `LISTEN_FDS` as places to listen on; none unless they are for us.
+    Return the sockets of `LISTEN_FDS` as addresses; none unless they are meant for this process.
 
-    The variables are removed, and nothing that is started later inherits the sockets.
+    Removes the variables, and makes sure that no process started later inherits the sockets.
 
     Raises:
-        BadListenUrl: There is a number that makes no sense, or a descriptor that is no
-            listening stream socket.
+        BadListenUrl: `LISTEN_FDS` is not a valid number, or a descriptor is not a listening
+            stream socket.
     """
+    # systemd names the process that it started: this one, or its guardian.
     owner = os.environ.get("LISTEN_PID")
     if owner is None or owner not in (str(os.getpid()), str(guardian_pid())):
         return []
@@ -38,10 +39,10 @@ def handed_sockets() -> list[ListenUrl]:
     count = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else -1
     if not 0 <= count <= _MOST:
         raise BadListenUrl(f"LISTEN_FDS is `{text}`; expected a number from 0 to {_MOST}")
-    return [_place(descriptor) for descriptor in range(_FIRST, _FIRST + count)]
+    return [_address(descriptor) for descriptor in range(_FIRST, _FIRST + count)]
 
 
-def _place(descriptor: int) -> ListenUrl:
+def _address(descriptor: int) -> ListenUrl:
     try:
         os.set_inheritable(descriptor, False)
         sock = socket.socket(fileno=descriptor)
@@ -65,29 +66,31 @@ def _place(descriptor: int) -> ListenUrl:
             f"descriptor {descriptor} of LISTEN_FDS is neither a unix nor an internet socket"
         )
     finally:
-        sock.detach()  # it is used later, by its number
+        # The listener opens it again by its number, so it must stay open.
+        sock.detach()
 
 
-def lets_everybody_in(place: ListenUrl) -> bool:
+def lets_everybody_in(address: ListenUrl) -> bool:
     """
-    Return True for a unix socket that was handed over and that any local user can connect to.
+    Return True for an inherited unix socket that every local user can connect to.
 
-    systemd makes such ones unless a unit says `SocketMode=0600`.
+    systemd makes such sockets unless a unit says `SocketMode=0600`.
     """
-    if place.descriptor is None or place.kind != "unix":
+    if address.descriptor is None or address.kind != "unix":
         return False
     try:
-        return bool(os.stat(place.path).st_mode & stat.S_IWOTH)
+        return bool(os.stat(address.path).st_mode & stat.S_IWOTH)
     except OSError:
-        return True  # an abstract one has no file, and no mode
+        # An abstract socket has no file, and so no mode that could protect it.
+        return True
 
 
 def send_signs_of_life(loop: asyncio.AbstractEventLoop) -> None:
-    """Tell the service manager that the event loop runs, as often as it wants to hear it."""
+    """Send watchdog messages while the event loop runs, if the service manager wants them."""
     manager = service_manager()
     if manager is None or manager.watchdog is None:
         return
-    # Half of the time, as systemd advises.
+    # Half of the limit, as sd_watchdog_enabled(3) advises.
     interval = manager.watchdog / 2
 
     def tell() -> None:

@@ -51,6 +51,7 @@ def spell_value(value: object) -> str:
     """Spell one value, in one line unless it is a text of several."""
     if isinstance(value, str):
         return _spell_text(value)
+    # Before numbers: a bool is an int in Python.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -62,12 +63,15 @@ def spell_value(value: object) -> str:
     if isinstance(value, dict):
         members = [f"{_spell_key(key)} = {spell_value(member)}" for key, member in value.items()]
         return f"{{ {', '.join(members)} }}" if members else "{}"
-    return str(value)  # whole numbers and dates
+    # Integers and dates, which Python spells like TOML.
+    return str(value)
 
 
 def _spell_float(value: float) -> str:
     if not math.isfinite(value):
-        return str(value)  # `nan`, `inf`, `-inf`
+        # Python and TOML spell these alike: `nan`, `inf`, `-inf`.
+        return str(value)
+    # The shortest digits that read back as the same number, but never an exponent.
     text = format(Decimal(repr(value)), "f")
     return text if "." in text else f"{text}.0"
 
@@ -75,6 +79,7 @@ def _spell_float(value: float) -> str:
 def _spell_time(value: datetime.datetime | datetime.time) -> str:
     local = value.replace(tzinfo=None).isoformat()
     zone = value.isoformat().removeprefix(local)
+    # Python writes six digits of a fraction, the real server's library only those needed.
     if value.microsecond:
         local = local.rstrip("0")
     return local + ("Z" if zone == "+00:00" else zone)

@@ -1,19 +1,18 @@
 """
-Nothing is left behind: a guardian beside every process that starts others.
+Guardian: a process beside every worker that kills all descendants of a worker that has died.
 
-The process that was started becomes the guardian and forks the worker: the server,
-or one `holdfast run`. Each notices when the other ends, however it ends, and each
-inherits the processes of the other's children that outlive their parents (they are
-"child subreapers"), so whichever is left kills everything that was started:
+The process that was started becomes the guardian and forks the worker: the server, or one
+`holdfast run`. Each notices when the other ends, however it ends. Both are child subreapers, so
+that orphaned descendants become their children. The one that is left kills everything:
 
-- The worker ends by itself or is killed: its children become the guardian's.
-- The guardian is killed: the worker reads the end of a pipe, and stops.
+- The worker exits or is killed: its children become the guardian's.
+- The guardian is killed: the worker reads end of file from a pipe, and stops.
 
-The real server asks the kernel to signal a child when its parent dies. That
-misses children of children, and cannot be had together with a quick start.
+The real server sets a parent-death signal for its children instead. That misses the children of
+children, and cannot be combined with a fast start by `posix_spawn`.
 
-This module is imported before anything else and forks at once, so that the
-guardian is as small as a Python process can be.
+This module is imported before anything else and forks at once, so that the guardian is as small
+as a Python process can be.
 """
 
 import ctypes
@@ -23,7 +22,8 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterable
 
-TYPE_CHECKING = False  # loading `typing` for it would make every guardian larger
+# Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.supervision.service_manager import ServiceManager
 
@@ -39,41 +39,43 @@ __all__ = [
     "tell_service_manager",
 ]
 
+# prctl(2); Python has no name for it.
 _PR_SET_CHILD_SUBREAPER = 36
 
+# Signals that ask the guardian, and so the worker, to stop.
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""What asks the guardian, and so the worker, to stop."""
 
+# Seconds that a worker may take to stop after SIGTERM; then it is killed.
 _STOP_LIMIT = 10.0
-"""Seconds a worker may take to stop when it was asked to; then it is killed."""
 
+# Seconds to go on killing descendants that keep forking.
 _SWEEP_LIMIT = 10.0
-"""Seconds to go on killing what keeps starting new processes."""
 
+# Seconds until the next attempt to list the children, if no descriptor was left for it.
 _LOOK_AGAIN = 0.01
-"""Seconds until children are looked for again that could not be listed."""
 
+# Seconds that a killed process usually takes to exit.
 _FIRST_PAUSE = 0.0002
-"""Seconds that a process usually takes to end when it is killed."""
 
+# Pid of the guardian; set before the fork, so both processes know it.
 _guardian: int | None = None
 
-# Of this service, if it is one; the same on both sides of the fork.
+# The service manager of this service, if it is one; set before the fork as well.
 _manager: "ServiceManager | None" = None
 
 
 def guardian_pid() -> int | None:
-    """The process that guards this one, as long as it is there."""
+    """Return the pid of the guardian of this process, or None if it has none any more."""
     return _guardian if _guardian == os.getppid() else None
 
 
 def service_manager() -> "ServiceManager | None":
-    """Return the manager that wants to hear of this process, if there is one."""
+    """Return the service manager that wants notifications of this process, or None."""
     return _manager
 
 
 def tell_service_manager(news: int) -> None:
-    """Have the guardian pass on news: `READY` or another one of `service_manager`."""
+    """Ask the guardian to notify the service manager of `READY` or another state."""
     guardian = guardian_pid()
     if _manager is not None and guardian is not None:
         os.kill(guardian, news)
@@ -91,54 +93,43 @@ def run_guarded(
     Fork, run `work` in the child and guard it from this process.
 
     Args:
-        work: Gets a descriptor that comes to its end when the guardian is gone.
-        forward: Signals that mean something to the worker. Each one that this
-            process gets appears on that descriptor, as one byte with its number,
-            and the worker itself does nothing when it is sent one directly: a
-            terminal sends its signals to both, and they must count once. Without
-            any, the usual ones stop the worker, with a limit on the time it takes.
-        pass_on: Signals, among those that would stop it, that the worker is sent instead.
-        release_stderr: Let go of stderr, too, in the guardian: whoever reads it must
-            see its end while the worker still runs.
-        notify: Take the socket of a service manager from the environment, if there is one,
-            and pass on what the worker has to tell (`tell_service_manager`).
+        work: Called with a descriptor that is at end of file once the guardian is gone.
+        forward: Signals for the worker to handle. Each one that the guardian gets appears on
+            that descriptor, as one byte with its number. The worker ignores those sent to it
+            directly: a terminal sends its signals to both, and they must count once. Without
+            `forward`, the usual signals stop the worker, and kill it after a time limit.
+        pass_on: Signals, of those that would stop the worker, that it is sent instead.
+        release_stderr: Close stderr, too, in the guardian: its reader must see end of file
+            while the worker still runs.
+        notify: Take the socket of a service manager from the environment, and forward the
+            worker's notifications to it (`tell_service_manager`).
 
     Returns:
-        In the child what `work` returned; in the guardian the child's exit status,
-        128 and the number if a signal killed it.
+        In the child the result of `work`; in the guardian the exit status of the child, or 128
+        plus the number of the signal that killed it.
     """
     _fill_streams()
     become_subreaper()
-    # What was ignored when we were started, by `nohup` for one, stays ignored.
+    # Signals that were ignored at our start, by `nohup` for one, stay ignored.
     awaited = [n for n in forward or _STOP_SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
     restore_terminal = _remember_terminal() if forward else None
     news = _take_service_manager() if notify else ()
     lifeline, held = os.pipe()
-    # Inherited as ignored it would have the kernel reap the children of both.
+    # If SIGCHLD is inherited as ignored, the kernel reaps all children by itself.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # The guardian has no handlers: it waits for signals, and loses none. (The interpreter
-    # would not hear of one that came just before it began to wait for the worker.)
+    # The guardian blocks its signals and waits for them, so that none is lost. With handlers,
+    # Python would miss a signal that comes just before it begins to wait.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*awaited, *news, signal.SIGCHLD])
     global _guardian
     _guardian = os.getpid()
-    # What exists by now is never looked at again by the collector, which would have
-    # every page of it copied for one of the two.
+    # The garbage collector writes to the objects it traverses. Without this, it would make a
+    # private copy of every page that the two processes share.
     gc.freeze()
     worker = os.fork()
     if worker == 0:
         os.close(held)
-        if not os.isatty(0):
-            # A signal to the whole group of the guardian must not hit both at once.
-            os.setpgid(0, 0)
-        become_subreaper()
-        if forward:
-            for number in awaited:
-                # Not ignored: that would be inherited by what the worker starts.
-                signal.signal(number, _do_nothing)
-        for number in pass_on:
-            # One that comes before the worker listens for it must not end the worker.
-            if number in awaited:
-                signal.signal(number, _do_nothing)
+        _become_worker(awaited if forward else (), [n for n in pass_on if n in awaited])
+        # Unblocked only after the handlers are set: a signal may be pending.
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return work(lifeline)
     os.close(lifeline)
@@ -152,10 +143,25 @@ def run_guarded(
     return 128 - code if code < 0 else code
 
 
+def _become_worker(
+    forwarded: Collection[signal.Signals], passed_on: Collection[signal.Signals]
+) -> None:
+    """Separate the forked worker from the guardian's group, and set its first handlers."""
+    if not os.isatty(0):
+        # A signal to the whole group of the guardian must not reach both at once.
+        os.setpgid(0, 0)
+    become_subreaper()
+    # Handlers that do nothing, not SIG_IGN, which the worker's children would inherit. A signal
+    # to pass on may come before the worker has its own handler, and must not kill it.
+    for number in (*forwarded, *passed_on):
+        signal.signal(number, _do_nothing)
+
+
 def _take_service_manager() -> Collection[int]:
-    """Remember who wants to hear of this service; return the signals that stand for news."""
+    """Take the service manager from the environment; return its notification signals."""
     global _manager
     if "NOTIFY_SOCKET" in os.environ:
+        # Imported late: most guardians have no service manager, and `socket` is large.
         from holdfast.supervision.service_manager import take_service_manager
 
         _manager = take_service_manager()
@@ -169,16 +175,16 @@ def _guard(
     pass_on: Collection[signal.Signals],
 ) -> int:
     """
-    Wait for the end of the worker, and do what signals ask for until then.
+    Wait for the end of the worker, and handle signals until then.
 
     Args:
-        worker: A child of this process.
-        awaited: The signals, all of them blocked.
-        held: Where to tell the worker of them; without it, each one stops the worker.
-        pass_on: Those that the worker is sent as they are.
+        worker: The pid of the worker.
+        awaited: The signals to handle, all of them blocked.
+        held: The pipe to forward signals on; without it, each one stops the worker.
+        pass_on: Signals that are sent to the worker as they are.
 
     Returns:
-        The status that the worker ended with.
+        The wait status of the worker.
     """
     if held is not None:
         os.set_blocking(held, False)
@@ -187,7 +193,8 @@ def _guard(
     while True:
         number = _next_signal((*awaited, *news, signal.SIGCHLD), deadline)
         if number in news:
-            assert _manager is not None  # whose news it is
+            # Only a service manager has these signals.
+            assert _manager is not None
             assert number is not None
             _manager.send(number)
         elif number == signal.SIGCHLD:
@@ -195,6 +202,7 @@ def _guard(
             if status is not None:
                 return status
         elif number is None:
+            # The deadline of an earlier stop signal has passed.
             os.kill(worker, signal.SIGKILL)
             deadline = None
         elif number in pass_on:
@@ -206,11 +214,12 @@ def _guard(
             try:  # noqa: SIM105 - contextlib would be one import more
                 os.write(held, bytes([number]))
             except OSError:
-                pass  # the worker has ended, or has 65,536 signals to look at
+                # The worker has exited, or 65,536 signals fill the pipe.
+                pass
 
 
 def _next_signal(awaited: Collection[int], deadline: float | None) -> int | None:
-    """Wait for one of these signals; nothing if none has come in time."""
+    """Wait for one of these signals; return None if none has come by the deadline."""
     if deadline is None:
         return signal.sigwaitinfo(awaited).si_signo
     heard = signal.sigtimedwait(awaited, max(deadline - time.monotonic(), 0))
@@ -219,13 +228,12 @@ def _next_signal(awaited: Collection[int], deadline: float | None) -> int | None
 
 def _reap(worker: int, *, also_stop: bool) -> int | None:
     """
-    Take note of children that have ended.
+    Reap children that have exited, orphaned descendants of the worker included.
 
-    Orphans of the worker's children come here too. A worker that is stopped by job
-    control takes us along.
+    If job control has stopped the worker, the guardian stops as well.
 
     Returns:
-        The status that the worker ended with, if it has.
+        The wait status of the worker if it has exited, else None.
     """
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG | (os.WUNTRACED if also_stop else 0))
@@ -235,13 +243,16 @@ def _reap(worker: int, *, also_stop: bool) -> int | None:
             continue
         if not os.WIFSTOPPED(status):
             return status
-        stop_this_process()  # the shell notices, and continues us
+        # Our shell sees that we have stopped. Once it continues us, we continue the worker.
+        stop_this_process()
         os.kill(worker, signal.SIGCONT)
 
 
 def _remove_leavings(worker: int) -> None:
-    from holdfast.linux.cgroupfs import remove_cgroups  # not needed before
-    from holdfast.sandbox.bubblewrap.devices import remove_unused_devices  # likewise
+    """Remove cgroups and device nodes that the worker has left."""
+    # Imported late: the guardian needs both only here, at its end, and stays smaller until then.
+    from holdfast.linux.cgroupfs import remove_cgroups
+    from holdfast.sandbox.bubblewrap.devices import remove_unused_devices
 
     remove_cgroups(worker)
     remove_unused_devices()
@@ -252,16 +263,17 @@ def _do_nothing(number: int, frame: object) -> None:
 
 
 def _fill_streams() -> None:
-    """Nothing of ours may become a standard stream that this process was started without."""
+    """Open `/dev/null` for missing standard streams, so that no other file gets their numbers."""
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            # `open` returns the lowest free number, which is this one.
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _let_go_of_streams(count: int) -> None:
-    """Whoever reads the worker's output must see its end when the worker ends."""
+    """Replace our standard streams, so that their readers see end of file when the worker ends."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(count):
         os.dup2(null, fd)
@@ -269,54 +281,58 @@ def _let_go_of_streams(count: int) -> None:
 
 
 def _remember_terminal() -> Callable[[], None] | None:
-    """Note the modes of our terminal; the result puts them back after a worker that could not."""
+    """Return a function that restores the current terminal modes, for a worker that is killed."""
     if not os.isatty(0):
         return None
-    import termios  # a server needs none of this
+    # Imported late: the guardian of a server has no terminal.
+    import termios
 
     try:
         modes = termios.tcgetattr(0)
         name = os.ttyname(0)
     except (OSError, termios.error):
-        return None  # it cannot be found again: one of another container, for example
+        # The terminal has no name here, such as one of another container.
+        return None
 
     def restore() -> None:
         try:
             terminal = os.open(name, os.O_RDWR | os.O_NOCTTY)
-            # In the background the terminal is the shell's, and as the shell wants it.
+            # Not in the background: there the shell has the terminal, and its own modes.
             if os.tcgetpgrp(terminal) == os.getpgrp():
                 termios.tcsetattr(terminal, termios.TCSANOW, modes)
         except (OSError, termios.error):
-            return  # it is gone, or never was our controlling one
+            # The terminal is gone, or was never our controlling terminal.
+            return
 
     return restore
 
 
 def stop_this_process() -> None:
     """
-    Stop, as at Ctrl-Z, until somebody continues this process.
+    Stop this process as Ctrl-Z does, until it gets SIGCONT.
 
-    Where no shell looks after it the system does not stop it: nobody stops for ever.
+    The kernel does not stop a process of an orphaned group, which no shell would continue.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
     handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     signal.raise_signal(signal.SIGTSTP)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])  # stops here
+    # The process stops here, at the delivery of the pending signal.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
     signal.signal(signal.SIGTSTP, handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def become_subreaper() -> None:
-    """Inherit the orphans among the descendants of this process."""
+    """Become the parent of all orphaned descendants of this process."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def children_of_this_process() -> list[int]:
     """
-    The pids of all children, zombies too.
+    Return the pids of all children, zombies included.
 
     Raises:
-        OSError: No descriptor is left to look with.
+        OSError: No descriptor is left to read the list with.
     """
     pids: list[int] = []
     for thread in os.listdir("/proc/self/task"):
@@ -324,16 +340,17 @@ def children_of_this_process() -> list[int]:
             with open(f"/proc/self/task/{thread}/children", "rb") as file:
                 pids += map(int, file.read().split())
         except (FileNotFoundError, ProcessLookupError):
-            continue  # the thread has ended
+            # The thread has ended.
+            continue
     return pids
 
 
 def reap_children(spare: Collection[int]) -> bool:
     """
-    Reap processes that came to us when their parents ended.
+    Reap all children that have exited, except for those in `spare`.
 
     Returns:
-        False if that has to be tried again later: no descriptor was left to look with.
+        False if no descriptor was left to list them; try again later.
     """
     try:
         pids = children_of_this_process()
@@ -344,16 +361,17 @@ def reap_children(spare: Collection[int]) -> bool:
             try:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
-                continue  # reaped since the list was made
+                # Reaped since the list was read.
+                continue
     return True
 
 
 def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) -> None:
     """
-    Kill every descendant, for so many seconds at most.
+    Kill every descendant, for `limit` seconds at most.
 
-    Killing a process hands its children to us, so going on until no child is
-    left reaches all of them, in whatever sessions and groups they hide.
+    The children of a killed process become ours. So killing until no child is left reaches all
+    descendants, whatever sessions and groups they are in.
     """
     spared = set(spare)
     deadline = time.monotonic() + limit
@@ -361,7 +379,8 @@ def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) ->
         try:
             pids = [pid for pid in children_of_this_process() if pid not in spared]
         except OSError:
-            time.sleep(_LOOK_AGAIN)  # no descriptor is left: others are about to close theirs
+            # No descriptor is left. Processes that were killed are about to free some.
+            time.sleep(_LOOK_AGAIN)
             continue
         if not pids:
             return
@@ -370,17 +389,19 @@ def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) ->
                 os.kill(pid, signal.SIGKILL)
                 _wait_for(pid, deadline)
             except (ProcessLookupError, ChildProcessError):
-                continue  # gone, or reaped elsewhere
+                # The process has exited, or was reaped elsewhere.
+                continue
             except PermissionError:
-                spared.add(pid)  # it changed its user: it is no longer ours to end
+                # It runs as another user by now, so we may not signal it.
+                spared.add(pid)
 
 
 def _wait_for(pid: int, deadline: float) -> None:
     """
-    Reap a child that was killed, unless it takes too long: one on a dead mount never ends.
+    Reap a killed child, until a deadline: one that waits for a dead mount never exits.
 
     Raises:
-        ChildProcessError: Somebody else has reaped it.
+        ChildProcessError: Another part of this process has reaped it.
     """
     pause = _FIRST_PAUSE
     while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:

@@ -1,10 +1,9 @@
 """
-News of a server for the service manager that started it (`sd_notify` of systemd).
+Notifications of the service manager that started a server (`sd_notify` of systemd).
 
-systemd listens to the process that it started: the guardian. The worker asks the guardian to
-pass news on, by real-time signals. So the socket is out of reach of everything that the
-worker starts, and a unit needs no `NotifyAccess=all`, which would let any command tell
-systemd that the service is dead.
+systemd accepts notifications from the process that it started: the guardian. The worker asks the
+guardian for them by real-time signals. So no command of the worker can reach the socket. A unit
+needs no `NotifyAccess=all`, which would let any command report that the service is dead.
 """
 
 import os
@@ -35,19 +34,19 @@ _NEWS: dict[int, str] = {
 
 
 class ServiceManager:
-    """The other end of `NOTIFY_SOCKET`, as the guardian has it."""
+    """Client of `NOTIFY_SOCKET`, for use in the guardian."""
 
     signals = tuple(_NEWS)
-    """The signals from the worker to the guardian, one for each kind of news."""
+    """The signals from the worker to the guardian, one for each notification."""
 
     def __init__(self, address: str, watchdog: float | None) -> None:
         self.watchdog = watchdog
-        """Seconds without `WATCHDOG` after which the service is ended; None: never."""
-        # An abstract socket is written with @ for the NUL that its name begins with.
+        """Seconds without `WATCHDOG` after which the service is killed; None for never."""
+        # systemd writes `@` for the NUL at the beginning of an abstract socket's name.
         self._address = "\0" + address[1:] if address.startswith("@") else address
 
     def send(self, number: int) -> None:
-        """Pass on what a signal stands for; a manager that is gone is no concern of ours."""
+        """Send the notification of a signal; errors are ignored, as the manager may be gone."""
         text = _NEWS[number]
         if number == RELOADING:
             text += f"\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}"
@@ -60,14 +59,14 @@ class ServiceManager:
 
 def take_service_manager() -> ServiceManager | None:
     """
-    Return the manager that the environment names, if any, and remove it from there.
+    Return the manager that the environment names, or None, and remove its variables.
 
-    What is started later must not speak for this service.
+    Processes that are started later must not notify systemd in the name of this service.
     """
     address = os.environ.pop("NOTIFY_SOCKET", "")
     microseconds = os.environ.pop("WATCHDOG_USEC", "")
     watched = os.environ.pop("WATCHDOG_PID", str(os.getpid()))
-    # vsock and relative names are not known here.
+    # Only paths and abstract names; systemd can also name a vsock.
     if not address.startswith(("/", "@")) or len(address) < 2:
         return None
     watchdog = None

@@ -11,7 +11,7 @@ from holdfast.cli import doctor as doctor_module
 from holdfast.cli import sandbox as sandbox_module
 from holdfast.cli.doctor import Finding, Standing, doctor, findings
 from holdfast.cli.sandbox import explain
-from holdfast.process.limits.cgroup_discovery import Place
+from holdfast.process.limits.cgroup_discovery import CgroupLocation
 from holdfast.sandbox.bubblewrap.binary import Launcher
 from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport
 
@@ -21,7 +21,7 @@ NO_PROC = SandboxSupport(rung=Rung.WITHOUT_PROC, launcher=BWRAP, problem="no /pr
 NO_USERS = SandboxSupport(
     rung=Rung.NONE, launcher=BWRAP, problem="bwrap: No; set the sysctl x to 1"
 )
-NO_PLACE = Place(problem="no cgroups", advice="get some")
+NO_LOCATION = CgroupLocation(problem="no cgroups", advice="get some")
 NO_BWRAP = SandboxSupport(rung=Rung.NONE, problem="bubblewrap is not installed: install it")
 
 
@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def by_name(ladder: SandboxSupport) -> dict[str, Finding]:
-    return {finding.name: finding for finding in findings(ladder, NO_PLACE)}
+    return {finding.name: finding for finding in findings(ladder, NO_LOCATION)}
 
 
 @pytest.mark.usefixtures("home")
@@ -128,29 +128,31 @@ def test_a_profile_that_cannot_be_enforced_is_explained_and_fails(
 
 
 @pytest.mark.parametrize(
-    ("place", "standing", "detail"),
+    ("location", "standing", "detail"),
     [
         (
-            Place(problem="it is not delegated", advice="delegate it"),
+            CgroupLocation(problem="it is not delegated", advice="delegate it"),
             "missing",
             "limits hold for each process alone: it is not delegated; delegate it",
         ),
         (
-            Place(folder="/cg", controllers=("memory", "pids")),
+            CgroupLocation(folder="/cg", controllers=("memory", "pids")),
             "ok",
             "memory and processes can be limited for a whole command, in /cg",
         ),
         (
-            Place(folder="/cg", controllers=("pids",), problem="no memory", advice="add it"),
+            CgroupLocation(
+                folder="/cg", controllers=("pids",), problem="no memory", advice="add it"
+            ),
             "warning",
             "processes can be limited for a whole command, in /cg; no memory; add it",
         ),
     ],
 )
 def test_a_doctor_says_which_limits_hold_for_a_whole_command(
-    place: Place, standing: Standing, detail: str
+    location: CgroupLocation, standing: Standing, detail: str
 ) -> None:
-    assert doctor_module._cgroup(place) == Finding("cgroup", standing, detail)
+    assert doctor_module._cgroup(location) == Finding("cgroup", standing, detail)
 
 
 @pytest.mark.usefixtures("home")

@@ -9,7 +9,7 @@ import pytest
 from holdfast.events import LimitKind
 from holdfast.linux.cgroupfs import remove_cgroups
 from holdfast.process.limits.cgroup import Cgroups, CommandCgroup, prepare
-from holdfast.process.limits.cgroup_discovery import Place
+from holdfast.process.limits.cgroup_discovery import CgroupLocation
 from tests.unit.process.fake_cgroups import FakeTree
 
 
@@ -32,8 +32,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTree:
 
 
 @pytest.fixture
-def place(tree: FakeTree) -> Place:
-    return Place(folder=str(tree.top / "mine"), moves=True, controllers=BOTH)
+def location(tree: FakeTree) -> CgroupLocation:
+    return CgroupLocation(folder=str(tree.top / "mine"), moves=True, controllers=BOTH)
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def is_as_before(tree: FakeTree) -> bool:
 # -- preparing
 
 
-def test_our_processes_make_room(tree: FakeTree, place: Place) -> None:
-    assert prepare(place, proc=str(tree.proc)) == place
+def test_our_processes_make_room(tree: FakeTree, location: CgroupLocation) -> None:
+    assert prepare(location, proc=str(tree.proc)) == location
 
     assert tree.below("mine") == {rest()}
     assert sorted(tree.processes(f"mine/{rest()}")) == sorted([getpid(), 901])
@@ -61,29 +61,33 @@ def test_our_processes_make_room(tree: FakeTree, place: Place) -> None:
 
 
 def test_nobody_moves_where_that_is_not_needed(tree: FakeTree) -> None:
-    place = Place(folder=str(tree.add("free")), controllers=BOTH)
+    location = CgroupLocation(folder=str(tree.add("free")), controllers=BOTH)
 
-    assert prepare(place, proc=str(tree.proc)) == place
+    assert prepare(location, proc=str(tree.proc)) == location
 
     assert tree.below("free") == set()
     assert tree.enabled("free") == ["memory", "pids"]
     assert is_as_before(tree)
 
 
-def test_what_cannot_be_prepared_wholly_is_left_as_it_was(tree: FakeTree, place: Place) -> None:
+def test_what_cannot_be_prepared_wholly_is_left_as_it_was(
+    tree: FakeTree, location: CgroupLocation
+) -> None:
     tree.refused = {"cgroup.subtree_control"}
 
-    found = prepare(place, proc=str(tree.proc))
+    found = prepare(location, proc=str(tree.proc))
 
     assert found.folder is None
-    assert found.problem == f"the cgroup {place.folder} cannot be divided: Permission denied"
+    assert found.problem == f"the cgroup {location.folder} cannot be divided: Permission denied"
     assert is_as_before(tree)
 
 
-def test_a_process_of_somebody_else_is_never_moved(tree: FakeTree, place: Place) -> None:
+def test_a_process_of_somebody_else_is_never_moved(
+    tree: FakeTree, location: CgroupLocation
+) -> None:
     tree.enter("mine", 900)
 
-    found = prepare(place, proc=str(tree.proc))
+    found = prepare(location, proc=str(tree.proc))
 
     assert "cannot be divided: others start processes in it" in found.problem
     assert sorted(tree.processes("mine")) == sorted([getpid(), 900, 901])
@@ -91,17 +95,17 @@ def test_a_process_of_somebody_else_is_never_moved(tree: FakeTree, place: Place)
 
 
 def test_where_there_is_no_place_nothing_is_done() -> None:
-    nowhere = Place(problem="no cgroups", advice="get some")
+    nowhere = CgroupLocation(problem="no cgroups", advice="get some")
 
-    assert Cgroups(nowhere).place() is nowhere
+    assert Cgroups(nowhere).location() is nowhere
 
 
-def test_what_the_killed_have_left_is_removed(tree: FakeTree, place: Place) -> None:
+def test_what_the_killed_have_left_is_removed(tree: FakeTree, location: CgroupLocation) -> None:
     of_the_dead = ("holdfast-55-3", "holdfast-55-self", f"holdfast-{getpid()}-1", rest())
     for name in (*of_the_dead, "holdfast-901-1", "another-55-1"):
         tree.add(f"mine/{name}")
 
-    prepare(place, proc=str(tree.proc))
+    prepare(location, proc=str(tree.proc))
 
     assert tree.below("mine") == {rest(), "holdfast-901-1", "another-55-1"}
 
@@ -109,8 +113,8 @@ def test_what_the_killed_have_left_is_removed(tree: FakeTree, place: Place) -> N
 # -- commands
 
 
-def test_each_command_has_one_of_its_own(tree: FakeTree, place: Place) -> None:
-    cgroups = Cgroups(place, proc=str(tree.proc))
+def test_each_command_has_one_of_its_own(tree: FakeTree, location: CgroupLocation) -> None:
+    cgroups = Cgroups(location, proc=str(tree.proc))
 
     made = [cgroups.make().folder for _ in range(2)]
 
@@ -182,8 +186,8 @@ def test_without_a_loop_one_that_holds_something_waits_for_the_end(
 # -- the end
 
 
-def test_at_the_end_all_is_as_before(tree: FakeTree, place: Place) -> None:
-    cgroups = Cgroups(place, proc=str(tree.proc))
+def test_at_the_end_all_is_as_before(tree: FakeTree, location: CgroupLocation) -> None:
+    cgroups = Cgroups(location, proc=str(tree.proc))
     cgroups.make()
     cgroups.make()
     tree.be_in(f"mine/{rest()}")  # the kernel says so by now
@@ -197,9 +201,9 @@ def test_at_the_end_all_is_as_before(tree: FakeTree, place: Place) -> None:
 
 
 def test_where_somebody_else_divides_the_same_cgroup_that_goes_on(
-    tree: FakeTree, place: Place
+    tree: FakeTree, location: CgroupLocation
 ) -> None:
-    Cgroups(place, proc=str(tree.proc)).make()
+    Cgroups(location, proc=str(tree.proc)).make()
     tree.add("mine/holdfast-902-1")
     tree.be_in(f"mine/{rest()}")
     tree._put(tree.top, 901)
@@ -210,8 +214,10 @@ def test_where_somebody_else_divides_the_same_cgroup_that_goes_on(
     assert tree.enabled("mine") == ["memory", "pids"]
 
 
-def test_a_cgroup_that_others_still_use_is_not_left(tree: FakeTree, place: Place) -> None:
-    prepare(place, proc=str(tree.proc))
+def test_a_cgroup_that_others_still_use_is_not_left(
+    tree: FakeTree, location: CgroupLocation
+) -> None:
+    prepare(location, proc=str(tree.proc))
     tree.be_in(f"mine/{rest()}")
 
     remove_cgroups(getpid(), str(tree.proc))
@@ -220,9 +226,9 @@ def test_a_cgroup_that_others_still_use_is_not_left(tree: FakeTree, place: Place
 
 
 def test_one_that_the_kernel_keeps_is_left_to_who_made_the_rest(
-    tree: FakeTree, place: Place
+    tree: FakeTree, location: CgroupLocation
 ) -> None:
-    prepare(place, proc=str(tree.proc))
+    prepare(location, proc=str(tree.proc))
     tree.be_in(f"mine/{rest()}")
     tree._put(tree.top, 901)
     tree.refused = {"cgroup.procs"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.process.limits.cgroup_discovery import Place, find_place
+from holdfast.process.limits.cgroup_discovery import CgroupLocation, find_cgroup_location
 from tests.unit.process.fake_cgroups import FakeTree
 
 ALONE = "start it alone in a cgroup that its user may write to"
@@ -17,14 +17,14 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTree:
     return FakeTree(tmp_path, monkeypatch)
 
 
-def found(tree: FakeTree, *, systemd: bool = False, uid: int = 1000) -> Place:
-    return find_place(getpid(), proc=str(tree.proc), systemd=systemd, uid=uid)
+def found(tree: FakeTree, *, systemd: bool = False, uid: int = 1000) -> CgroupLocation:
+    return find_cgroup_location(getpid(), proc=str(tree.proc), systemd=systemd, uid=uid)
 
 
 def problem(tree: FakeTree) -> str:
-    place = found(tree)
-    assert (place.folder, place.controllers) == (None, ())
-    return place.problem
+    location = found(tree)
+    assert (location.folder, location.controllers) == (None, ())
+    return location.problem
 
 
 def test_a_cgroup_that_holds_only_us_is_left_to_be_divided(tree: FakeTree) -> None:
@@ -33,17 +33,17 @@ def test_a_cgroup_that_holds_only_us_is_left_to_be_divided(tree: FakeTree) -> No
     tree.enter("mine", 901, parent=getpid())
     tree.enter("mine", 902, parent=901)
 
-    place = found(tree)
+    location = found(tree)
 
-    assert place == Place(folder=str(own), moves=True, controllers=("memory", "pids"))
-    assert place.why_not("memory") is None
+    assert location == CgroupLocation(folder=str(own), moves=True, controllers=("memory", "pids"))
+    assert location.why_not("memory") is None
 
 
 def test_the_first_cgroup_of_all_need_not_be_left(tree: FakeTree) -> None:
     own = tree.be_in("")
     tree.enter("", 900, name="kthreadd")
 
-    assert found(tree) == Place(folder=str(own), controllers=("memory", "pids"))
+    assert found(tree) == CgroupLocation(folder=str(own), controllers=("memory", "pids"))
 
 
 def test_a_process_that_is_not_ours_is_named(tree: FakeTree) -> None:
@@ -77,7 +77,7 @@ def test_a_part_of_what_was_delegated_leaves_the_rest_for_commands(tree: FakeTre
     tree.add("unit/main", "")
     tree.be_in("unit/main")
 
-    assert found(tree) == Place(folder=str(above), controllers=("memory", "pids"))
+    assert found(tree) == CgroupLocation(folder=str(above), controllers=("memory", "pids"))
 
 
 def test_a_cgroup_above_that_holds_processes_is_not_divided(tree: FakeTree) -> None:
@@ -93,11 +93,11 @@ def test_one_controller_is_better_than_none(tree: FakeTree) -> None:
     tree.add("mine", "cpu pids")
     tree.be_in("mine")
 
-    place = found(tree)
+    location = found(tree)
 
-    assert place.controllers == ("pids",)
-    assert place.why_not("pids") is None
-    why = place.why_not("memory")
+    assert location.controllers == ("pids",)
+    assert location.why_not("pids") is None
+    why = location.why_not("memory")
     assert why is not None
     assert why.startswith("the cgroup /mine lacks the controller memory; enable it in")
 
@@ -130,9 +130,9 @@ def test_systemd_marks_what_it_leaves_to_others(
 
     monkeypatch.setattr(os, "getxattr", mark)
     monkeypatch.setenv("PATH", "")
-    place = found(tree, systemd=True, uid=uid)
-    assert place.folder is None
-    assert place.advice == f"start it with `{command} -p Delegate=yes holdfast …`"
+    location = found(tree, systemd=True, uid=uid)
+    assert location.folder is None
+    assert location.advice == f"start it with `{command} -p Delegate=yes holdfast …`"
     marks[str(own), "user.delegate"] = b"0"
     assert found(tree, systemd=True).folder is None
     marks[str(own), "user.delegate"] = b"1"
@@ -209,7 +209,7 @@ def test_to_look_changes_nothing(tree: FakeTree) -> None:
 
 
 def test_this_machine_can_be_looked_at() -> None:
-    place = find_place(os.getpid())
+    location = find_cgroup_location(os.getpid())
 
-    assert (place.folder is None) == (place.controllers == ())
-    assert place.controllers == ("memory", "pids") or place.why_not("memory")
+    assert (location.folder is None) == (location.controllers == ())
+    assert location.controllers == ("memory", "pids") or location.why_not("memory")

@@ -125,8 +125,8 @@ async def until_full(process: LocalProcess) -> None:
 
     def full() -> bool:
         waiting = [
-            struct.unpack("i", fcntl.ioctl(pump._fd, termios.FIONREAD, bytes(4)))[0]
-            for pump in process._pumps
+            struct.unpack("i", fcntl.ioctl(output._fd, termios.FIONREAD, bytes(4)))[0]
+            for output in process._outputs
         ]
         return waiting == [FULL, FULL]
 
@@ -245,7 +245,7 @@ async def test_what_waits_in_kept_streams_is_read_before_they_are_closed(
     await exited(process)
     process.hold_output(processes)
     (tmp_path / "go").write_text("\n")
-    fd = process._pumps[0]._fd
+    fd = process._outputs[0]._fd
     await eventually(lambda: fcntl.ioctl(fd, termios.FIONREAD, bytes(4)) != bytes(4))
     assert not process.terminate()
     assert process.log.closed

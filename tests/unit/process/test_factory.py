@@ -104,11 +104,11 @@ async def test_a_profile_that_isolates_nothing_needs_no_sandbox(
 async def test_what_can_be_enforced_is_tried_out_once(
     sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = await asyncio.gather(sandboxes.ladder(), sandboxes.ladder())
+    first, second = await asyncio.gather(sandboxes.support(), sandboxes.support())
     assert first is second
 
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert await sandboxes.ladder() is first
+    assert await sandboxes.support() is first
     assert first.rung is Rung.FULL
 
 
@@ -208,7 +208,7 @@ async def test_a_path_that_the_kernel_logs_is_in_the_verdict(
     found = None
     with auditing():
         sandboxes = Sandboxes()
-        assert (await sandboxes.ladder()).logs
+        assert (await sandboxes.support()).logs
         # The kernel logs a moment later than it refuses.
         for number in range(50):
             sandbox = await sandboxes.get(managed(), cwd=str(ws), env={})
@@ -251,7 +251,7 @@ async def test_a_termination_in_a_sandbox_reads_what_is_in_the_pipe_first(
 ) -> None:
     process = await start(processes, shell("echo out; exec sleep 60", sandbox=managed()))
     process.hold_output(processes)
-    fd = process._pumps[0]._fd
+    fd = process._outputs[0]._fd
     await eventually(lambda: fcntl.ioctl(fd, termios.FIONREAD, bytes(4)) != bytes(4))
     assert process.terminate(left=True, streams="keep")
     assert (await closed(process)).reason is Reason.TERMINATED
@@ -374,7 +374,7 @@ async def test_a_user_with_many_descriptors_on_their_way_is_waited_for(
     """The kernel counts those of all processes of a user, and lets no more than this be sent."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     ours, theirs = socket.socketpair()
-    assert (await shared_sandboxes().ladder()).listens
+    assert (await shared_sandboxes().support()).listens
     with ours, theirs:
         for _ in range(20):
             socket.send_fds(ours, [b"x"], [0] * 10)
@@ -572,7 +572,7 @@ async def test_a_start_without_descriptors_says_so_and_the_next_one_works(ws: Pa
         sandbox=profile,
     )
     processes = ProcessRegistry()
-    await shared_sandboxes().ladder()
+    await shared_sandboxes().support()
     with no_descriptors(), pytest.raises(SpawnFailed, match="Too many open files") as raised:
         await start(processes, params)
     assert raised.value.errno == errno.EMFILE

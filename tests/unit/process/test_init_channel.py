@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.errors import SpawnFailed
-from holdfast.process.sandboxed.init_channel import StageReport
+from holdfast.process.sandboxed.init_channel import InitChannel
 from holdfast.sandbox.bubblewrap.init.program import BUILT, GO, READY
 from tests.unit.process.starting import LIMIT
 
 
 @pytest.fixture
-def report() -> Iterator[StageReport]:
-    report = StageReport()
+def report() -> Iterator[InitChannel]:
+    report = InitChannel()
     yield report
     report.close()
 
@@ -27,7 +27,7 @@ def error(number: int, size: int) -> bytes:
     return (-number).to_bytes(4, "little", signed=True).ljust(size, b"\0")
 
 
-async def test_it_tells_who_has_built(report: StageReport) -> None:
+async def test_it_tells_who_has_built(report: InitChannel) -> None:
     report.theirs.send(BUILT)
 
     async with asyncio.timeout(LIMIT):
@@ -37,7 +37,7 @@ async def test_it_tells_who_has_built(report: StageReport) -> None:
     assert report.theirs.recv(9) == GO
 
 
-async def test_it_tells_when_all_is_applied(report: StageReport) -> None:
+async def test_it_tells_when_all_is_applied(report: InitChannel) -> None:
     report.theirs.send(READY)
 
     async with asyncio.timeout(LIMIT):
@@ -46,7 +46,7 @@ async def test_it_tells_when_all_is_applied(report: StageReport) -> None:
     assert report.take_listener() is None
 
 
-async def test_a_descriptor_comes_with_it(report: StageReport) -> None:
+async def test_a_descriptor_comes_with_it(report: InitChannel) -> None:
     theirs, other = os.pipe()
     socket.send_fds(report.theirs, [READY], [theirs])
 
@@ -62,7 +62,7 @@ async def test_a_descriptor_comes_with_it(report: StageReport) -> None:
         os.close(fd)
 
 
-async def test_a_descriptor_that_nobody_takes_is_closed(report: StageReport) -> None:
+async def test_a_descriptor_that_nobody_takes_is_closed(report: InitChannel) -> None:
     theirs, other = os.pipe()
     socket.send_fds(report.theirs, [READY], [theirs])
     os.close(theirs)
@@ -77,7 +77,7 @@ async def test_a_descriptor_that_nobody_takes_is_closed(report: StageReport) -> 
 
 
 @pytest.mark.parametrize("method", ["built", "ready"])
-async def test_a_launcher_that_fails_says_nothing(report: StageReport, method: str) -> None:
+async def test_a_launcher_that_fails_says_nothing(report: InitChannel, method: str) -> None:
     report.theirs.close()
 
     async with asyncio.timeout(LIMIT):
@@ -86,7 +86,7 @@ async def test_a_launcher_that_fails_says_nothing(report: StageReport, method: s
 
 @pytest.mark.parametrize("method", ["built", "ready"])
 async def test_what_cannot_be_applied_is_an_error_of_the_start(
-    report: StageReport, method: str
+    report: InitChannel, method: str
 ) -> None:
     report.theirs.send(error(errno.EINVAL, 8))
 
@@ -96,7 +96,7 @@ async def test_what_cannot_be_applied_is_an_error_of_the_start(
     assert caught.value.errno == errno.EINVAL
 
 
-async def test_one_that_ends_without_having_heard_us_has_failed(report: StageReport) -> None:
+async def test_one_that_ends_without_having_heard_us_has_failed(report: InitChannel) -> None:
     report.go()
     report.theirs.close()
 
@@ -105,7 +105,7 @@ async def test_one_that_ends_without_having_heard_us_has_failed(report: StageRep
     report.go()  # which nobody hears
 
 
-async def test_its_last_words_are_heard_even_if_it_has_not_heard_ours(report: StageReport) -> None:
+async def test_its_last_words_are_heard_even_if_it_has_not_heard_ours(report: InitChannel) -> None:
     report.go()
     report.theirs.send(error(errno.EINVAL, 8))
     report.theirs.close()
@@ -114,7 +114,7 @@ async def test_its_last_words_are_heard_even_if_it_has_not_heard_ours(report: St
         await report.ready()
 
 
-async def test_an_error_of_the_exec_is_told_after_that(report: StageReport) -> None:
+async def test_an_error_of_the_exec_is_told_after_that(report: InitChannel) -> None:
     assert report.exec_error() is None  # nothing is said yet
 
     report.theirs.send(error(errno.ENOENT, 4))
@@ -130,7 +130,7 @@ async def test_an_error_of_the_exec_is_told_after_that(report: StageReport) -> N
     ("code", "status"), [(os.CLD_STOPPED, 19), (0, 0), (os.CLD_EXITED, 256), (os.CLD_KILLED, -1)]
 )
 async def test_an_end_that_cannot_be_is_not_believed(
-    report: StageReport, code: int, status: int
+    report: InitChannel, code: int, status: int
 ) -> None:
     report.theirs.send(struct.pack("=iii4xiii", signal.SIGCHLD, 0, code, 2, 1000, status))
     report.theirs.send(b"something else")
@@ -139,14 +139,14 @@ async def test_an_end_that_cannot_be_is_not_believed(
     assert report.exec_error() is None
 
 
-async def test_who_says_too_much_is_not_listened_to(report: StageReport) -> None:
+async def test_who_says_too_much_is_not_listened_to(report: InitChannel) -> None:
     for number in range(1, 9):
         report.theirs.send(error(number, 4))
 
     assert report.exec_error() == 4
 
 
-async def test_the_end_of_the_command_is_told_last(report: StageReport) -> None:
+async def test_the_end_of_the_command_is_told_last(report: InitChannel) -> None:
     assert report.end() is None
 
     report.theirs.send(error(errno.EACCES, 4))

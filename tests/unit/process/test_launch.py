@@ -19,8 +19,8 @@ from holdfast.errors import SpawnFailed
 from holdfast.process.child import owned_pids
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.sandboxed import launch as module
-from holdfast.process.sandboxed.child import EnclosedChild
-from holdfast.process.sandboxed.launch import EMPTY_FD, Enclosure, start_enclosed
+from holdfast.process.sandboxed.child import SandboxedChild
+from holdfast.process.sandboxed.launch import EMPTY_FD, SandboxSpec, start_sandboxed
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.bubblewrap.filter import filter_program
 from holdfast.sandbox.bubblewrap.mount_check import Planned
@@ -34,8 +34,8 @@ OPTIONS = [
 ]
 
 
-def enclosure(*more: str, empty_fds: int = 0) -> Enclosure:
-    return Enclosure(
+def spec(*more: str, empty_fds: int = 0) -> SandboxSpec:
+    return SandboxSpec(
         launcher="/usr/bin/bwrap",
         options=[*OPTIONS, *more],
         empty_fds=empty_fds,
@@ -53,10 +53,10 @@ async def started(
     terminal: bool = False,
     limits: ProcessLimits | None = None,
     to_verify: tuple[Planned, ...] = (),
-) -> AsyncIterator[EnclosedChild]:
+) -> AsyncIterator[SandboxedChild]:
     async with asyncio.timeout(LIMIT):
-        child = await start_enclosed(
-            enclosure(*options, empty_fds=empty_fds),
+        child = await start_sandboxed(
+            spec(*options, empty_fds=empty_fds),
             Launch(argv[0], list(argv), "/"),
             {"PATH": PATH} if env is None else env,
             terminal=(24, 80) if terminal else None,
@@ -69,7 +69,7 @@ async def started(
         child.discard()
 
 
-async def code(child: EnclosedChild) -> int:
+async def code(child: SandboxedChild) -> int:
     """Wait for the end of the launcher."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
@@ -84,7 +84,7 @@ async def code(child: EnclosedChild) -> int:
     return status.si_status + (0 if status.si_code == os.CLD_EXITED else 128)
 
 
-def output(child: EnclosedChild) -> str:
+def output(child: SandboxedChild) -> str:
     """What is there to read."""
     said = b""
     for _, fd in child.outputs:
@@ -94,7 +94,7 @@ def output(child: EnclosedChild) -> str:
     return said.decode()
 
 
-async def until(child: EnclosedChild, text: str) -> None:
+async def until(child: SandboxedChild, text: str) -> None:
     """Wait until it has written this, which is used up."""
     fd = child.outputs[0][1]
     loop = asyncio.get_running_loop()
@@ -196,10 +196,10 @@ async def test_options_that_the_launcher_does_not_know_are_one_too() -> None:
 
 
 async def test_a_missing_launcher_is_one_too() -> None:
-    missing = Enclosure(launcher="/nonexistent/bwrap", options=[], filter=b"")
+    missing = SandboxSpec(launcher="/nonexistent/bwrap", options=[], filter=b"")
 
     with pytest.raises(SpawnFailed, match=r"No such file or directory \(os error 2\)"):
-        await start_enclosed(missing, Launch("/bin/true", ["/bin/true"], "/"), {})
+        await start_sandboxed(missing, Launch("/bin/true", ["/bin/true"], "/"), {})
 
 
 async def test_a_sandbox_that_is_never_built_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ async def test_a_start_that_is_called_off_when_all_is_ready_leaves_nothing(
 ) -> None:
     """The filter has handed its descriptor over by then, and nobody has it yet."""
     loop = asyncio.get_running_loop()
-    starts: list[asyncio.Task[EnclosedChild]] = []
+    starts: list[asyncio.Task[SandboxedChild]] = []
 
     def call_off(*_: object) -> None:
         loop.call_soon_threadsafe(starts[0].cancel)
@@ -238,11 +238,9 @@ async def test_a_start_that_is_called_off_when_all_is_ready_leaves_nothing(
     monkeypatch.setattr(module, "remove_strays", call_off)
     before, folder = owned_pids(), str(tmp_path)
     told = filter_program("restricted", platform.machine(), tells=True)
-    listening = msgspec.structs.replace(
-        enclosure("--bind", folder, folder), filter=told, listen=True
-    )
+    listening = msgspec.structs.replace(spec("--bind", folder, folder), filter=told, listen=True)
     task = asyncio.create_task(
-        start_enclosed(
+        start_sandboxed(
             listening,
             Launch("/bin/true", ["true"], "/"),
             {},
@@ -328,14 +326,14 @@ async def test_to_kill_it_ends_everything_inside() -> None:
         await all_gone(child)
 
 
-async def all_gone(child: EnclosedChild) -> None:
+async def all_gone(child: SandboxedChild) -> None:
     """Wait until nothing runs inside any more."""
     gone = asyncio.Event()
-    if child.lingers(gone.set):
-        assert child.lingers(gone.set)  # it can be asked again meanwhile
+    if child.call_when_empty(gone.set):
+        assert child.call_when_empty(gone.set)  # it can be asked again meanwhile
         async with asyncio.timeout(LIMIT):
             await gone.wait()
-    assert not child.lingers(gone.set)
+    assert not child.call_when_empty(gone.set)
 
 
 async def test_a_command_lingers_until_all_it_started_is_gone(tmp_path: Path) -> None:
@@ -355,7 +353,7 @@ async def test_a_command_lingers_until_all_it_started_is_gone(tmp_path: Path) ->
 async def test_a_child_that_lingers_can_be_discarded() -> None:
     async with started("/bin/sh", "-c", "sleep 60 & exit 0") as child:
         await code(child)
-        child.lingers(lambda: None)
+        child.call_when_empty(lambda: None)
 
 
 async def test_a_command_that_is_not_there_fails_inside() -> None:
@@ -439,11 +437,11 @@ async def test_a_sandbox_that_cannot_be_completed_is_one_too(
     before = owned_pids()
     folder = str(tmp_path)
     wrong = msgspec.structs.replace(
-        enclosure("--bind", folder, folder), filter=struct.pack("<HBBI", 0xFFFF, 0, 0, 0)
+        spec("--bind", folder, folder), filter=struct.pack("<HBBI", 0xFFFF, 0, 0, 0)
     )
 
     with pytest.raises(SpawnFailed, match="could not be completed: Invalid argument"):
-        await start_enclosed(
+        await start_sandboxed(
             wrong,
             Launch("/bin/true", ["true"], "/"),
             {},

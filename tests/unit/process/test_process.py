@@ -213,8 +213,8 @@ async def test_a_process_that_lets_go_of_its_terminal_is_not_hung_up_on(
     script = "exec <&- >&- 2>&-; read x < go; echo back > /dev/tty; exit 5"
     process = launch(processes, shell(script, tty=True, cwd=str(tmp_path)))
     # Nobody has the terminal open now, and the engine has seen it.
-    (pump,) = process._pumps
-    await eventually(lambda: pump._deserted)
+    (reader,) = process._outputs
+    await eventually(lambda: reader._deserted)
     let_go(tmp_path / "go")
     assert await closed(process) == Verdict(reason=Reason.EXITED, exit_code=5)
     assert output(process) == b"back\r\n"
@@ -329,7 +329,7 @@ async def test_a_hold_goes_on_after_the_exit_for_what_others_write(
     process.hold_output(processes)
     await exited(process)
     assert output(process) == b"early\n"
-    child = process._pumps[0]._fd
+    child = process._outputs[0]._fd
     let_go(tmp_path / "go")
     ready = select.poll()
     ready.register(child, select.POLLIN)

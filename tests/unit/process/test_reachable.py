@@ -17,10 +17,10 @@ from holdfast.errors import SpawnFailed
 from holdfast.process import interpreter, reachable, registry, spawn, start_threads
 from holdfast.process.backend import LocalBackend
 from holdfast.process.reachable import (
-    call_after_look,
-    is_start_at_hand,
+    call_after_stat,
+    can_start_without_waiting,
     mounts_may_hang,
-    places,
+    paths_to_check,
 )
 from holdfast.process.start_threads import MAX_CALLS, StartThreads, call_in_daemon
 from holdfast.protocol.paths import PathUri
@@ -89,9 +89,9 @@ async def test_a_file_that_does_not_answer_fails_the_start(
 ) -> None:
     monkeypatch.setattr(start_threads, "CALL_LIMIT", 0.05)
     env = {"PATH": "/no:/stuck/c", "HOME": "/stuck/home"}
-    looked_at = places([program], cwd, env, tty=tty)
+    looked_at = paths_to_check([program], cwd, env, tty=tty)
     with pytest.raises(SpawnFailed) as raised:
-        await call_after_look(StartThreads(), looked_at, lambda: None, program=program)
+        await call_after_stat(StartThreads(), looked_at, lambda: None, program=program)
     assert (raised.value.errno, raised.value.path) == (errno.ETIMEDOUT, path)
     assert raised.value.program == program
 
@@ -135,7 +135,7 @@ async def test_a_look_has_a_result_or_an_error() -> None:
 async def test_a_start_in_a_thread_is_as_any_other(
     raised: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(registry, "is_start_at_hand", lambda *start, **more: False)
+    monkeypatch.setattr(registry, "can_start_without_waiting", lambda *start, **more: False)
     soft, hard = 512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if raised:
         monkeypatch.setattr(spawn, "_own_limit", (soft, hard))
@@ -168,7 +168,7 @@ async def test_what_a_thread_starts_outlives_it_and_hears_of_no_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The kernel means the thread, not the process, by the parent whose end a child is told."""
-    monkeypatch.setattr(registry, "is_start_at_hand", lambda *start, **more: False)
+    monkeypatch.setattr(registry, "can_start_without_waiting", lambda *start, **more: False)
     script = "import ctypes; ctypes.CDLL(None).prctl(1, 9); print('up', flush=True); input()"
     async with LocalBackend() as backend:
         process = await backend.start(
@@ -199,14 +199,14 @@ async def test_what_is_in_memory_is_at_hand_and_else_nothing(tmp_path: Path) -> 
         os.stat(tmp_path / "env")
     here = str(tmp_path)
     # The kernel tells nothing while something is renamed or mounted elsewhere.
-    assert any(is_start_at_hand(["/usr/bin/env"], here, {}, tty=False) for _ in range(50))
-    assert any(is_start_at_hand(["env"], here, env, tty=True) for _ in range(50))
-    assert not is_start_at_hand(["/usr/bin/env"], "/proc/self", {}, tty=False)
-    assert not is_start_at_hand(["/proc/self/exe"], here, {}, tty=False)
+    assert any(can_start_without_waiting(["/usr/bin/env"], here, {}, tty=False) for _ in range(50))
+    assert any(can_start_without_waiting(["env"], here, env, tty=True) for _ in range(50))
+    assert not can_start_without_waiting(["/usr/bin/env"], "/proc/self", {}, tty=False)
+    assert not can_start_without_waiting(["/proc/self/exe"], here, {}, tty=False)
     unknown = f"{here}/never looked at"
-    assert not is_start_at_hand(["/usr/bin/env"], unknown, {}, tty=True)
-    assert not is_start_at_hand(["/usr/bin/env"], unknown, {"HOME": here}, tty=True)
-    assert not is_start_at_hand(["e"], here, {"PATH": ":".join(["/"] * 1000)}, tty=False)
+    assert not can_start_without_waiting(["/usr/bin/env"], unknown, {}, tty=True)
+    assert not can_start_without_waiting(["/usr/bin/env"], unknown, {"HOME": here}, tty=True)
+    assert not can_start_without_waiting(["e"], here, {"PATH": ":".join(["/"] * 1000)}, tty=False)
 
 
 async def test_a_program_is_at_hand_only_with_what_it_is_run_by(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ async def test_a_program_is_at_hand_only_with_what_it_is_run_by(tmp_path: Path) 
 
     def at_hand(program: str) -> bool:
         # The kernel tells nothing while something is renamed or mounted elsewhere.
-        return any(is_start_at_hand([program], "/", {}, tty=False) for _ in range(50))
+        return any(can_start_without_waiting([program], "/", {}, tty=False) for _ in range(50))
 
     os.stat("/bin/sh")
     shell = script("shell", "#!/bin/sh -e")

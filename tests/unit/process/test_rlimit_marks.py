@@ -9,7 +9,12 @@ from collections.abc import Awaitable
 import pytest
 
 from holdfast.events import LimitKind, Reason
-from holdfast.process.limits.rlimit_marks import is_left, kill_by_rlimit, mark_limit, new_mark
+from holdfast.process.limits.rlimit_marks import (
+    has_live_process,
+    kill_by_rlimit,
+    mark_limit,
+    new_mark,
+)
 from holdfast.process.process import LocalProcess
 from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import ProcessLimits, StartParams
@@ -31,7 +36,7 @@ async def begin(processes: ProcessRegistry, params: StartParams) -> LocalProcess
 async def gone(mark: int) -> None:
     """Wait until nothing with the mark is left."""
     async with asyncio.timeout(LIMIT):
-        while is_left(mark):  # noqa: ASYNC110 - nothing tells of it
+        while has_live_process(mark):  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.02)
 
 
@@ -80,7 +85,7 @@ async def test_a_daemon_has_the_time_of_its_command(processes: ProcessRegistry) 
     verdict = await closed(process)
 
     assert verdict.reason is Reason.EXITED
-    assert is_left(mark)
+    assert has_live_process(mark)
     await gone(mark)
 
 
@@ -129,7 +134,7 @@ def test_only_what_has_the_mark_is_killed() -> None:
         try:
             assert kill_by_rlimit(mark)
             assert marked.wait(LIMIT) == -9
-            assert not is_left(mark)
+            assert not has_live_process(mark)
             assert spared.poll() is None
         finally:
             spared.kill()

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.events import DenialKind, Reason, Verdict
 from holdfast.process.io.log import OutputLog
-from holdfast.process.sandboxed.init_channel import StageReport
+from holdfast.process.sandboxed.init_channel import InitChannel
 from holdfast.process.sandboxed.verdict import SandboxedOutcome
 from holdfast.protocol.process import NetworkAttempt
 
@@ -22,14 +22,14 @@ class Attempts(NamedTuple):
 
 
 @pytest.fixture
-def report() -> Iterator[StageReport]:
-    report = StageReport()
+def report() -> Iterator[InitChannel]:
+    report = InitChannel()
     yield report
     report.close()
 
 
 @pytest.fixture
-def outcome(report: StageReport) -> SandboxedOutcome:
+def outcome(report: InitChannel) -> SandboxedOutcome:
     report.theirs.close()  # it became the command
     return SandboxedOutcome(report, None)
 
@@ -44,14 +44,14 @@ def exited(code: int) -> Verdict:
     return Verdict(reason=Reason.EXITED, exit_code=code)
 
 
-def test_a_program_that_is_not_there_is_no_denial(report: StageReport) -> None:
+def test_a_program_that_is_not_there_is_no_denial(report: InitChannel) -> None:
     report.theirs.send((-errno.ENOENT).to_bytes(4, "little", signed=True))
     log = wrote("holdfast: /srv/sandbox/prog: No such file or directory\n")
 
     assert SandboxedOutcome(report, None)(exited(127), log) == exited(127)
 
 
-def test_a_program_that_may_not_be_executed_is_one(report: StageReport) -> None:
+def test_a_program_that_may_not_be_executed_is_one(report: InitChannel) -> None:
     report.theirs.send((-errno.EACCES).to_bytes(4, "little", signed=True))
 
     found = SandboxedOutcome(report, None)(exited(126), wrote("/x: Permission denied\n"))
@@ -114,7 +114,7 @@ def test_a_status_that_nobody_knows_is_left_as_it_is(outcome: SandboxedOutcome) 
     assert outcome(verdict, wrote("permission denied")) is verdict
 
 
-def test_what_it_tried_to_reach_is_told_whatever_it_says(report: StageReport) -> None:
+def test_what_it_tried_to_reach_is_told_whatever_it_says(report: InitChannel) -> None:
     report.theirs.close()
     outcome = SandboxedOutcome(report, Attempts((CURL,)))
 
@@ -144,7 +144,7 @@ class Refusals:
     ],
 )
 def test_what_the_kernel_logged_completes_what_the_command_said(
-    report: StageReport, said: str, path: str
+    report: InitChannel, said: str, path: str
 ) -> None:
     report.theirs.close()
 
@@ -156,7 +156,7 @@ def test_what_the_kernel_logged_completes_what_the_command_said(
 
 
 def test_a_denial_without_a_path_is_about_the_network_if_that_was_tried(
-    report: StageReport,
+    report: InitChannel,
 ) -> None:
     report.theirs.close()
     outcome = SandboxedOutcome(report, Attempts((CURL,)))

@@ -12,7 +12,7 @@ from holdfast.events import LimitKind, Reason, Verdict
 from holdfast.process.child import owned_pids
 from holdfast.process.limits import rlimits as bounds_module
 from holdfast.process.limits.cgroup import Cgroups
-from holdfast.process.limits.cgroup_discovery import Place
+from holdfast.process.limits.cgroup_discovery import CgroupLocation
 from holdfast.process.limits.rlimits import check_limits
 from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import ProcessLimits, StartParams
@@ -25,7 +25,7 @@ SPIN = ("/bin/sh", "-c", "while :; do :; done")
 @pytest.fixture(autouse=True)
 def no_cgroups(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine that has none to divide, whatever there is on this one."""
-    cgroups = Cgroups(Place(problem="there are no cgroups", advice="get some"))
+    cgroups = Cgroups(CgroupLocation(problem="there are no cgroups", advice="get some"))
     monkeypatch.setattr(bounds_module, "shared_cgroups", lambda: cgroups)
 
 
@@ -33,8 +33,8 @@ def no_cgroups(monkeypatch: pytest.MonkeyPatch) -> None:
 def tree(tmp_path: Path, no_cgroups: None, monkeypatch: pytest.MonkeyPatch) -> FakeTree:
     """A machine that has one for commands."""
     tree = FakeTree(tmp_path, monkeypatch)
-    place = Place(folder=str(tree.add("ours")), controllers=("memory", "pids"))
-    cgroups = Cgroups(place, proc=str(tree.proc))
+    location = CgroupLocation(folder=str(tree.add("ours")), controllers=("memory", "pids"))
+    cgroups = Cgroups(location, proc=str(tree.proc))
     monkeypatch.setattr(bounds_module, "shared_cgroups", lambda: cgroups)
     return tree
 
@@ -371,8 +371,8 @@ async def test_a_command_that_cannot_be_limited_is_not_run(
 async def test_what_a_cgroup_lacks_is_counted_as_without_one(
     processes: ProcessRegistry, tree: FakeTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(folder=str(tree.top / "ours"), controllers=("memory",))
-    cgroups = Cgroups(place, proc=str(tree.proc))
+    location = CgroupLocation(folder=str(tree.top / "ours"), controllers=("memory",))
+    cgroups = Cgroups(location, proc=str(tree.proc))
     monkeypatch.setattr(bounds_module, "shared_cgroups", lambda: cgroups)
     limits = ProcessLimits(processes=4321, memory_bytes=1 << 30)
     params = program("/bin/cat", "/proc/self/limits", limits=limits)

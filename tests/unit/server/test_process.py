@@ -454,7 +454,7 @@ async def test_a_server_takes_observers_and_logs_of_others() -> None:
 async def test_requests_about_a_start_that_waits_for_files_come_after_it(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "is_start_at_hand", lambda *start, **more: False)
+    monkeypatch.setattr(registry, "can_start_without_waiting", lambda *start, **more: False)
     params = {"cwd": "file:///", "env": {"PATH": PATH}, "tty": False, "pipeStdin": True}
     asked = [
         client.ask("process/start", processId="p", argv=["cat"], **params),

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.server import systemd
 from holdfast.server.listen import BadListenUrl, ListenUrl
-from holdfast.server.systemd import handed_sockets, lets_everybody_in
+from holdfast.server.systemd import inherited_sockets, lets_everybody_in
 from holdfast.supervision.service_manager import (
     READY,
     RELOADING,
@@ -34,10 +34,10 @@ def first(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
 def test_a_socket_is_a_place_to_listen_on(first: socket.socket) -> None:
     os.set_inheritable(first.fileno(), True)
     port = first.getsockname()[1]
-    assert handed_sockets() == [ListenUrl("ws", "127.0.0.1", port, descriptor=first.fileno())]
+    assert inherited_sockets() == [ListenUrl("ws", "127.0.0.1", port, descriptor=first.fileno())]
     assert not os.get_inheritable(first.fileno())
     assert not any(name.startswith("LISTEN_") for name in os.environ)
-    assert handed_sockets() == []  # and only once
+    assert inherited_sockets() == []  # and only once
 
 
 @pytest.mark.parametrize("pid", ["1", "", "x", "999999999999"])
@@ -45,7 +45,7 @@ def test_sockets_for_another_process_are_left_alone(
     first: socket.socket, monkeypatch: pytest.MonkeyPatch, pid: str
 ) -> None:
     monkeypatch.setenv("LISTEN_PID", pid)
-    assert handed_sockets() == []
+    assert inherited_sockets() == []
     assert os.environ["LISTEN_FDS"] == "1"
 
 
@@ -55,12 +55,12 @@ def test_a_number_that_makes_no_sense_is_refused(
 ) -> None:
     monkeypatch.setenv("LISTEN_FDS", count)
     with pytest.raises(BadListenUrl, match=r"LISTEN_FDS is `.*`; expected a number from 0 to 16"):
-        handed_sockets()
+        inherited_sockets()
 
 
 def test_no_sockets_are_no_mistake(first: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LISTEN_FDS", "0")
-    assert handed_sockets() == []
+    assert inherited_sockets() == []
 
 
 def test_what_is_no_listening_socket_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_what_is_no_listening_socket_is_refused(monkeypatch: pytest.MonkeyPatch)
             monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
             monkeypatch.setenv("LISTEN_FDS", "1")
             with pytest.raises(BadListenUrl, match=f"descriptor {descriptor} of LISTEN_FDS {text}"):
-                handed_sockets()
+                inherited_sockets()
     os.close(reader)
     os.close(writer)
 
@@ -91,7 +91,7 @@ def test_a_unix_socket_says_who_may_use_it(tmp_path: Path, monkeypatch: pytest.M
             monkeypatch.setattr(systemd, "_FIRST", sock.fileno())
             monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
             monkeypatch.setenv("LISTEN_FDS", "1")
-            (place,) = handed_sockets()
+            (place,) = inherited_sockets()
             assert place == ListenUrl("unix", path=shown, descriptor=sock.fileno())
             path.chmod(0o666)
             assert lets_everybody_in(place)

@@ -1,9 +1,9 @@
 """
 One epoll instance for all descriptors of the processes of an event loop.
 
-A short command has three descriptors that are watched: its output, its errors and its pidfd.
-With `add_reader` of uvloop each costs six calls of `epoll_ctl` and an object of its own, which
-is a tenth of the whole start. Here it is one call to begin and one to end.
+A short command has three watched descriptors: its stdout, its stderr and its pidfd. With
+`add_reader` of uvloop each costs six calls of `epoll_ctl` and an object of its own, a tenth of
+the whole start. Here each costs one call to begin and one to end.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 __all__ = ["Readers", "readers_of"]
 
+# Descriptors that are served in one turn of the event loop. epoll reports the others next time.
 _MOST = 256
-"""Descriptors that are served in one turn of the event loop; the others have the next one."""
 
 _by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, Readers]" = WeakKeyDictionary()
 
@@ -26,6 +26,7 @@ def readers_of(loop: asyncio.AbstractEventLoop) -> "Readers":
     Raises:
         OSError: There is no descriptor left to make them.
     """
+    # Weak keys: a loop that is closed and dropped takes its readers along.
     readers = _by_loop.get(loop)
     if readers is None:
         readers = _by_loop[loop] = Readers(loop)
@@ -36,23 +37,24 @@ class Readers:
     """Calls back while descriptors can be read, as `add_reader` of an event loop does."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # It keeps no reference to the loop, which could then never be forgotten.
+        # No reference to the loop, which is the weak key of `_by_loop` and could never be freed.
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}
         loop.add_reader(self._epoll.fileno(), self._ready)
 
     def add(self, fd: int, callback: Callable[[], None]) -> None:
         """
-        Watch a descriptor until `remove`, which has to come before it is closed.
+        Watch a descriptor until `remove`, which has to be called before it is closed.
 
         Raises:
-            OSError: The kernel watches as many as it may.
+            OSError: The kernel's limit of watched descriptors is reached.
         """
+        # Level-triggered: what one turn does not read is reported again.
         self._epoll.register(fd, select.EPOLLIN)
         self._callbacks[fd] = callback
 
     def remove(self, fd: int) -> None:
-        """Watch a descriptor no longer; harmless if it is not watched."""
+        """Stop watching a descriptor; harmless if it is not watched."""
         if self._callbacks.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
@@ -62,8 +64,8 @@ class Readers:
 
     def _ready(self) -> None:
         for fd, _ in self._epoll.poll(0, _MOST):
-            # One before it may have ended the watch. If the number is used again by now,
-            # the new one is called in vain: nobody here counts on there being something.
+            # An earlier callback of this turn may have removed it. If the number is in use
+            # again, the new callback is called with nothing to read, which all callbacks expect.
             callback = self._callbacks.get(fd)
             if callback is not None:
                 try:

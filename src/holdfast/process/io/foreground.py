@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 __all__ = ["MOST_THREADS", "Foreground", "ThreadFolder", "read_proc"]
 
+# Threads that are visited, at about 25 µs each: one look stays at about a millisecond.
 MOST_THREADS = 40
-"""Threads that are visited, at about 25 µs each."""
 
 
 class ThreadFolder(NamedTuple):
-    """Where the kernel shows one thread."""
+    """The directory of one thread in `/proc`."""
 
     process: str
     """`/proc/PID`."""
@@ -27,9 +27,9 @@ class Foreground:
     """
     The threads of one process group, each yielded once.
 
-    The first thread of each process comes before all others: it is the one that reads, as a
-    rule. Only what is below the group's leader and below the process that was started is
-    found. To look at every process of a machine would take too long.
+    The main thread of each process comes before all others: it is usually the one that reads.
+    Only descendants of the group's leader and of the started process are found. To look at every
+    process of the machine would take too long.
     """
 
     def __init__(self, group: int, pid: int, *, proc: str = "/proc") -> None:
@@ -37,13 +37,14 @@ class Foreground:
         Args:
             group: The process group.
             pid: The process that was started on the terminal.
-            proc: Where the kernel shows its processes.
+            proc: The proc file system.
         """
         self.complete = True
-        """False after an iteration that left some out, since there are too many."""
+        """False after an iteration that left threads out because there were too many."""
         self._group = group
         self._proc = proc
         self._seen: set[int] = set()
+        # Popped from the end: the leader of the group comes first, as it is most likely to read.
         self._processes = [pid, group]
         self._others: deque[ThreadFolder] = deque()
 
@@ -56,7 +57,8 @@ class Foreground:
             left -= 1
             if thread.in_group:
                 yield thread
-            with suppress(OSError):  # it has ended meanwhile
+            # The process may have ended since it was listed.
+            with suppress(OSError):
                 self._processes += map(int, read_proc(f"{thread.path}/children").split())
 
     def _next(self) -> ThreadFolder | None:
@@ -64,16 +66,17 @@ class Foreground:
             process = self._processes.pop()
             if process not in self._seen:
                 self._seen.add(process)
-                with suppress(OSError):  # it has ended meanwhile
+                # The process may have ended since it was listed.
+                with suppress(OSError):
                     return self._enter(process)
         return self._others.popleft() if self._others else None
 
     def _enter(self, process: int) -> ThreadFolder:
-        """Return the first thread of a process, and keep the others for later."""
+        """Return the main thread of a process, and keep its other threads for later."""
         folder = f"{self._proc}/{process}"
         in_group = os.getpgid(process) == self._group
-        # A folder has a link from each folder in it, besides its name and its own `.`. The
-        # list itself takes long if there are thousands.
+        # The link count of a directory is its subdirectories plus 2. It is cheaper than the
+        # listing, which takes long with thousands of threads.
         count = os.stat(f"{folder}/task").st_nlink - 2
         if count > MOST_THREADS:
             self.complete = False
@@ -87,11 +90,12 @@ class Foreground:
 
 def read_proc(path: str) -> bytes:
     """
-    Return a small file of the kernel's.
+    Return the content of a small file in `/proc`.
 
     Raises:
-        OSError: It cannot be read, or its process has ended.
+        OSError: The file cannot be read, or its process has ended.
     """
+    # Without a Python file object, which would cost more than the read itself.
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(file, 65536)

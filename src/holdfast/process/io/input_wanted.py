@@ -1,14 +1,14 @@
 """
-Tells whether the processes on a terminal wait for input: one look at the kernel.
+Finds out from `/proc` whether the processes on a terminal wait for input.
 
-`TIOCGPGRP` on the master names the foreground group, by the numbers of our own pid namespace,
-so this works from outside of a sandbox too. `/proc/PID/task/TID/syscall` shows the system
-call that a thread is blocked in. A thread in `read` of the terminal waits for input, which is
-certain. One in `poll`, `select` or `epoll_wait` with the terminal in its set may be about to
-do something else: it counts only if a second look finds the same call.
+`TIOCGPGRP` on the master returns the foreground group, in numbers of our own pid namespace, so
+this works for a sandbox too. `/proc/PID/task/TID/syscall` shows the system call that a thread
+is blocked in. A thread in `read` of the terminal certainly waits for input. A thread in `poll`,
+`select` or `epoll_wait` with the terminal in its set may be about to do something else: it
+counts only if a second look finds the same call.
 
-A look reads some files of `/proc` and waits for nothing. Where `syscall` may not be read,
-`wchan` is all there is, which tells less.
+A look reads a few files of `/proc`. If `syscall` may not be read, only `wchan` is left, which
+says less.
 """
 
 import fcntl
@@ -28,35 +28,35 @@ from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
 
 __all__ = ["SECOND_LOOK", "Polling", "look"]
 
+# Seconds between the two looks at a thread in `poll`.
 SECOND_LOOK = 0.08
-"""Seconds between the two looks at a `poll`."""
 
+# Descriptors of one set that are compared with the terminal, at two system calls each.
 _MOST_DESCRIPTORS = 256
-"""Descriptors of one set that are compared with the terminal."""
 
+# Bytes that are read of an `fd_set`; a program may pass a larger one.
 _LARGEST_SET = 8192
-"""Bytes of a set of `select` that are read."""
 
+# `TIOCGPTN`, which returns the number of a pseudo-terminal. Python has no constant for it.
 _GET_NUMBER = 0x80045430
-"""`TIOCGPTN`, the number of a terminal, for which Python has no name."""
 
+# `/dev/tty`: the controlling terminal of the process that opens it.
 _DEV_TTY = os.makedev(5, 0)
-"""`/dev/tty`: the controlling terminal of whoever opened it."""
 
+# A stack pointer below it belongs to a 32-bit program, whose system calls have other numbers.
 _LOWEST_64_BIT_STACK = 1 << 32
-"""A stack below it is that of a 32-bit program, whose system calls have other numbers."""
 
+# Bits of an address. On aarch64 the top byte may be a tag.
 _ADDRESS = (1 << 56) - 1
-"""The bits of an address; the ones above may be a tag on aarch64."""
 
+# The same value for `poll` and for `epoll`.
 _POLLIN = 0x001
-"""The same number for `poll` and for `epoll`."""
 
+# Parts of the names of kernel functions (`wchan`) that wait for a set of descriptors.
 _POLL_WAITS = (b"poll", b"do_select")
-"""Parts of the names of kernel functions in which a set of descriptors is waited for."""
 
+# A line of an epoll instance's `fdinfo`: a watched descriptor and its event mask.
 _WATCHED = re.compile(rb"^tfd:\s*(\d+) events:\s*([0-9a-f]+)", re.MULTILINE)
-"""One descriptor of an epoll set in `fdinfo`, and what it is watched for."""
 
 _CALLS = {
     number: name
@@ -67,15 +67,15 @@ _CALLS = {
 
 
 class Polling(NamedTuple):
-    """The threads that wait for a set of descriptors which has the terminal in it."""
+    """Threads that wait for a set of descriptors which contains the terminal."""
 
     mode: WaitingFor
-    """The answer, if it is input that they wait for."""
+    """The answer if a second look confirms that they wait for input."""
     calls: frozenset[tuple[str, bytes]]
-    """Each thread, and its system call with all arguments."""
+    """Directory of each thread, and its system call with all arguments."""
 
     def confirmed(self, second: "WaitingFor | Polling") -> WaitingFor:
-        """Return the answer after a second look: what a thread waits for in both of them."""
+        """Return the final answer: a thread counts only if both looks found the same call."""
         if isinstance(second, WaitingFor):
             return second
         return second.mode if self.calls & second.calls else WaitingFor.NONE
@@ -83,13 +83,13 @@ class Polling(NamedTuple):
 
 def look(master: int, pid: int, *, proc: str = "/proc") -> WaitingFor | Polling:
     """
-    Look once at what the foreground of a terminal waits for.
+    Look once whether the foreground group of a terminal waits for input.
 
     Args:
-        master: The terminal.
-        pid: The process that was started on it; the group is searched below it and below
-            the group's leader.
-        proc: Where the kernel shows its processes.
+        master: The master of the terminal.
+        pid: The process that was started on it. The group is searched among its descendants
+            and those of the group's leader.
+        proc: The proc file system.
 
     Returns:
         The answer, or a `Polling` that needs a second look after `SECOND_LOOK` seconds.
@@ -98,17 +98,19 @@ def look(master: int, pid: int, *, proc: str = "/proc") -> WaitingFor | Polling:
         group = os.tcgetpgrp(master)
         terminal = _Terminal(master)
     except OSError:
-        return WaitingFor.UNKNOWN  # nobody has it open
+        # No process has the slave open.
+        return WaitingFor.UNKNOWN
     if group <= 0:
-        return WaitingFor.UNKNOWN  # it is nobody's controlling terminal, so nobody's foreground
+        # No session has it as its controlling terminal, so there is no foreground group.
+        return WaitingFor.UNKNOWN
     polling: set[tuple[str, bytes]] = set()
     unknown = False
     foreground = Foreground(group, pid, proc=proc)
     for folder in foreground:
         found = _Thread(folder).wait_for(terminal)
-        if found is _Found.READS:
+        if found is _ThreadWait.READS:
             return _mode(master)
-        if found is _Found.UNREADABLE:
+        if found is _ThreadWait.UNREADABLE:
             unknown = True
         elif found is not None:
             polling.add((folder.path, found))
@@ -119,44 +121,44 @@ def look(master: int, pid: int, *, proc: str = "/proc") -> WaitingFor | Polling:
 
 def _mode(master: int) -> WaitingFor:
     """
-    Return what a program gets that reads the terminal.
+    Return the input mode of the terminal: a line, a password or single keys.
 
-    Call it after the program was found to read: it may set the mode just before.
+    Call this after a program was found to read: programs set the mode just before they read.
     """
     try:
         flags = termios.tcgetattr(master)[3]
     except termios.error:
-        return WaitingFor.UNKNOWN  # nobody has it open any more
+        # No process has the slave open any more.
+        return WaitingFor.UNKNOWN
     if not flags & termios.ICANON:
         return WaitingFor.KEY
     return WaitingFor.LINE if flags & termios.ECHO else WaitingFor.PASSWORD
 
 
 class _Terminal:
-    """A terminal as others have it open."""
+    """Identity of a terminal's slave, to recognise it among the descriptors of processes."""
 
     def __init__(self, master: int) -> None:
         (number,) = struct.unpack("I", fcntl.ioctl(master, _GET_NUMBER, bytes(4)))
         found = os.stat(f"/dev/pts/{number}")
-        # A sandbox has a file system of terminals of its own, which counts from 0 as well.
+        # Device and inode, not the name: a sandbox has a devpts of its own, with the same names.
         self._file = (found.st_dev, found.st_ino)
 
     def is_at(self, descriptor: str) -> bool:
         """Return True if a descriptor in `/proc/PID/fd` is this terminal."""
         try:
-            # Only devices are looked at further: `stat` of a file on a network that is down
-            # would wait for it.
+            # Only devices get a `stat`: that of a file on a dead network mount would block.
             if not os.readlink(descriptor).startswith("/dev/"):
                 return False
             found = os.stat(descriptor)
         except (FileNotFoundError, ProcessLookupError):
             return False
-        # It is in the foreground group of this terminal, so its `/dev/tty` is this one.
+        # The process is in the foreground group of this terminal, so `/dev/tty` means this one.
         return (found.st_dev, found.st_ino) == self._file or found.st_rdev == _DEV_TTY
 
 
-class _Found(Enum):
-    """What is certain of a thread after one look."""
+class _ThreadWait(Enum):
+    """Finding of one look at a thread that needs no second look."""
 
     READS = 1
     UNREADABLE = 2
@@ -169,37 +171,41 @@ class _Thread:
         self._process = folder.process
         self._path = folder.path
 
-    def wait_for(self, terminal: _Terminal) -> bytes | _Found | None:
+    def wait_for(self, terminal: _Terminal) -> bytes | _ThreadWait | None:
         """
-        Return how it waits for the terminal, or `None` if it does not.
+        Return the way it waits for the terminal, or None if it does not.
 
-        A system call that has the terminal in a set is returned with its arguments.
+        For a `poll` or its like with the terminal in its set, that is the text of the call.
         """
         try:
             call = read_proc(f"{self._path}/syscall")
         except OSError:
-            return self._by_wait_channel(terminal)  # not permitted, not in this kernel, or gone
+            # No permission, no such file in this kernel, or the thread has ended.
+            return self._by_wait_channel(terminal)
         try:
             return self._by_call(call, terminal)
         except (FileNotFoundError, ProcessLookupError):
-            return None  # it has ended meanwhile
+            # The thread has ended meanwhile.
+            return None
         except OSError:
-            return _Found.UNREADABLE
+            return _ThreadWait.UNREADABLE
 
-    def _by_call(self, call: bytes, terminal: _Terminal) -> bytes | _Found | None:
+    def _by_call(self, call: bytes, terminal: _Terminal) -> bytes | _ThreadWait | None:
         words = call.split()
         if len(words) != 9:
-            return None  # `running`, or blocked outside of a system call
+            # The file says `running`, or the thread is blocked outside of a system call.
+            return None
         number, *arguments, stack, _ = (int(word, 0) for word in words)
         if stack < _LOWEST_64_BIT_STACK or not _CALLS:
             return self._by_wait_channel(terminal)
         name = _CALLS.get(number)
         if name == "restart_syscall" and b"poll" in read_proc(f"{self._path}/wchan"):
-            name = "poll"  # goes on after a stop; its arguments are still in place
+            # A `poll` that the kernel restarted after SIGSTOP; its arguments are still there.
+            name = "poll"
         match name:
             case "read" | "readv":
                 if self._has(terminal, arguments[0]) and self._sleeps():
-                    return _Found.READS
+                    return _ThreadWait.READS
                 return None
             case "poll" | "ppoll":
                 waits_for = self._polled(arguments[0], arguments[1])
@@ -212,27 +218,28 @@ class _Thread:
         found = any(self._has(terminal, fd) for fd in islice(waits_for, _MOST_DESCRIPTORS))
         return call if found and self._sleeps() else None
 
-    def _by_wait_channel(self, terminal: _Terminal) -> bytes | _Found | None:
-        """Return what the name of a kernel function tells, where nothing else does."""
+    def _by_wait_channel(self, terminal: _Terminal) -> bytes | _ThreadWait | None:
+        """Guess from the kernel function in `wchan`, if `syscall` cannot be read."""
         try:
             channel = read_proc(f"{self._path}/wchan")
             if channel == b"n_tty_read":
-                return _Found.READS
+                return _ThreadWait.READS
             if channel == b"wait_woken":
-                # So does a read from a socket show up.
-                return _Found.UNREADABLE if self._has_socket() else _Found.READS
+                # A read from a socket has the same channel.
+                return _ThreadWait.UNREADABLE if self._has_socket() else _ThreadWait.READS
         except (FileNotFoundError, ProcessLookupError):
-            return None  # it has ended meanwhile
+            # The thread has ended meanwhile.
+            return None
         except OSError:
-            return _Found.UNREADABLE
+            return _ThreadWait.UNREADABLE
         hidden = channel in (b"", b"0") or any(part in channel for part in _POLL_WAITS)
-        return _Found.UNREADABLE if hidden else None
+        return _ThreadWait.UNREADABLE if hidden else None
 
     def _has(self, terminal: _Terminal, fd: int) -> bool:
         return terminal.is_at(f"{self._process}/fd/{fd & 0xFFFF_FFFF}")
 
     def _sleeps(self) -> bool:
-        """Return True unless it is stopped: the call it was in is still shown then."""
+        """Return False for a stopped thread, whose `syscall` still shows its last call."""
         return read_proc(f"{self._path}/stat").rpartition(b")")[2].split()[0] == b"S"
 
     def _has_socket(self) -> bool:
@@ -251,7 +258,8 @@ class _Thread:
     def _selected(self, address: int, count: int) -> Iterator[int]:
         if not address:
             return
-        # A set is an array of machine words, the lowest bit first; so are its bytes.
+        # An `fd_set` is an array of words. On a little-endian machine its bytes have the same
+        # order as its bits.
         size = min((count + 7) // 8, _LARGEST_SET)
         for at, bits in enumerate(self._memory(address, size)):
             yield from (at * 8 + bit for bit in range(8) if bits >> bit & 1)
@@ -268,4 +276,5 @@ class _Thread:
             found = os.pread(memory, size, address & _ADDRESS)
         finally:
             os.close(memory)
-        return found if len(found) == size else b""  # it was unmapped meanwhile
+        # It was unmapped meanwhile.
+        return found if len(found) == size else b""

@@ -1,8 +1,8 @@
 """
-The log of one process: numbered output, then one exit, then one close.
+Log of one process: numbered output, then one exit, then one close.
 
-Pure: no event loop, no descriptor and no clock. Readers are plural and cheap, and
-what is kept is decided here alone [output.seq].
+No event loop, no descriptor and no clock. Any number of readers share one log, and only the log
+decides how much output is kept [output.seq].
 """
 
 from bisect import bisect_right
@@ -14,11 +14,11 @@ from holdfast.protocol.process import OutputChunk, OutputStream, ReadResponse
 
 __all__ = ["MAX_RETAINED_BYTES", "MAX_RETAINED_CHUNKS", "LogListener", "OutputLog", "Retention"]
 
+# Bytes of output kept for readers; the oldest whole chunks are dropped first.
 MAX_RETAINED_BYTES = 1 << 20
-"""Bytes of output kept for readers; the oldest whole chunks go first."""
 
+# Chunks kept: a process that writes single bytes would need a hundred times the memory.
 MAX_RETAINED_CHUNKS = 50_000
-"""Chunks kept, for processes that write a byte at a time."""
 
 
 class Retention(NamedTuple):
@@ -29,51 +29,55 @@ class Retention(NamedTuple):
 
 
 class LogListener:
-    """Told of every entry as it is made, in order. A method must not raise."""
+    """Receiver of every new entry, in order. Its methods must not raise."""
 
     def output(self, chunk: OutputChunk) -> None:
-        """Take bytes that the process wrote."""
+        """Handle bytes that the process wrote."""
 
     def stream_ended(self, event: StreamEnded) -> None:
-        """Take the end of one stream; not every log is told of it."""
+        """Handle the end of one stream; not every log gets these."""
 
     def exited(self, seq: int, verdict: Verdict) -> None:
-        """Take the exit of the process itself; its children may still write."""
+        """Handle the exit of the process itself; its descendants may still write."""
 
     def closed(self, seq: int) -> None:
-        """Take the close, the last entry."""
+        """Handle the close, the last entry."""
 
     def gap(self, gap: Gap) -> None:
-        """Take numbers whose events never reached this log."""
+        """Handle numbers whose entries never reached this log."""
 
 
 def _seq(chunk: OutputChunk | None) -> int:
-    assert chunk is not None  # only slots before `_first` are emptied
+    # Callers only pass chunks at or behind `_first`, and only slots before it are empty.
+    assert chunk is not None
     return chunk.seq
 
 
 class OutputLog:
-    """Output and end of one process, under one numbering from 1."""
+    """Output, exit and close of one process, numbered from 1."""
 
     def __init__(self, retention: Retention = Retention()) -> None:  # noqa: B008 - immutable
         self.next_seq = 1
-        """The number the next entry will get."""
+        """Number of the next entry."""
         self.verdict: Verdict | None = None
-        """Set by the exit."""
+        """Exit status and reason; None before the exit."""
         self.closed = False
         self.total_bytes = 0
-        """Bytes of output since the start, whether they are kept or not."""
+        """Bytes of output since the start, kept or not."""
         self.exit_seq = 0
-        """The number of the exit; 0 before it."""
+        """Number of the exit; 0 before it."""
+        # Chunks after this number are never evicted; see `pin`.
         self._pinned_after: int | None = None
         self._max_bytes, self._max_chunks = retention
-        # Chunks in order; those before `_first` were evicted and left a hole
-        # that is cut off now and then, so that eviction costs nothing.
+        # Chunks in order. Evicted ones leave None before `_first`, cut off now and then: to
+        # shift the list at each eviction would cost more than the rest of `append`.
         self._chunks: list[OutputChunk | None] = []
         self._first = 0
         self._retained = 0
         self._stream_ends: list[StreamEnded] = []
         self._listeners: list[LogListener] = []
+        # Called at the next entry, once. Kept apart from listeners: most logs have none, and
+        # `append` then skips them with one test.
         self._wakers: list[Callable[[], None]] = []
         self._exit_callbacks: list[Callable[[], None]] = []
 
@@ -88,6 +92,7 @@ class OutputLog:
         self.total_bytes += len(data)
         if self._retained > self._max_bytes or len(self._chunks) - self._first > self._max_chunks:
             self._evict()
+        # After the eviction, so that a listener that reads the log sees it within its limits.
         for listener in self._listeners:
             listener.output(chunk)
         if self._wakers:
@@ -95,28 +100,31 @@ class OutputLog:
 
     def exit(self, verdict: Verdict) -> None:
         """Add the exit; output may still follow."""
-        assert self.verdict is None  # a process exits once
+        # The only caller is the handler of the pidfd, which is removed first.
+        assert self.verdict is None
         self.verdict = verdict
         seq = self.exit_seq = self.next_seq
         self.next_seq += 1
         for listener in self._listeners:
             listener.exited(seq, verdict)
+        # Taken out first: a callback may register another one.
         callbacks, self._exit_callbacks = self._exit_callbacks, []
         for callback in callbacks:
             callback()
         self._wake()
 
     def end_stream(self, stream: OutputStream) -> None:
-        """Note that nothing more comes on one stream; takes no number."""
+        """Add the end of one stream, which has no number of its own."""
         event = StreamEnded(stream, self.next_seq - 1)
         self._stream_ends.append(event)
         for listener in self._listeners:
             listener.stream_ended(event)
 
     def skip_to(self, seq: int) -> None:
-        """Leave out the numbers before `seq`: their events were lost on the way here."""
+        """Add a gap up to `seq`: the entries between were lost on their way from a server."""
         gap = Gap(self.next_seq, seq - 1)
-        assert gap.first_seq <= gap.last_seq  # numbers only grow
+        # The caller has seen a number above the expected one.
+        assert gap.first_seq <= gap.last_seq
         self.next_seq = seq
         for listener in self._listeners:
             listener.gap(gap)
@@ -124,7 +132,8 @@ class OutputLog:
 
     def close(self) -> None:
         """Add the close; nothing follows it."""
-        assert not self.closed  # and it is closed once
+        # The owner checks `closed` first.
+        assert not self.closed
         self.closed = True
         seq = self.next_seq
         self.next_seq += 1
@@ -134,26 +143,28 @@ class OutputLog:
 
     def pin(self, after_seq: int | None) -> None:
         """
-        Keep all chunks after a number, beyond the limits; `None` keeps no more than those.
+        Keep all chunks after a number, even beyond the limits; None applies the limits again.
 
-        For an owner that bounds in another way how much that can be: it holds the writer.
+        For an owner that bounds the output in another way: it stops reading from the process.
         """
         self._pinned_after = after_seq
         self._evict()
 
     def _evict(self) -> None:
-        # A chunk above the limit evicts itself too: its number is spent, and
-        # readers meet a gap in `seq` rather than a chunk that was cut.
+        # A chunk larger than the limit evicts itself too. Its number stays used: readers find
+        # a gap in `seq`, never a truncated chunk.
         while self._first < len(self._chunks) and (
             self._retained > self._max_bytes or len(self._chunks) - self._first > self._max_chunks
         ):
             chunk = self._chunks[self._first]
-            assert chunk is not None  # only slots before `_first` are emptied
+            # Only slots before `_first` are empty.
+            assert chunk is not None
             if self._pinned_after is not None and chunk.seq > self._pinned_after:
                 break
             self._retained -= len(chunk.chunk)
             self._chunks[self._first] = None
             self._first += 1
+        # Cut off when half of the list is empty: amortised constant time per chunk.
         if self._first > 64 and self._first * 2 > len(self._chunks):
             del self._chunks[: self._first]
             self._first = 0
@@ -162,16 +173,16 @@ class OutputLog:
 
     @property
     def retained_bytes(self) -> int:
-        """How much output is kept at the moment."""
+        """Bytes of output that are kept at the moment."""
         return self._retained
 
     @property
     def has_pinned_output(self) -> bool:
-        """True if its owner has pinned entries: they may not have arrived yet."""
+        """True if there are entries after the pin, which the client has not acknowledged."""
         return self._pinned_after is not None and self._pinned_after < self.next_seq - 1
 
     def read(self, after_seq: int = 0, max_bytes: int | None = None) -> ReadResponse:
-        """The retained chunks after a number, and the state beside them."""
+        """Return the retained chunks after a number and the state, as `process/read` does."""
         at = bisect_right(self._chunks, after_seq, lo=self._first, key=_seq)
         if max_bytes is None:
             chunks = self._chunks[at:]
@@ -180,13 +191,15 @@ class OutputLog:
             size = 0
             while end < len(self._chunks):
                 chunk = self._chunks[end]
-                assert chunk is not None  # only slots before `_first` are emptied
+                # Only slots before `_first` are empty.
+                assert chunk is not None
                 size += len(chunk.chunk)
-                # The first one goes out whatever its size, or a reader would be stuck.
+                # The first chunk is returned whatever its size, or a reader would be stuck.
                 if size > max_bytes and end > at:
                     break
                 end += 1
             chunks = self._chunks[at:end]
+        # With a byte limit, the reader goes on behind the last chunk it got, not at the end.
         paged = max_bytes is not None and chunks
         verdict = self.verdict
         return ReadResponse(
@@ -199,16 +212,17 @@ class OutputLog:
         )
 
     def retained(self) -> list[OutputChunk]:
-        """All output that is kept, oldest first."""
+        """Return all output that is kept, oldest first."""
         return [chunk for chunk in self._chunks[self._first :] if chunk is not None]
 
     def entries(self, after_seq: int = 0) -> list[ProcessEvent]:
-        """Return everything retained after a number; a `Gap` stands for what is not."""
+        """Return all entries after a number, with a `Gap` for those that were dropped."""
         at = bisect_right(self._chunks, after_seq, lo=self._first, key=_seq)
         numbered: list[LogEntry] = [c for c in self._chunks[at:] if c is not None]
         if self.verdict is not None and self.exit_seq > after_seq:
-            place = bisect_right(numbered, self.exit_seq, key=lambda entry: entry.seq)
-            numbered.insert(place, Exited(self.exit_seq, self.verdict))
+            # Output may follow the exit, so its position is among the chunks.
+            index = bisect_right(numbered, self.exit_seq, key=lambda entry: entry.seq)
+            numbered.insert(index, Exited(self.exit_seq, self.verdict))
         if self.closed and self.next_seq - 1 > after_seq:
             numbered.append(Closed(self.next_seq - 1))
         entries: list[ProcessEvent] = []
@@ -226,7 +240,7 @@ class OutputLog:
         return entries + ends
 
     def has_news(self, after_seq: int = 0) -> bool:
-        """Whether a read after that number answers at once, however long it may wait."""
+        """Return True if a read after that number answers at once, whatever its `wait`."""
         if self.closed or (self.verdict is not None and after_seq < self.next_seq - 1):
             return True
         last = self._chunks[-1] if len(self._chunks) > self._first else None
@@ -235,14 +249,14 @@ class OutputLog:
     # -- watching
 
     def when_exited(self, callback: Callable[[], None]) -> None:
-        """Call `callback` at the exit, once; at once if that was before."""
+        """Call `callback` once at the exit; immediately if the process has exited."""
         if self.verdict is None:
             self._exit_callbacks.append(callback)
         else:
             callback()
 
     def forget_exit_callback(self, callback: Callable[[], None]) -> None:
-        """Undo `when_exited`; harmless if it was called already."""
+        """Undo `when_exited`; harmless if the callback was called already."""
         if callback in self._exit_callbacks:
             self._exit_callbacks.remove(callback)
 
@@ -259,11 +273,12 @@ class OutputLog:
         self._wakers.append(waker)
 
     def forget_waker(self, waker: Callable[[], None]) -> None:
-        """Undo `wake_once`; harmless if it was called already."""
+        """Undo `wake_once`; harmless if the waker was called already."""
         if waker in self._wakers:
             self._wakers.remove(waker)
 
     def _wake(self) -> None:
+        # Taken out first: a waker may register again, for the next entry.
         wakers, self._wakers = self._wakers, []
         for waker in wakers:
             waker()

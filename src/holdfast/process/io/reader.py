@@ -1,9 +1,8 @@
 """
-Moves what a descriptor delivers into the log: the first half of the path of a byte.
+Reads output from a pipe or a terminal into the log of a process.
 
-One `read` of up to 64 KiB becomes one entry. A pump can be held while a reader of
-the log is too slow; the kernel's buffer then fills and the process waits. The end of
-its stream is noted in the log too.
+One `read` of up to 64 KiB becomes one entry. Reading can be held while a client is too slow:
+the pipe then fills and the process blocks. The log gets the end of the stream too.
 """
 
 import asyncio
@@ -21,37 +20,32 @@ __all__ = ["CHUNK", "OutputReader", "Sink"]
 
 logger = logging.getLogger(__name__)
 
+# Bytes read at once, and so the largest chunk.
+#
+# The real server reads 8 KiB. Larger chunks are the main reason for our higher throughput, and
+# every client accepts them.
 CHUNK = 64 << 10
-"""
-Bytes read at once, and so the largest chunk.
 
-The real server reads 8 KiB; fewer, larger chunks are most of what makes a stream
-fast, and every client takes them.
-"""
-
+# Bytes that one `read` of a terminal returns at most, whatever is asked for (N_TTY_BUF_SIZE).
 _TERMINAL_READ = 4096
-"""Bytes a terminal hands out at once, however much it has."""
 
+# Reads before other descriptors get their turn: one writer must not starve the event loop.
 _READS_PER_WAKEUP = 8
-"""Reads before the event loop gets to look at others."""
 
+# Bytes of kernel buffer for a pipe that carries much: the most that a user may set
+# (fs.pipe-max-size).
 _BULK_PIPE = 1 << 20
-"""Bytes of buffer for a pipe that turned out to carry a lot."""
 
+# Bytes that one `drain` reads at most: all of a full pipe, but not for ever what a descendant in
+# the background goes on writing.
 _MAX_DRAIN = 2 * _BULK_PIPE
-"""
-Bytes that one `drain` takes, at most.
 
-What a full pipe holds, and not what a child in the background goes on writing.
-"""
-
-
+# Seconds until a terminal that no process has open is read again.
 _LOOK_AGAIN = 0.1
-"""Seconds until a terminal that nobody has open is looked at again."""
 
 
 class Sink(Protocol):
-    """Takes what is read: a log, or what stands before one."""
+    """Receiver of output: a log, or a filter in front of one."""
 
     def append(self, stream: OutputStream, data: bytes) -> None: ...
 
@@ -60,11 +54,11 @@ class Sink(Protocol):
 
 class OutputReader:
     """
-    Reads one descriptor, which it owns, until its end.
+    Reader of one descriptor, which it owns and closes at end of file.
 
-    A terminal ends when nobody has it open and its process has gone: to close it
-    earlier would hang up on a process that is about to exit, and on one that
-    opens it again by its name.
+    A terminal ends when no process has it open and its own process has exited. To close it
+    earlier would send SIGHUP to a process that is about to exit, or that opens the terminal
+    again by its name.
     """
 
     def __init__(
@@ -83,17 +77,19 @@ class OutputReader:
         self._ended = ended
         self._take = self._take_from_terminal if stream == "pty" else self._take_from_pipe
         self._held = False
+        # True while no process has the terminal open: epoll would report EPOLLHUP all the time.
         self._deserted = False
+        # True while the event loop watches the descriptor.
         self._polled = False
         self._enlarged = False
         self._log_failed = False
         self.open = True
         self.process_gone = False
-        """Set by the owner: from then on a terminal may end."""
+        """Set by the owner at the exit of its process; from then on a terminal may end."""
         self._poll()
 
     def hold(self) -> None:
-        """Stop reading; harmless when it has stopped already."""
+        """Stop reading; harmless a second time."""
         self._held = True
         self._poll()
 
@@ -104,10 +100,9 @@ class OutputReader:
 
     def drain(self) -> None:
         """
-        Take what is there already, without waiting: 2 MiB at most.
+        Read the output that is in the kernel's buffer, up to 2 MiB, even while it is held.
 
-        Also while it is held. A process that has exited writes no more, so its last bytes
-        are told before its exit, and before its pipes are closed, whoever is behind.
+        Called at the exit of the process, so that its last bytes are logged before the exit.
         """
         taken = 0
         while self.open and taken < _MAX_DRAIN:
@@ -117,7 +112,7 @@ class OutputReader:
             taken += size
 
     def close(self) -> None:
-        """Let go of the descriptor and note the end; what was not read is lost."""
+        """Close the descriptor and log the end of the stream; unread output is lost."""
         if not self.open:
             return
         self.open = False
@@ -127,7 +122,7 @@ class OutputReader:
         self._ended()
 
     def _poll(self) -> None:
-        """Have the event loop watch the descriptor exactly while it is to be read."""
+        """Watch the descriptor, or stop that, according to the current state."""
         wanted = self.open and not self._held and not self._deserted
         if wanted != self._polled:
             self._polled = wanted
@@ -139,11 +134,12 @@ class OutputReader:
     def _readable(self) -> None:
         for _ in range(_READS_PER_WAKEUP):
             if self._take() < CHUNK or self._held:
-                # Less than asked for: it is empty now. Or somebody cannot keep up.
+                # A short read means that the pipe is empty: another read would only cost time.
+                # Or a listener of the log has just called `hold`.
                 return
 
     def _take_from_pipe(self) -> int:
-        """One read into the log: its size, 0 if there was nothing."""
+        """Log the result of one read; return its size, 0 if there was nothing to read."""
         try:
             data = os.read(self._fd, CHUNK)
         except BlockingIOError:
@@ -153,25 +149,26 @@ class OutputReader:
             return 0
         self._append(data)
         if len(data) == CHUNK and not self._enlarged:
-            # A pipe is 64 KiB until it shows that it matters: then the writer and
-            # this reader no longer take turns for each piece. When the user's share
-            # of pipe memory is used up it stays small: slower, not wrong.
+            # A pipe has 64 KiB until it was full once. With a larger one, the writer and this
+            # reader need not take turns for each piece. The call fails if the user's share of
+            # pipe memory is used up: then it stays slow.
             self._enlarged = True
             with suppress(OSError):
                 fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _BULK_PIPE)
         return len(data)
 
     def _append(self, data: bytes) -> None:
-        """Log output; a log that fails, as a full disk makes one, must not hide the exit."""
+        """Log output; an error of the log, such as a full disk, must not hide the exit."""
         try:
             self._log.append(self._stream, data)
         except Exception:
-            if not self._log_failed:  # it would fail for every chunk
+            # Once only: it would most likely fail for every chunk.
+            if not self._log_failed:
                 self._log_failed = True
                 logger.exception("the log of a process failed, and lost some of its output")
 
     def _take_from_terminal(self) -> int:
-        """As from a pipe, but several reads make one entry."""
+        """Log the result of several reads as one entry; return its size."""
         pieces: list[bytes] = []
         size = 0
         ended = False
@@ -181,7 +178,8 @@ class OutputReader:
             except BlockingIOError:
                 break
             except OSError:
-                piece = b""  # EIO: the last holder of the terminal is gone
+                # EIO: no process has the slave open any more.
+                piece = b""
             if not piece:
                 ended = True
                 break

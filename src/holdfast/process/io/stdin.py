@@ -1,9 +1,8 @@
 """
-The way into a process: a bounded queue in front of a descriptor.
+Bounded queue of writes to the stdin of a process.
 
-Each write has an id of the client's. An id that was accepted is never written
-again, so a client that lost its connection may repeat a write and be sure that
-the bytes arrive once [write.once].
+Each write has an id that the client chose. An accepted id is never written again, so a client
+that lost its connection may repeat a write, and its bytes arrive once [write.once].
 """
 
 import asyncio
@@ -22,30 +21,30 @@ __all__ = [
     "StdinQueue",
 ]
 
+# Writes in the queue, beyond the kernel's buffer; the next one waits for room.
 MAX_QUEUED_WRITES = 128
-"""Writes kept beyond what the kernel takes; the next one waits for room."""
 
+# Bytes in the queue; the last write may exceed them, the next one waits for room.
 MAX_QUEUED_BYTES = 16 << 20
-"""Bytes of these writes; the last one may exceed it, the next one waits for room."""
 
+# Bytes in the queue while more than half of the `InputBudget` is used.
 FEW_QUEUED_BYTES = 64 << 10
-"""The same where much waits for other processes."""
 
+# Accepted ids kept per process; one more forgets the oldest.
 MAX_REMEMBERED_IDS = 4096
-"""Accepted ids kept per process; one more forgets the oldest."""
 
+# Writes to the kernel before other descriptors get their turn.
 _WRITES_PER_WAKEUP = 32
-"""Writes to the kernel before the event loop gets to look at others."""
 
 _GONE = "failed to write to process stdin"
 
 
 class StdinQueue:
     """
-    Feeds one descriptor, which it owns.
+    Queue in front of one descriptor, which it owns.
 
-    A process that has gone, or closed its end, still accepts writes: they vanish,
-    as they do in the kernel's buffers a moment earlier.
+    A process that has exited, or closed its end, still accepts writes, which are dropped. A
+    moment earlier they would have been lost in the kernel's buffer as well.
     """
 
     def __init__(
@@ -59,21 +58,22 @@ class StdinQueue:
         """
         Args:
             loop: Runs everything here.
-            fd: Not blocking.
-            shared: The descriptor is a terminal's, and its other user closes it.
-            budget: Bounds what waits here and elsewhere; one of its own by default.
+            fd: A non-blocking descriptor.
+            shared: True for a terminal, whose descriptor the reader of its output closes.
+            budget: Limits the queued bytes of all processes of an owner; by default only these.
         """
         self._loop = loop
         self._fd: int | None = fd
         self._shared = shared
         self._budget = InputBudget() if budget is None else budget
-        # Both the queue and the writes that wait for it are booked in the budget.
-        # Views, as most of a large write is moved on many times before it is written.
+        # Both the queue and the writes that wait for it are booked in the budget. Views of
+        # bytes: the rest of a large write is sliced many times before all of it is written.
         self._queue: deque[memoryview] = deque()
         self._queued_bytes = 0
+        # A dict for its order: the oldest id is forgotten first.
         self._accepted: dict[str, None] = {}
-        # Writes that found the queue full, by id, in the order they came. Once the input is to
-        # end these are part of it, and are written also if their callers are cut off.
+        # Writes that found the queue full, by id, in the order they came. After `end` they
+        # belong to the input, and are written even if their callers were cancelled.
         self._waiting: dict[str, tuple[asyncio.Future[None], bytes]] = {}
         self._polled = False
         self._ending = False
@@ -84,12 +84,12 @@ class StdinQueue:
         Queue bytes, once per id.
 
         Returns:
-            The status; or, while the queue is full, a future that is done once
-            the write was accepted.
+            The status; or, while the queue is full, a future that is done once the write is
+            accepted.
 
         Raises:
             StdinClosed: The process was terminated.
-            InvalidRequest: More input waits already than may.
+            InvalidRequest: The queued input exceeds the budget.
         """
         if self._refused:
             raise StdinClosed(_GONE)
@@ -100,8 +100,9 @@ class StdinQueue:
             return waiting[0]
         if self._ending and waiting is None:
             return WriteStatus.STDIN_CLOSED
+        # Behind writes that wait, even if there is room by now: the order must stay.
         if self._is_full or self._waiting:
-            # One whose caller went away and came back keeps its place, and its bytes.
+            # A repeated write of a client that reconnected keeps its position and its bytes.
             if waiting is None:
                 self._budget.take(len(data))
             else:
@@ -110,7 +111,8 @@ class StdinQueue:
             self._waiting[write_id] = (future, data)
             return future
         if self._fd is not None:
-            # Refused before anything of it is written: what the kernel takes is given back.
+            # Booked before the first byte is written, as it may be refused. The part that the
+            # kernel takes at once is released again.
             self._budget.take(len(data))
         self._accept(write_id, data)
         return WriteStatus.ACCEPTED
@@ -121,8 +123,9 @@ class StdinQueue:
         return len(self._queue) >= MAX_QUEUED_WRITES or self._queued_bytes >= most
 
     def end(self) -> None:
-        """Close the descriptor once everything queued so far is written."""
+        """Close the descriptor once all queued bytes are written."""
         if not self._ending:
+            # Writes whose callers were cancelled before this were never accepted.
             for write_id in [key for key, wait in self._waiting.items() if wait[0].done()]:
                 self._budget.give_back(len(self._waiting.pop(write_id)[1]))
         self._ending = True
@@ -130,13 +133,13 @@ class StdinQueue:
             self._close()
 
     def discard(self) -> None:
-        """The process has gone: drop what is queued, and go on accepting."""
+        """Drop the queue of a process that has exited, and accept further writes."""
         self._clear_queue()
         self._close()
         self._admit_waiting()
 
     def refuse(self) -> None:
-        """The process was terminated: drop what is queued and refuse all further writes."""
+        """Drop the queue of a process that was terminated, and refuse all further writes."""
         self._refused = True
         self._clear_queue()
         self._close()
@@ -152,7 +155,7 @@ class StdinQueue:
         self._queued_bytes = 0
 
     def _accept(self, write_id: str, data: bytes) -> None:
-        """Write or queue bytes that are booked in the budget; without a process, drop them."""
+        """Write or queue booked bytes; drop them if the descriptor is closed."""
         self._accepted[write_id] = None
         if len(self._accepted) > MAX_REMEMBERED_IDS:
             del self._accepted[next(iter(self._accepted))]
@@ -171,13 +174,13 @@ class StdinQueue:
             self._loop.add_writer(self._fd, self._writable, self._fd)
 
     def _write_now(self, fd: int, data: memoryview) -> memoryview:
-        """Write what the kernel takes and return the rest."""
+        """Write as much as the kernel takes, and return the rest."""
         try:
             written = os.write(fd, data)
         except BlockingIOError:
             return data
         except OSError:
-            # The other end is closed (EPIPE), or the terminal is gone (EIO).
+            # EPIPE: the process has closed its stdin. EIO: the terminal is gone.
             self.discard()
             written = len(data)
         return data[written:]
@@ -189,7 +192,8 @@ class StdinQueue:
             size = len(self._queue[0])
             rest = self._write_now(fd, self._queue[0])
             if not self._queue:
-                return  # discarded meanwhile
+                # `_write_now` met an error and has discarded the queue.
+                return
             self._queued_bytes -= size - len(rest)
             self._budget.give_back(size - len(rest))
             if rest:
@@ -207,7 +211,7 @@ class StdinQueue:
         while self._waiting and not self._is_full:
             write_id = next(iter(self._waiting))
             future, data = self._waiting.pop(write_id)
-            # A caller that went away before its write was accepted has not written.
+            # A caller that was cancelled before its write was accepted has not written.
             if self._fd is None or (future.done() and not self._ending):
                 self._budget.give_back(len(data))
             if self._ending or not future.done():
@@ -219,6 +223,7 @@ class StdinQueue:
         fd, self._fd = self._fd, None
         if fd is None:
             return
+        # Before the close: the event loop must not watch a number that is reused.
         if self._polled:
             self._polled = False
             self._loop.remove_writer(fd)

@@ -1,8 +1,8 @@
 """
-The cgroups of commands: limits on all the processes of a command together.
+Cgroups of commands: limits for all processes of a command together.
 
-A process that is put into one before the command runs takes all that it starts along.
-Where they can be made is found out once, when the first limit comes that needs one.
+The child is moved into its cgroup before it executes the command, so all its descendants are in
+it too. A location for these cgroups is looked for once, when the first limit needs one.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from holdfast.events import LimitKind
 from holdfast.linux.cgroupfs import (
     change_controllers,
     command_prefix,
+    foreign_process_in,
     move,
     processes_in,
     read_words,
     remove_cgroups,
-    rest_name,
-    stranger_in,
+    server_cgroup_name,
     write,
 )
-from holdfast.process.limits.cgroup_discovery import Place, find_place
+from holdfast.process.limits.cgroup_discovery import CgroupLocation, find_cgroup_location
 from holdfast.process.limits.watchdog import ExceededLimit
 from holdfast.supervision.guardian import guardian_pid
 
@@ -37,23 +37,23 @@ __all__ = ["Cgroups", "CommandCgroup", "shared_cgroups"]
 
 logger = logging.getLogger(__name__)
 
+# Rounds of moving processes: a process may fork while others are moved.
 _ROUNDS = 100
-"""How often it is looked for processes that were started while others were moved."""
 
+# Names of cgroups that a server makes, with its pid.
 _NUMBERED = re.compile(r"holdfast-(\d+)-(?:\d+|self)")
-"""What processes make, with their pid."""
 
 
 class CommandCgroup:
     """
     The cgroup of one command, with its limits set.
 
-    It is removed by `release`, or as soon as nothing is in it any more after that.
+    `release` removes it, at once or when the last process in it has exited.
     """
 
     def __init__(self, folder: str) -> None:
         """
-        Make it.
+        Make the cgroup, which is empty and has no limits yet.
 
         Raises:
             OSError: The kernel refused.
@@ -65,20 +65,23 @@ class CommandCgroup:
 
     def limit_memory(self, limit: int) -> None:
         """
-        Set how many bytes all of it may use; beyond them it is killed, as a whole.
+        Limit the memory of all its processes; beyond it the kernel kills all of them together.
 
         Raises:
             OSError: The kernel refused.
         """
         write(f"{self.folder}/memory.max", str(limit))
+        # All together: a shell whose largest child was killed would go on with half of the work.
         write(f"{self.folder}/memory.oom.group", "1")
-        with suppress(FileNotFoundError):  # this kernel does not swap
+        # Without this a command would swap instead of being killed. The file is missing if the
+        # kernel has no swap accounting.
+        with suppress(FileNotFoundError):
             write(f"{self.folder}/memory.swap.max", "0")
         self._memory = limit
 
     def limit_processes(self, limit: int, extra: int = 0) -> None:
         """
-        Set how many processes and threads there may be, and how many of ours beside them.
+        Limit its processes and threads to `limit`, plus `extra` for our own helper processes.
 
         Raises:
             OSError: The kernel refused.
@@ -88,12 +91,12 @@ class CommandCgroup:
 
     @property
     def counts_processes(self) -> bool:
-        """Whether it limits how many there are."""
+        """True if the number of its processes is limited."""
         return self._processes is not None
 
     def admit(self, pid: int) -> None:
         """
-        Put a process into it.
+        Move a process into it.
 
         Raises:
             OSError: The kernel refused.
@@ -102,9 +105,9 @@ class CommandCgroup:
 
     def exceeded(self) -> ExceededLimit | None:
         """
-        The limit that a call of it failed at, or that it was killed for, as the kernel tells.
+        Return the limit that the command met, by the kernel's event counters, or None.
 
-        Where the machine itself has no memory left, that is no limit of the command.
+        `oom` counts only the limit of this cgroup, not an out-of-memory state of the machine.
         """
         if self._memory is not None and self._events("memory.events").get("oom"):
             text = f"used more than {self._memory} bytes of memory"
@@ -119,19 +122,19 @@ class CommandCgroup:
         return dict(zip(words[::2], map(int, words[1::2]), strict=True))
 
     def release(self) -> None:
-        """Remove it, now or when the last process in it has ended."""
+        """Remove the cgroup, now or when the last process in it has exited."""
         try:
             os.rmdir(self.folder)
         except FileNotFoundError:
             return
         except OSError:
-            # Outside of an event loop, that is for the end of this process.
+            # EBUSY: it has processes. Outside of an event loop, it is removed at our exit.
             with suppress(RuntimeError):
-                _Lingering(self.folder, asyncio.get_running_loop())
+                _DeferredRemoval(self.folder, asyncio.get_running_loop())
 
 
-class _Lingering:
-    """Waits until a cgroup is empty, and removes it."""
+class _DeferredRemoval:
+    """Removal of a cgroup as soon as it is empty."""
 
     def __init__(self, folder: str, loop: asyncio.AbstractEventLoop) -> None:
         self._folder = folder
@@ -139,18 +142,19 @@ class _Lingering:
         try:
             self._events = os.open(f"{folder}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return  # somebody has removed it
-        # A loop that ends takes its readers along, and this with them.
+            # Removed by somebody else meanwhile.
+            return
+        # The loop's reader is the only reference to this object, so it ends with the loop.
         self._close_events = weakref.finalize(self, os.close, self._events)
-        # A change of such a file is no input, which is all that an event loop waits for;
-        # but this, which waits for the change, is readable then.
+        # The kernel signals a change of `cgroup.events` as EPOLLPRI, which event loops cannot
+        # wait for. An epoll instance that waits for it is readable then.
         self._changes = select.epoll()
         self._changes.register(self._events, select.EPOLLPRI)
         loop.add_reader(self._changes.fileno(), self._look)
         self._look()
 
     def _look(self) -> None:
-        # Only what comes after a look is a change.
+        # The kernel signals a change only after the last read, so read in any case.
         if b"populated 1" in os.pread(self._events, 4096, 0):
             return
         with suppress(OSError):
@@ -161,91 +165,98 @@ class _Lingering:
 
 
 class Cgroups:
-    """Makes the cgroups of commands, and knows where they can be made."""
+    """Factory of the cgroups of commands."""
 
-    def __init__(self, place: Place | None = None, proc: str = "/proc") -> None:
+    def __init__(self, location: CgroupLocation | None = None, proc: str = "/proc") -> None:
         """
         Args:
-            place: Where; looked for by default, when it is first needed.
-            proc: Where the kernel tells of processes.
+            location: The cgroup to make them in; by default looked for when first needed.
+            proc: The proc file system.
         """
-        self._found = place
+        self._found = location
         self._proc = proc
-        self._ready: Place | None = None
+        self._ready: CgroupLocation | None = None
         self._preparing = threading.Lock()
         self._numbers = count(1)
 
-    def place(self) -> Place:
-        """Where they can be made; the first time, all is prepared for that."""
+    def location(self) -> CgroupLocation:
+        """Return the cgroup to make them in; the first call finds and prepares it. Blocks."""
+        # In threads: several first starts may come at once, and only one may move processes.
         with self._preparing:
             if self._ready is None:
-                place = find_place(_first_of_ours()) if self._found is None else self._found
-                self._ready = prepare(place, proc=self._proc)
+                location = (
+                    find_cgroup_location(_first_of_ours()) if self._found is None else self._found
+                )
+                self._ready = prepare(location, proc=self._proc)
                 _log(self._ready)
             return self._ready
 
     def make(self) -> CommandCgroup:
         """
-        Make one; there must be a place.
+        Make the cgroup of one command; call this only if `location` has a controller.
 
         Raises:
             OSError: The kernel refused.
         """
-        folder = self.place().folder
-        assert folder is not None  # whoever asks has looked for the controllers
+        folder = self.location().folder
+        # A location with a controller has a folder.
+        assert folder is not None
         name = f"{command_prefix(os.getpid())}{next(self._numbers)}"
         return CommandCgroup(f"{folder}/{name}")
 
 
-def prepare(place: Place, *, proc: str = "/proc") -> Place:
+def prepare(location: CgroupLocation, *, proc: str = "/proc") -> CgroupLocation:
     """
-    Make a place ready, wholly or not at all: our processes leave it, and it gets controllers.
+    Move our processes out of a cgroup and enable its controllers; undo all if a step fails.
 
     Returns:
-        The place, or why it is none.
+        The location, or one without a folder that says what failed.
     """
-    folder = place.folder
+    folder = location.folder
     if folder is None:
-        return place
+        return location
+    # First: cgroups with our own pid in their names could be in the way of new ones.
     _remove_stale(folder, proc)
     enabled = read_words(f"{folder}/cgroup.subtree_control")
-    wanted = [name for name in place.controllers if name not in enabled]
-    rest = f"{folder}/{rest_name(os.getpid())}"
+    wanted = [name for name in location.controllers if name not in enabled]
+    rest = f"{folder}/{server_cgroup_name(os.getpid())}"
     try:
-        if place.moves:
+        # In this order: the kernel enables controllers only for a cgroup without processes.
+        if location.moves:
             os.mkdir(rest)
             _move_all(folder, rest, proc)
         change_controllers(folder, "+", wanted)
     except OSError as error:
-        if place.moves:
+        if location.moves:
             _move_back(rest, folder)
-        return Place(
+        return CgroupLocation(
             problem=f"the cgroup {folder} cannot be divided: {error.strerror}",
             advice="see `holdfast doctor`",
         )
-    return place
+    return location
 
 
 def _move_all(folder: str, rest: str, proc: str) -> None:
     """
-    Have all our processes move, and those that they start meanwhile.
+    Move all our processes, and those that they fork meanwhile.
 
     Raises:
-        OSError: One is not ours, or the kernel refused.
+        OSError: A process is not ours, or the kernel refused.
     """
     first = _first_of_ours()
     for _ in range(_ROUNDS):
         pids = processes_in(folder)
         if not pids:
             return
-        if stranger_in(folder, first, proc) is not None:
+        if foreign_process_in(folder, first, proc) is not None:
             break
         move(pids, rest)
     raise BlockingIOError(0, "others start processes in it")
 
 
 def _move_back(rest: str, folder: str) -> None:
-    with suppress(OSError):  # as far as the kernel lets us
+    # As far as the kernel allows: there is nobody to report a failure of the undoing to.
+    with suppress(OSError):
         for _ in range(_ROUNDS):
             pids = processes_in(rest)
             if not pids:
@@ -259,32 +270,32 @@ def _first_of_ours() -> int:
 
 
 def _remove_stale(folder: str, proc: str) -> None:
-    """Remove what is left of processes that were killed together with their guardians."""
+    """Remove the cgroups of servers that were killed together with their guardians."""
     for name in os.listdir(folder):
         made = _NUMBERED.fullmatch(name)
         if made is None:
             continue
-        # One of them may have had the number that is ours now.
+        # A dead server may have had the pid that is ours now; nothing of ours exists yet.
         if int(made[1]) == os.getpid() or not os.path.exists(f"{proc}/{made[1]}"):
             with suppress(OSError):
                 os.rmdir(f"{folder}/{name}")
 
 
-def _log(place: Place) -> None:
-    if place.folder is None:
-        logger.info("no limits for whole commands: %s; %s", place.problem, place.advice)
+def _log(location: CgroupLocation) -> None:
+    if location.folder is None:
+        logger.info("no limits for whole commands: %s; %s", location.problem, location.advice)
     else:
-        logger.info("cgroups of commands are in %s: %s", place.folder, place.controllers)
+        logger.info("cgroups of commands are in %s: %s", location.folder, location.controllers)
 
 
 @cache
 def shared_cgroups() -> Cgroups:
-    """Those of this process: there is one place for all its sessions."""
+    """Return the cgroups of this process, shared by all its sessions."""
     atexit.register(_remove_at_exit)
     return Cgroups()
 
 
 def _remove_at_exit() -> None:
-    """Leave nothing, where no guardian comes after this process."""
+    """Remove our cgroups at exit, unless a guardian does it after us."""
     if guardian_pid() is None:
         remove_cgroups(os.getpid())

@@ -1,11 +1,13 @@
 """
-Where the cgroups of commands can be made, if anywhere, and what to change if not.
+Finds a cgroup in which the cgroups of commands can be made; changes nothing.
 
-Only looks. A place is a cgroup that was left to this process to divide: by systemd, for
-a unit with `Delegate=yes`, by the manager of a container, or because no one else is there.
+It has to be delegated to this process: by systemd, for a unit with `Delegate=yes`, by the
+manager of a container, or because nobody else manages cgroups. If there is none, the result says
+what to change.
 """
 
 import os
+import subprocess
 from collections.abc import Iterator
 
 import msgspec
@@ -14,98 +16,104 @@ from holdfast.linux.cgroupfs import (
     CONTROLLERS,
     NoCgroup,
     bound_to_version_1,
+    foreign_process_in,
     is_root,
     own_folder,
     processes_in,
     read_words,
-    stranger_in,
 )
 
-__all__ = ["Place", "find_place"]
+__all__ = ["CgroupLocation", "find_cgroup_location"]
 
+# Extended attributes of a cgroup that systemd has delegated. A user manager may set none, so
+# `systemctl` is asked as well.
 _MARKS = ("user.delegate", "trusted.delegate")
-"""How systemd marks what it leaves to others; that of a user has no such marks."""
 
+# Seconds for systemd to answer.
 _ASK_LIMIT = 5.0
-"""Seconds for systemd to answer."""
 
+# Exists if systemd runs this machine. Then a cgroup that it has not delegated is off limits.
 _SYSTEMD = "/run/systemd/system"
-"""Is there where systemd runs, which changes what it has not left to others."""
 
 _UNIFIED = "start the kernel with `cgroup_no_v1=all`, or systemd with a unified hierarchy"
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A cgroup to make those of commands in; or why there is none."""
+class CgroupLocation(msgspec.Struct, frozen=True, kw_only=True):
+    """A cgroup to make the cgroups of commands in, or the reason why there is none."""
 
     folder: str | None = None
     moves: bool = False
-    """Whether our processes have to leave it first, for one of their own below it."""
+    """True if our own processes have to move to a child cgroup first."""
     controllers: tuple[str, ...] = ()
-    """What can be limited there."""
+    """The controllers it can have, of `CONTROLLERS`."""
     problem: str = ""
-    """A sentence, if something cannot be limited."""
+    """A sentence for the user, if a controller is missing."""
     advice: str = ""
-    """What to change then."""
+    """The remedy for that problem."""
 
     def why_not(self, controller: str) -> str | None:
-        """Why a controller cannot be had, and what to change; `None` if it can."""
+        """Return problem and advice if a controller is missing; None if it is there."""
         if controller in self.controllers:
             return None
         return f"{self.problem}; {self.advice}"
 
 
-def find_place(
+def find_cgroup_location(
     root_pid: int, *, proc: str = "/proc", systemd: bool | None = None, uid: int | None = None
-) -> Place:
+) -> CgroupLocation:
     """
-    Look for a place; nothing is changed.
+    Look for the best location. May ask systemd for up to 5 seconds, so call it in a thread.
 
     Args:
-        root_pid: The first of our processes; all others descend from it.
-        proc: Where the kernel tells of processes.
-        systemd: Whether it runs this machine; looked for by default.
-        uid: Of this process.
+        root_pid: The ancestor of all our processes: the guardian, or this process.
+        proc: The proc file system.
+        systemd: True if systemd runs this machine; found out by default.
+        uid: The user of this process.
     """
     systemd = os.path.isdir(_SYSTEMD) if systemd is None else systemd
     start = _how_to_start(os.getuid() if uid is None else uid, systemd=systemd)
     try:
         own, top = own_folder(proc)
     except NoCgroup as error:
-        return Place(problem=str(error), advice=_UNIFIED)
+        return CgroupLocation(problem=str(error), advice=_UNIFIED)
     if bound_to_version_1(proc).issuperset(CONTROLLERS):
-        return Place(problem="the controllers are those of cgroups of version 1", advice=_UNIFIED)
-    places = list(_places(own, top, root_pid, proc, systemd, start))
-    # The one with the most, and of these the nearest, which also has the nearest reason.
-    return max(places, key=lambda place: len(place.controllers))
+        return CgroupLocation(
+            problem="the controllers are those of cgroups of version 1", advice=_UNIFIED
+        )
+    locations = list(_locations(own, top, root_pid, proc, systemd, start))
+    # The one with the most controllers. `max` returns the first of equals: our own cgroup, whose
+    # problem is also the one to report.
+    return max(locations, key=lambda location: len(location.controllers))
 
 
-def _places(
+def _locations(
     own: str, top: str, root_pid: int, proc: str, systemd: bool, start: str
-) -> Iterator[Place]:
+) -> Iterator[CgroupLocation]:
     path = own.removeprefix(top) or "/"
-    stranger = stranger_in(own, root_pid, proc)
+    stranger = foreign_process_in(own, root_pid, proc)
     if stranger is not None and _is_writable(own) and not is_root(own):
-        yield Place(
+        yield CgroupLocation(
             problem=f"the cgroup {path} also holds {_name(stranger, proc)}, which is not its own",
             advice=start,
         )
-    elif not _is_writable(own) or (systemd and not _is_left(own)):
-        yield Place(problem=f"the cgroup {path} is not delegated to this process", advice=start)
+    elif not _is_writable(own) or (systemd and not _is_delegated(own)):
+        yield CgroupLocation(
+            problem=f"the cgroup {path} is not delegated to this process", advice=start
+        )
     else:
         yield _with_controllers(own, path, moves=not is_root(own))
     above = os.path.dirname(own)
     empty = own != top and not is_root(above) and not processes_in(above)
-    if empty and _is_writable(above) and (not systemd or _is_left(above)):
-        # Whoever divided it has put us into a part of its own.
+    if empty and _is_writable(above) and (not systemd or _is_delegated(above)):
+        # A manager has delegated the cgroup above and started us in a child of it.
         yield _with_controllers(above, above.removeprefix(top) or "/")
 
 
-def _with_controllers(folder: str, path: str, *, moves: bool = False) -> Place:
+def _with_controllers(folder: str, path: str, *, moves: bool = False) -> CgroupLocation:
     there = read_words(f"{folder}/cgroup.controllers")
     usable = tuple(name for name in CONTROLLERS if name in there)
     missing = " and ".join([name for name in CONTROLLERS if name not in there])
-    return Place(
+    return CgroupLocation(
         folder=folder if usable else None,
         moves=moves,
         controllers=usable,
@@ -119,15 +127,15 @@ def _is_writable(folder: str) -> bool:
     return all(os.access(path, os.W_OK) for path in files)
 
 
-def _is_left(folder: str) -> bool:
-    """Whether systemd says that it leaves a cgroup to others."""
+def _is_delegated(folder: str) -> bool:
+    """Return True if systemd has delegated a cgroup, by its attributes or by `systemctl`."""
     if any(_mark(folder, name) == b"1" for name in _MARKS):
         return True
     above, unit = os.path.split(folder)
     if unit.endswith(".slice"):
-        return False  # these never are
-    import subprocess  # most starts come without
-
+        # systemd never delegates a slice.
+        return False
+    # Units of a user are known to the user's own manager only.
     of_user = [part for part in above.split("/") if part.startswith("user@")]
     command = ["systemctl", *(["--user"] if of_user else ()), "show", "--value", "-p", "Delegate"]
     try:

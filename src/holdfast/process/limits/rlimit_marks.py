@@ -1,13 +1,13 @@
 """
-All that a command started, wherever it went: found by a mark that every process inherits.
+Finds the descendants of a command by a mark in an rlimit, which every process inherits.
 
-A daemon has left its group, its session and its parent. It has not left its resource limits,
-and one of them has meant nothing since Linux 2.4: how many locks on files there may be. A
-command with limits gets a number there that nobody else has. Whoever changes it on purpose is
-not found. A command that may not be trusted belongs in a sandbox, which nothing leaves.
+A daemon has left its group, its session and its parent, but not its rlimits. One of these has
+had no effect since Linux 2.4: RLIMIT_LOCKS, the number of file locks. A command with limits
+gets a unique number there. A process that lowers it on purpose is not found; an untrusted
+command belongs in a sandbox, which no process can leave.
 
-Only the child itself can set it, before its program begins, and a command started by a marked one
-loses the mark of the outer one: so it is for limits, and `process.variable_marks` for all else.
+Only the child itself can set the mark, before it executes its program. A nested command loses
+the mark of the outer one. So this is for limits, and `process.variable_marks` for all else.
 """
 
 import os
@@ -18,26 +18,28 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-__all__ = ["is_left", "kill_by_rlimit", "kill_by_rlimit_soon", "mark_limit", "new_mark"]
+__all__ = ["has_live_process", "kill_by_rlimit", "kill_by_rlimit_soon", "mark_limit", "new_mark"]
 
+# RLIMIT_LOCKS, for which Python has no constant.
 _FILE_LOCKS = 10
-"""The number of that limit, which Python has no name for."""
 
+# Range of marks: high enough to limit nothing, and so wide that two commands of one machine
+# practically never draw the same number.
 _LOWEST, _HIGHEST = 1 << 40, 1 << 50
-"""Between them are enough numbers that no two commands of a machine have the same."""
 
+# Rounds of looking: a process may fork between being found and being stopped.
 _ROUNDS = 32
-"""Rounds of looking; each one stops the processes that the one before found."""
 
+# States of `/proc/PID/stat`: zombie and dead.
 _ZOMBIE = (b"Z", b"X")
 
 
 def new_mark() -> int | None:
     """
-    A number for one command; nothing if this process may give none.
+    Return a mark for one command; None if this process cannot give one.
 
-    So it is where somebody has set the limit, or commands are nested a dozen times: a process
-    can only lower its limits.
+    A process can only lower its hard limits. So there is no mark left if somebody has set this
+    limit, or after about a dozen nested commands.
     """
     hard = resource.getrlimit(_FILE_LOCKS)[1]
     highest = _HIGHEST if hard == resource.RLIM_INFINITY else min(hard, _HIGHEST)
@@ -45,12 +47,12 @@ def new_mark() -> int | None:
 
 
 def mark_limit(mark: int) -> tuple[int, int, int]:
-    """The limit that a process has to be given: a resource, and the number twice."""
+    """Return the rlimit that sets a mark: the resource, its soft limit and its hard limit."""
     return _FILE_LOCKS, mark, mark
 
 
-def is_left(mark: int) -> bool:
-    """Return True if a process with the mark has not ended."""
+def has_live_process(mark: int) -> bool:
+    """Return True if a process with the mark still runs."""
     return any(not _has_ended(pid) for pid in _marked(mark))
 
 
@@ -58,10 +60,10 @@ def kill_by_rlimit(mark: int) -> bool:
     """
     Kill every process with the mark.
 
-    They are stopped first: one that is stopped starts nothing more.
+    All are stopped before the first is killed: a stopped process cannot fork.
 
     Returns:
-        True if there was one. Zombies do not count.
+        True if there was such a process. Zombies do not count.
     """
     stopped: set[int] = set()
     for _ in range(_ROUNDS):
@@ -75,14 +77,15 @@ def kill_by_rlimit(mark: int) -> bool:
 
 
 def kill_by_rlimit_soon(mark: int) -> None:
-    """Do the same in a thread: with thousands of processes it takes a while."""
+    """Call `kill_by_rlimit` in a thread: on a machine with many processes it takes long."""
     threading.Thread(target=kill_by_rlimit, args=(mark,), name="holdfast-kill", daemon=True).start()
 
 
 def _marked(mark: int) -> Iterator[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with suppress(OSError):  # it has ended, or is another user's
+            # The process has ended, or belongs to another user.
+            with suppress(OSError):
                 if resource.prlimit(int(name), _FILE_LOCKS)[1] == mark:
                     yield int(name)
 
@@ -90,7 +93,7 @@ def _marked(mark: int) -> Iterator[int]:
 def _has_ended(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name of a program may have any character in it, but ends at the last `)`.
+            # The command name may contain any character, but ends at the last `)`.
             return file.read().rpartition(b")")[2].split()[0] in _ZOMBIE
     except OSError:
         return True
@@ -98,5 +101,6 @@ def _has_ended(pid: int) -> bool:
 
 def _send(pids: set[int], number: signal.Signals) -> None:
     for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):  # it ended, or changed its user
+        # The process has ended, or changed its user.
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -1,17 +1,17 @@
 """
-What the kernel keeps a command to: limits of each process, and of all of them together.
+Kernel-enforced limits: rlimits per process, cgroup limits per command.
 
-They have to be set before the command runs, and between a fork and an exec no Python
-can: a limit that is set on this process, however short, would hit its threads. So a child
-with limits begins as a small program that sets them (`sandbox.bubblewrap.init.program`). In a
-sandbox there is such a program anyway; here is the one for commands without.
+They have to be set before the command runs, but no Python may run between fork and exec. A limit
+set on this process, however briefly, would hit its own threads. So a child with limits first
+executes a small program that sets them (`sandbox.bubblewrap.init.program`). A sandbox has such a
+program anyway; this module has the one for commands without a sandbox.
 
-Each such child is marked, too (`limits.rlimit_marks`): limits hold for all that a command
-started, also after its own end.
+Each such child gets a mark too (`limits.rlimit_marks`): limits hold for all descendants of a
+command, also after its exit.
 
-Memory and processes are limited for a command as a whole, by a cgroup that the child is
-put into while it waits. Without one, the first cannot be, and the second is by what the
-kernel counts for the user.
+Memory and processes are limited for a command as a whole, by a cgroup that the child is moved
+into while it waits. Without a cgroup, memory cannot be limited, and processes only by
+RLIMIT_NPROC, which counts all processes of the user.
 """
 
 import os
@@ -37,33 +37,41 @@ from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
 from holdfast.sandbox.bubblewrap.memory_files import program_file
 from holdfast.system_text import system_text
 
-__all__ = ["Bounds", "KernelLimit", "check_limits", "has_bounds", "make_bounds", "start_bounded"]
+__all__ = [
+    "KernelLimit",
+    "PreparedLimits",
+    "check_limits",
+    "has_kernel_limits",
+    "prepare_limits",
+    "start_limited",
+]
 
 KernelLimit: TypeAlias = tuple[int, int, int]
-"""A resource, the limit, and what the process itself could raise it to."""
+"""An rlimit: the resource, its soft limit and its hard limit."""
 
+# Descriptors of the child beside its standard streams: the prologue program and the socket.
 _IMAGE_FD, _REPORT_FD = 3, 4
-"""What the child finds beside its standard streams."""
 
 _ITSELF = f"/proc/self/fd/{_IMAGE_FD}"
 
+# Seconds for the child to execute its command; it usually needs less than a millisecond.
 _START_LIMIT = 10.0
-"""Seconds for the child to get to its command; it needs some ten-thousandths."""
 
+# The child reports a failed system call as its negative errno.
 _ERROR = struct.Struct("=i")
 
 
-class Bounds(NamedTuple):
-    """What has been made of the limits of one command."""
+class PreparedLimits(NamedTuple):
+    """Limits of one command in the kernel's terms."""
 
     each: list[KernelLimit]
-    """Of each of its processes."""
+    """The rlimits of each process."""
     cgroup: CommandCgroup | None
-    """Of all of them; nothing is in it yet."""
+    """The cgroup for all processes together, still empty; None if none is needed."""
 
 
-def has_bounds(limits: ProcessLimits) -> bool:
-    """Whether any of them is the kernel's to keep."""
+def has_kernel_limits(limits: ProcessLimits) -> bool:
+    """Return True if the kernel has to enforce one of the limits."""
     return any(
         value is not None
         for value in (
@@ -78,18 +86,18 @@ def has_bounds(limits: ProcessLimits) -> bool:
 
 def check_limits(limits: ProcessLimits) -> None:
     """
-    Refuse what cannot be kept here. The first time it may ask systemd, so not in the loop.
+    Refuse limits that cannot be enforced here. May ask systemd, so call it in a thread.
 
     Raises:
-        InvalidParams: With the reason and what to change.
+        InvalidParams: The message has the reason and the remedy.
     """
-    if has_bounds(limits) and platform.machine() not in MACHINES:
+    if has_kernel_limits(limits) and platform.machine() not in MACHINES:
         raise InvalidParams(f"limits of the kernel cannot be set on {platform.machine()}")
     if limits.memory_bytes is None and limits.processes is None:
         return
-    place = shared_cgroups().place()
+    location = shared_cgroups().location()
     if limits.memory_bytes is not None:
-        problem = place.why_not("memory")
+        problem = location.why_not("memory")
         if problem is not None:
             raise InvalidParams(
                 "a limit on the memory of all processes together (memoryBytes,"
@@ -97,26 +105,26 @@ def check_limits(limits: ProcessLimits) -> None:
             )
 
 
-def make_bounds(
+def prepare_limits(
     limits: ProcessLimits, *, extra_processes: int = 0, most_open_files: int | None = None
-) -> Bounds:
+) -> PreparedLimits:
     """
-    Make what the kernel has to be told, and a cgroup if one is needed and can be had.
+    Return the rlimits of a command, and make its cgroup if one is needed and possible.
 
     Args:
-        limits: What may be used.
-        extra_processes: How many of ours are counted with those of the command.
-        most_open_files: What the command may raise its limit on open files to; what it is
-            unless given.
+        limits: The limits of the request.
+        extra_processes: Number of our own processes that count with those of the command.
+        most_open_files: Hard limit of open files; by default the same as the soft limit.
 
     Raises:
         OSError: The kernel refused.
     """
     cgroup = _make_cgroup(limits, extra_processes)
     counted = cgroup is not None and cgroup.counts_processes
+    # Resource, limit, addition for our own processes, distance from soft to hard limit.
     wanted = [
         (resource.RLIMIT_AS, limits.address_space_bytes, 0, 0),
-        # At the first number the kernel sends a signal that says why, at the second it kills.
+        # At the soft limit the kernel sends SIGXCPU, which tells us why; at the hard one SIGKILL.
         (resource.RLIMIT_CPU, limits.cpu_seconds, 0, 1),
         (resource.RLIMIT_NPROC, None if counted else limits.processes, extra_processes, 0),
         (resource.RLIMIT_NOFILE, limits.open_files, 0, (most_open_files or 0)),
@@ -125,22 +133,24 @@ def make_bounds(
     for kind, value, more, above in wanted:
         if value is None:
             continue
+        # Without privileges a hard limit can only be lowered.
         hard = resource.getrlimit(kind)[1]
         most = value + more + above
         if hard != resource.RLIM_INFINITY:
             most = min(most, hard)
         each.append((kind, min(value + more, most), most))
-    return Bounds(each, cgroup)
+    return PreparedLimits(each, cgroup)
 
 
 def _make_cgroup(limits: ProcessLimits, extra_processes: int) -> CommandCgroup | None:
     if limits.memory_bytes is None and limits.processes is None:
         return None
     cgroups = shared_cgroups()
-    counted = limits.processes is not None and "pids" in cgroups.place().controllers
+    counted = limits.processes is not None and "pids" in cgroups.location().controllers
     if limits.memory_bytes is None and not counted:
         return None
     cgroup = cgroups.make()
+    # Both limits before the child is admitted: a process inside may exceed them at once.
     try:
         if limits.memory_bytes is not None:
             cgroup.limit_memory(limits.memory_bytes)
@@ -152,35 +162,32 @@ def _make_cgroup(limits: ProcessLimits, extra_processes: int) -> CommandCgroup |
     return cgroup
 
 
-def start_bounded(
+def start_limited(
     start: Callable[[Launch, Sequence[int]], Child], launch: Launch, limits: ProcessLimits
 ) -> Child:
     """
-    Start a command without a sandbox, with its limits set. Waits for it, so not in the loop.
+    Start a command without a sandbox, with its limits set. Blocks, so call it in a thread.
 
     Args:
-        start: Starts a child, with descriptors that it finds as 3 and so on.
+        start: Starts a child, with descriptors that it gets as 3 and so on.
         launch: The command.
-        limits: What it may use.
+        limits: The limits of the request.
 
     Raises:
-        SpawnFailed: It could not be executed; nothing is left of it.
-        OSError: The kernel refused something on the way.
+        SpawnFailed: The command could not be executed; nothing is left of it.
+        OSError: The kernel refused a step before that.
     """
-    is_known = platform.machine() in MACHINES
-    mark = new_mark() if is_known else None
-    descriptors = needs_descriptor_limit() if is_known else None
-    if descriptors is not None and limits.open_files is None:
-        limits = msgspec.structs.replace(limits, open_files=descriptors[0])
-    else:
-        descriptors = None
-    if mark is None and not has_bounds(limits):
+    mark = new_mark() if platform.machine() in MACHINES else None
+    limits, most_open_files = _with_descriptor_limit(limits)
+    if mark is None and not has_kernel_limits(limits):
         return start(launch, ())
-    refuse_nul(launch.program, launch.argv, launch.cwd)  # before it is part of a program
+    # Before the texts become part of a machine program, in which a NUL would end them early.
+    refuse_nul(launch.program, launch.argv, launch.cwd)
     with ExitStack() as stack, ExitStack() as undo:
-        bounds = make_bounds(limits, most_open_files=descriptors and descriptors[1])
-        if bounds.cgroup is not None:
-            undo.callback(bounds.cgroup.release)
+        prepared = prepare_limits(limits, most_open_files=most_open_files)
+        if prepared.cgroup is not None:
+            undo.callback(prepared.cgroup.release)
+        # SEQPACKET keeps messages apart, and reports end of file when the exec closes it.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stack.callback(ours.close)
         stack.callback(theirs.close)
@@ -190,36 +197,48 @@ def start_bounded(
             program=launch.program,
             argv=launch.argv,
             report=_REPORT_FD,
-            limits=bounds.each if mark is None else [*bounds.each, mark_limit(mark)],
-            wait=bounds.cgroup is not None,
+            limits=prepared.each if mark is None else [*prepared.each, mark_limit(mark)],
+            wait=prepared.cgroup is not None,
         )
         image = program_file(prologue)
         stack.callback(os.close, image)
         try:
             child = start(Launch(_ITSELF, ["holdfast"], launch.cwd), (image, theirs.fileno()))
         except SpawnFailed as error:
-            error.program = launch.program  # the one that was asked for, not the way to it
+            # Name the requested program, not the prologue.
+            error.program = launch.program
             raise
-        child.cgroup = bounds.cgroup
+        child.cgroup = prepared.cgroup
         child.mark = mark
         undo.callback(child.discard)
+        # Our copy of the child's end would keep `recv` from seeing the end.
         theirs.close()
-        if bounds.cgroup is not None:
-            _hear(ours, launch.program)
-            bounds.cgroup.admit(child.pid)
+        # The child waits until it is in its cgroup: what it forks must be in it too.
+        if prepared.cgroup is not None:
+            _receive(ours, launch.program)
+            prepared.cgroup.admit(child.pid)
             ours.send(GO)
-        if _hear(ours, launch.program):
+        if _receive(ours, launch.program):
             raise SpawnFailed("the limits of the command could not be set", program=launch.program)
         undo.pop_all()
     return child
 
 
-def _hear(report: socket.socket, program: str) -> bytes:
+def _with_descriptor_limit(limits: ProcessLimits) -> tuple[ProcessLimits, int | None]:
+    """Return the limits with the soft limit of open files that a child has to set, and its hard."""
+    # A thread cannot lower RLIMIT_NOFILE for a child (see `spawn`), so the child does it itself.
+    descriptors = needs_descriptor_limit() if platform.machine() in MACHINES else None
+    if descriptors is None or limits.open_files is not None:
+        return limits, None
+    return msgspec.structs.replace(limits, open_files=descriptors[0]), descriptors[1]
+
+
+def _receive(report: socket.socket, program: str) -> bytes:
     """
-    What the child says next; nothing when it has become its command.
+    Return the child's next message; empty once it has executed its command.
 
     Raises:
-        SpawnFailed: It could not.
+        SpawnFailed: The child reports an error, or nothing in time.
     """
     try:
         said = report.recv(64)

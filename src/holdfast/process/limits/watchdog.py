@@ -1,8 +1,9 @@
 """
-The limits of one command (an extension of Holdfast): watching them, and telling which was met.
+Enforces the limits of one command on output and time, and reports which limit was met.
 
-Output and time are watched here. The rest is the kernel's to keep (`process.limits.rlimits`). Some
-of it the kernel tells us of, the rest only the command, which may say so or not.
+The kernel enforces the other limits (`process.limits.rlimits`). A cgroup counts its events, but
+an rlimit only makes a system call of the command fail, which the command may report or not.
+Limits are an extension of Holdfast.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import msgspec
 from holdfast.events import LimitKind, Reason, Verdict
 from holdfast.process.io.log import OutputLog
 from holdfast.process.io.reader import Sink
-from holdfast.process.limits.rlimit_marks import is_left, kill_by_rlimit_soon
+from holdfast.process.limits.rlimit_marks import has_live_process, kill_by_rlimit_soon
 from holdfast.protocol.process import OutputStream, ProcessLimits
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ __all__ = ["ExceededLimit", "Watchdog"]
 
 
 class ExceededLimit(NamedTuple):
-    """A limit that a command went over."""
+    """A limit that a command has met."""
 
     kind: LimitKind
     text: str
-    """For a person, with the limit's value."""
+    """Description for a person, with the limit's value."""
 
 
 class _Watched(Protocol):
@@ -44,7 +45,7 @@ class _Watched(Protocol):
 
 
 class _Limited(Protocol):
-    """The child of a process, as far as it matters here."""
+    """The part of `Child` that is used here."""
 
     cgroup: "CommandCgroup | None"
     mark: int | None
@@ -52,10 +53,10 @@ class _Limited(Protocol):
 
 class Watchdog:
     """
-    Kills a process that writes too much or takes too long, with all that it started.
+    Watchdog that kills a process with its descendants if it writes too much or runs too long.
 
-    It watches on after the exit of the process: what was left in the background is held to
-    the same limits until all of it is gone.
+    It goes on after the exit of the process: descendants in the background have the same limits
+    until all of them are gone.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Watchdog:
         self._limits = limits
         self._cgroup = child.cgroup
         self._mark = child.mark
+        # The first limit that was met; later ones follow from the kill.
         self._exceeded: ExceededLimit | None = None
         self._timer: asyncio.TimerHandle | None = None
         if limits.wall_time_ms is not None:
@@ -78,24 +80,27 @@ class Watchdog:
             self._timer = loop.call_later(min(seconds, _LONGEST_TIMER), self._exceed, late)
 
     def before(self, log: OutputLog) -> Sink:
-        """Return a sink before the log, which passes on no more output than the limit allows."""
+        """Return a sink in front of the log that passes on output up to the limit."""
         limit = self._limits.output_bytes
         if limit is None:
+            # No layer in between: most limits are not about output.
             return log
         much = ExceededLimit(LimitKind.OUTPUT, f"wrote more than {limit} bytes")
         return _Meter(log, limit, lambda: self._exceed(much))
 
     def process_closed(self) -> None:
-        """Nothing more can come of the process, but a daemon of it may have time left."""
+        """Stop the timer at the close of the process, unless a daemon of it still runs."""
         if self._timer is None or self._timer.cancelled():
             return
         self._timer.cancel()
-        if self._mark is not None and is_left(self._mark):
+        # Only the mark leads to a daemon, which has left its group and its parent.
+        if self._mark is not None and has_live_process(self._mark):
             self._loop.call_at(self._timer.when(), kill_by_rlimit_soon, self._mark)
 
     def judge(self, verdict: Verdict) -> Verdict:
-        """The verdict with the limit that ended it, if one did."""
+        """Return the verdict, with the limit that ended the process if one did."""
         exceeded = self._exceeded
+        # A shell reports the death of its child by a signal as 128 + the signal's number.
         out_of_time = (verdict.exit_code or 0) - 128 == signal.SIGXCPU
         if (
             exceeded is None
@@ -106,6 +111,7 @@ class Watchdog:
                 LimitKind.CPU_TIME,
                 f"used more than {self._limits.cpu_seconds} seconds of processor time",
             )
+        # Only for a failure: a command may meet a limit, cope with it and succeed.
         if exceeded is None and verdict.exit_code and verdict.reason in _BY_LIMIT:
             if self._cgroup is not None:
                 exceeded = self._cgroup.exceeded()
@@ -118,10 +124,10 @@ class Watchdog:
 
     def _failed_call(self) -> ExceededLimit | None:
         """
-        The limit that made a call of it fail, by what it wrote about that.
+        Guess from its output which rlimit made a system call of the command fail.
 
-        The kernel tells only the process, which may say so or not, as with a denial. Of
-        what a cgroup limits it tells us, so that nothing is left to guess.
+        The kernel reports the failure only to the command, as it does a denial. What a cgroup
+        limits need not be guessed: the kernel counts it.
         """
         counted = self._cgroup is not None and self._cgroup.counts_processes
         said = b"".join([chunk.chunk for chunk in self._process.log.retained()]).lower()
@@ -136,16 +142,17 @@ class Watchdog:
     def _exceed(self, what: ExceededLimit) -> None:
         if self._exceeded is not None:
             return
+        # The tree, not only the group: a limit holds for all descendants.
         if self._process.terminate(Reason.LIMIT, tree=True):
             self._exceeded = what
         elif not self._process.running:
             self._exceeded = what
-            # Later: it may be reading just now what it is to close.
+            # Not at once: this may be called by the output reader that `end_left` closes.
             self._loop.call_soon(self._process.end_left)
 
 
 class _Meter:
-    """Passes output on, up to a number of bytes."""
+    """Sink that passes output on, up to a number of bytes."""
 
     def __init__(self, log: OutputLog, limit: int, exceeded: Callable[[], None]) -> None:
         self._log = log
@@ -153,6 +160,7 @@ class _Meter:
         self._exceeded = exceeded
 
     def append(self, stream: OutputStream, data: bytes) -> None:
+        # The part within the limit is still logged: it often says what went wrong.
         passed = data[: self._left]
         self._left -= len(passed)
         if passed:
@@ -164,9 +172,10 @@ class _Meter:
         self._log.end_stream(stream)
 
 
+# Reasons that a limit may be behind; all others were asked for.
 _BY_LIMIT = (Reason.LIMIT, Reason.EXITED, Reason.SIGNALED)
-"""Ends that may be the work of a limit; others were asked for."""
 
+# Limits that make system calls fail, and the usual error messages of programs, in lower case.
 _FAILED_CALLS = (
     (
         "open_files",
@@ -187,7 +196,6 @@ _FAILED_CALLS = (
         "ran into its limit of {} processes",
     ),
 )
-"""Limits that make calls fail, and what programs say then, in lower case."""
 
+# Seconds. A client may ask for more than the timers of event loops can take.
 _LONGEST_TIMER = 1e6
-"""Seconds; no timer takes more."""

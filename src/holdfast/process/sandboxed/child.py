@@ -1,9 +1,9 @@
 """
-A child inside a sandbox, as seen from outside.
+A sandboxed command, as a `Child` of this process.
 
-Three processes make up a sandbox: the launcher, which is our child; the first
-process inside, which the kernel kills all others with; and the command. The
-launcher holds no signal and no terminal: those belong to the command.
+Three processes make up a sandbox: bwrap, which is our child; PID 1 of its pid namespace, with
+which the kernel kills all others; and the command. bwrap receives neither signals nor a
+controlling terminal: both belong to the command.
 """
 
 import asyncio
@@ -14,63 +14,66 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.process.child import Child
-from holdfast.process.sandboxed.init_channel import StageReport
+from holdfast.process.sandboxed.init_channel import InitChannel
 from holdfast.process.sandboxed.network_denials import NetworkAttempts
 from holdfast.protocol.process import OutputStream
 from holdfast.sandbox.bubblewrap.audit import LandlockLog
 
-__all__ = ["EnclosedChild", "first_child"]
+__all__ = ["SandboxedChild", "first_child"]
 
 
-class EnclosedChild(Child):
-    """The launcher of a sandbox, which stands for the command inside."""
+class SandboxedChild(Child):
+    """The bwrap process of a sandbox, which stands for the command inside."""
 
-    __slots__ = ("_waits", "attempts", "ended", "first", "refusals", "report")
+    __slots__ = ("_waits", "attempts", "ended", "init_fd", "refusals", "report")
 
     def __init__(
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
     ) -> None:
         super().__init__(pid, pidfd, stdin, outputs)
         self.ended: Callable[[], None] = lambda: None
-        """Called when it is reaped."""
-        self.first: int | None = None
-        """A descriptor of the first process inside: readable once all of them are gone."""
-        self.report: StageReport | None = None
-        """How the start of the command itself went."""
+        """Callback for when it is reaped."""
+        self.init_fd: int | None = None
+        """Pidfd of PID 1 inside: readable once no process is left in the sandbox."""
+        self.report: InitChannel | None = None
+        """Channel to PID 1, which reports how the start of the command went and its end."""
         self.attempts: NetworkAttempts | None = None
-        """What it tried to reach, if that is told."""
+        """Refused attempts to reach the network, if the filter reports them."""
         self.refusals: LandlockLog | None = None
-        """What it tried to write to, if that is told."""
+        """Refused attempts to write files, if the kernel logs them."""
+        # True while `call_when_empty` waits.
         self._waits = False
 
     def exit_status(self) -> os.waitid_result | None:
-        """How the command ended; how the launcher did, if nobody inside was left to tell."""
+        """Return the exit status of the command, or of bwrap if PID 1 has reported none."""
         launchers = super().exit_status()
         if launchers is None or self.report is None:
             return launchers
         return self.report.end() or launchers
 
     def signal_code(self, number: int) -> int:
-        """On a terminal, too: the launcher says so [sandbox.exit-code]."""
+        """Return 128 + the signal, on a terminal too: bwrap exits like that [sandbox.exit-code]."""
         return 128 + number
 
     def signal(self, number: int) -> None:
         first = first_child(self.pid)
         if first is None:
-            os.killpg(self.pid, number)  # it has ended, or is about to begin
+            # The sandbox has ended, or bwrap has not made PID 1 yet.
+            os.killpg(self.pid, number)
         elif number == signal.SIGKILL:
-            # The kernel ends all the others with it, a moment later: until then the
-            # command could act on the end of its input. The launcher waits for all.
+            # The kernel kills all others a moment after PID 1. The command is stopped first,
+            # or it could still act on the end of its stdin. bwrap waits for all of them.
             with suppress(ProcessLookupError):
                 os.killpg(_group_inside(first), signal.SIGSTOP)
             os.kill(first, number)
         else:
-            # The first process is in the command's group on pipes, but nothing
-            # that it does not handle reaches the first process of a namespace.
+            # On pipes, PID 1 is in the command's group. But the kernel delivers no signal to
+            # PID 1 of a namespace that it has no handler for.
             os.killpg(_group_inside(first), number)
 
     def kill_tree(self) -> None:
-        self.signal(signal.SIGKILL)  # nothing leaves a sandbox
+        # No process can leave a sandbox, so this kills all descendants.
+        self.signal(signal.SIGKILL)
 
     def kill_group(self) -> None:
         with suppress(ProcessLookupError):
@@ -78,27 +81,27 @@ class EnclosedChild(Child):
 
     def kill_left(self) -> bool:
         """
-        Return False: a command in a sandbox leaves nothing.
+        Return False: a sandboxed command leaves no process behind.
 
-        The first process inside ends with the command, and the kernel then kills all others.
+        PID 1 exits with the command, and the kernel then kills all others.
         """
         return False
 
     @property
     def left_something(self) -> bool:
-        """False, for the same reason."""
+        """False: a sandboxed command leaves no process behind."""
         return False
 
-    def lingers(self, then: Callable[[], None]) -> bool:
+    def call_when_empty(self, callback: Callable[[], None]) -> bool:
         """
-        Whether something inside may still run, although the command has ended.
+        Return True if the sandbox still holds processes, and call back once it is empty.
 
-        The launcher exits when the command does, which is a moment before the kernel
-        has ended the rest.
+        bwrap exits with the command, a moment before the kernel has killed the rest.
         """
-        if self.first is None or self._waits:
+        if self.init_fd is None or self._waits:
             return self._waits
-        first = self.first
+        first = self.init_fd
+        # Most sandboxes are empty by now: then no reader has to be added and removed.
         ready = select.poll()
         ready.register(first, select.POLLIN)
         if ready.poll(0):
@@ -108,7 +111,7 @@ class EnclosedChild(Child):
         def gone() -> None:
             loop.remove_reader(first)
             self._waits = False
-            then()
+            callback()
 
         self._waits = True
         loop.add_reader(first, gone)
@@ -116,20 +119,21 @@ class EnclosedChild(Child):
 
     def _reaped_at_last(self) -> None:
         super()._reaped_at_last()
-        if self.first is not None:
+        if self.init_fd is not None:
             if self._waits:
-                asyncio.get_running_loop().remove_reader(self.first)
-            os.close(self.first)
-            self.first = None
+                asyncio.get_running_loop().remove_reader(self.init_fd)
+            os.close(self.init_fd)
+            self.init_fd = None
+        # Only now: until the reaping, the verdict reads from them.
         for held in (self.report, self.attempts, self.refusals):
             if held is not None:
                 held.close()
         self.ended()
 
     def discard(self) -> None:
-        """End it and let go of all it had: of a start that failed or is no longer wanted."""
-        # A launcher that dies while it starts the first process leaves that waiting for
-        # ever. One that is stopped starts nothing more, so what there is can be killed.
+        """Kill the sandbox of a failed or cancelled start, and close its descriptors."""
+        # If bwrap dies while it starts PID 1, that process waits for ever. A stopped bwrap
+        # starts nothing more, so PID 1 is found now or never exists.
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGSTOP)
             first = first_child(self.pid)
@@ -138,13 +142,14 @@ class EnclosedChild(Child):
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         for fd in {fd for _, fd in self.outputs} | ({self.stdin} - {None}):
-            assert fd is not None  # taken out above
+            # For the type checker, which does not see that the line above removes None.
+            assert fd is not None
             os.close(fd)
         self.reap()
 
 
 def first_child(pid: int) -> int | None:
-    """The oldest child of a process: orphans that it took in come after it."""
+    """Return the oldest child of a process, or None; adopted orphans come after it."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
             first = file.read().split(maxsplit=1)
@@ -154,7 +159,7 @@ def first_child(pid: int) -> int | None:
 
 
 def _group_inside(first: int) -> int:
-    """The group of the command, as this side sees it."""
+    """Return the process group of the command, in our pid namespace."""
     command = first_child(first)
     with suppress(ProcessLookupError):
         return first if command is None else os.getpgid(command)

@@ -1,8 +1,8 @@
 """
-Encloses commands: from the profile of a request to a child inside its sandbox.
+Factory of sandboxes: turns the profile of a request into a sandbox that starts commands.
 
-What this machine can enforce is found out once: with the first profile, or when a server
-starts that logs it.
+The capabilities of this machine are probed once: for the first profile, or at the start of a
+server that logs them.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
 from holdfast.local_servers import make_runtime_folder, reachable
 from holdfast.process.environment import without_tokens
 from holdfast.process.executable_lookup import DEFAULT_PATH, Launch
-from holdfast.process.limits.rlimits import has_bounds
-from holdfast.process.sandboxed.child import EnclosedChild
-from holdfast.process.sandboxed.handed import HANDED_FDS, HandedStart
-from holdfast.process.sandboxed.launch import EMPTY_FD, Enclosure, start_enclosed
+from holdfast.process.limits.rlimits import has_kernel_limits
+from holdfast.process.sandboxed.child import SandboxedChild
+from holdfast.process.sandboxed.delegated_start import DELEGATED_FDS, DelegatedStart
+from holdfast.process.sandboxed.launch import EMPTY_FD, SandboxSpec, start_sandboxed
 from holdfast.process.sandboxed.verdict import SandboxedOutcome
 from holdfast.process.start_threads import StartThreads, call_in_daemon
 from holdfast.protocol.process import Enforcement, ProcessLimits
@@ -46,69 +46,73 @@ logger = logging.getLogger(__name__)
 
 class Sandbox:
     """
-    What one command, or several one after the other, are enclosed in.
+    A sandbox that starts any number of commands.
 
-    Close it when no more are to be started: its places on the disk are kept until then,
-    and until the last of its commands has ended.
+    Close it when no more commands are to be started. Its mount points on the disk are kept
+    until then, and until the last of its commands has ended.
     """
 
     def __init__(
         self,
         policy: Policy,
-        ladder: SandboxSupport,
+        support: SandboxSupport,
         targets: MountTargets,
         *,
         open_urls: Sequence[str] = (),
         devices: str | None = None,
     ) -> None:
         """
-        Plan it, and take its places on the disk.
+        Plan the mounts, and reserve their mount points on the disk.
 
         Args:
-            policy: What it allows.
-            ladder: What can be enforced here.
-            targets: Keeps its places.
+            policy: The files and the network that commands may use.
+            support: The capabilities of this machine.
+            targets: Registry of mount points.
             open_urls: Holdfast servers of this user that ask for no token.
-            devices: A folder with device nodes of its own, if it is to have such.
+            devices: A directory with device nodes for this sandbox, if it needs its own.
         """
         made = plan(
             policy,
-            proc=ladder.rung is Rung.FULL,
-            settings=ladder.settings,
-            read_only_proc=ladder.read_only_proc,
+            proc=support.rung is Rung.FULL,
+            settings=support.settings,
+            read_only_proc=support.read_only_proc,
             devices=devices,
         )
-        gaps = (*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps)
+        gaps = (*policy_gaps(policy, support.landlock_abi), *support.gaps)
+        # With a network, a command can reach a server without a token and leave its sandbox.
         if policy.network != "restricted":
             gaps += tuple(map(open_server_gap, open_urls))
-        self.enforcement = Enforcement(rung=ladder.rung, gaps=gaps)
-        """What holds for all that is started in it."""
+        self.enforcement = Enforcement(rung=support.rung, gaps=gaps)
+        """Isolation level and known gaps, for all commands of this sandbox."""
         self._policy = policy
         self._targets = targets
         self._to_verify = made.to_verify
         self._places = [(target.path, target.kind) for target in made.targets]
         self._paths = [path for path, _ in self._places]
-        self._ladder = ladder
+        self._support = support
         self._plan = made
-        self._enclosure = self._make_enclosure(range(EMPTY_FD, EMPTY_FD + made.blanks))
+        self._spec = self._make_spec(range(EMPTY_FD, EMPTY_FD + made.blanks))
         self._reserve()
 
-    def _make_enclosure(self, blanks: Sequence[int], *, shares_group: bool = False) -> Enclosure:
-        """Return how to build it, with the numbers of descriptors that are empty to read."""
-        ladder, policy, launcher = self._ladder, self._policy, self._ladder.launcher
-        assert launcher is not None  # the rung has one
-        listens = ladder.listens and policy.network == "restricted"
+    def _make_spec(self, blanks: Sequence[int], *, shares_group: bool = False) -> SandboxSpec:
+        """Return the description for bwrap; `blanks` are its `/dev/null` descriptors."""
+        support, policy, launcher = self._support, self._policy, self._support.launcher
+        # A machine that can enforce anything has a launcher.
+        assert launcher is not None
+        listens = support.listens and policy.network == "restricted"
         options = self._plan.argv(blanks)
         if "--disable-userns" not in launcher.options:
-            options.remove("--disable-userns")  # the filter refuses them too
+            # An old bwrap does not know it. The seccomp filter refuses user namespaces as well.
+            options.remove("--disable-userns")
         if not shares_group:
-            # Nothing inside is in the session of the launcher, which so gets no signal.
+            # Then the command is not in the session of bwrap, which so gets none of its signals.
             options = ["--new-session", *options]
-        return Enclosure(
+        return SandboxSpec(
             launcher=launcher.path,
             options=options,
             empty_fds=self._plan.blanks,
-            # In the last moment of a command nothing of its sandbox may be missing.
+            # Mount points are removed after the last process: a command must not lose a mount,
+            # and with it a protection, in its last moment.
             tells_end=bool(self._plan.targets),
             filter=filter_program(
                 "restricted" if policy.network == "restricted" else "open",
@@ -117,20 +121,20 @@ class Sandbox:
                 shares_group=shares_group,
             ),
             listen=listens,
-            landlock=ruleset(policy, ladder.landlock_abi),
-            log=ladder.logs,
+            landlock=ruleset(policy, support.landlock_abi),
+            log=support.logs,
         )
 
     def access(self, path: str) -> Access:
-        """Return what a command in it may do with a real path."""
+        """Return the access that commands have to a path, which must be free of links."""
         return self._policy.access(path)
 
     @property
     def descriptors(self) -> int:
-        """How many descriptors a process needs that is to start a command in it (`hand_over`)."""
-        return HANDED_FDS + self._plan.blanks
+        """Number of descriptors that `delegate_start` sends to another process."""
+        return DELEGATED_FDS + self._plan.blanks
 
-    def hand_over(
+    def delegate_start(
         self,
         launch: Launch,
         env: Mapping[str, str],
@@ -139,34 +143,35 @@ class Sandbox:
         caller: CallersSession,
         limits: ProcessLimits | None = None,
         stand_in: tuple[str, str] | None = None,
-    ) -> HandedStart:
+    ) -> DelegatedStart:
         """
-        Make all that another process of this user needs to start a command in it.
+        Prepare a command that another process of this user starts in this sandbox.
 
         Args:
             launch: The command.
-            env: All of its environment.
-            numbers: What numbers the descriptors will have there; see `descriptors`.
+            env: Its complete environment.
+            numbers: The descriptor numbers in that process; see `descriptors`.
             caller: The signals and the terminal of that process.
-            limits: What the command may use.
-            stand_in: A file, and the path of another that it stands in for inside.
+            limits: Limits of the command.
+            stand_in: A file, and the path inside at which it is mounted.
 
         Raises:
-            SpawnFailed: It makes no sense.
+            SpawnFailed: The command cannot be started.
             OSError: The kernel refused.
         """
         launch = self._as_inside(launch, env.get("PATH"))
         env = without_tokens(env)
+        # A command on the caller's terminal has to be in its process group for job control.
         shared = caller.terminal is not None
         self._reserve()
         try:
-            return HandedStart(
-                self._make_enclosure(numbers[HANDED_FDS:], shares_group=shared),
+            return DelegatedStart(
+                self._make_spec(numbers[DELEGATED_FDS:], shares_group=shared),
                 launch,
                 env,
                 numbers=numbers,
                 caller=caller,
-                limits=limits if limits is not None and has_bounds(limits) else None,
+                limits=limits if limits is not None and has_kernel_limits(limits) else None,
                 to_verify=self._to_verify,
                 ended=self.close,
                 stand_in=stand_in,
@@ -176,7 +181,7 @@ class Sandbox:
             raise
 
     def close(self) -> None:
-        """One of those who need its places does not any more."""
+        """Release one reservation of the mount points; the last release removes them."""
         self._targets.release(self._paths)
 
     async def start(
@@ -188,9 +193,9 @@ class Sandbox:
         pipe_stdin: bool = False,
         pipe_stderr: bool = True,
         limits: ProcessLimits | None = None,
-    ) -> EnclosedChild:
+    ) -> SandboxedChild:
         """
-        Start a command; its program is looked for inside.
+        Start a command; its program is looked up inside the sandbox.
 
         Raises:
             SpawnFailed: The sandbox could not be built; nothing is left of it.
@@ -199,15 +204,16 @@ class Sandbox:
         launch = self._as_inside(launch, env.get("PATH"))
         env = without_tokens(env)
         self._reserve()
+        # One reservation per command, released by its end or by a failed start.
         try:
-            child = await start_enclosed(
-                self._enclosure,
+            child = await start_sandboxed(
+                self._spec,
                 launch,
                 env,
                 terminal=terminal,
                 pipe_stdin=pipe_stdin,
                 pipe_stderr=pipe_stderr,
-                limits=limits if limits is not None and has_bounds(limits) else None,
+                limits=limits if limits is not None and has_kernel_limits(limits) else None,
                 to_verify=self._to_verify,
             )
         except BaseException:
@@ -217,7 +223,7 @@ class Sandbox:
         return child
 
     def _reserve(self) -> None:
-        """Be one of those who need its places."""
+        """Reserve the mount points for one more user: this object, or a command."""
         try:
             self._targets.reserve(self._places)
         except OSError as error:
@@ -227,28 +233,29 @@ class Sandbox:
                 path=error.filename if isinstance(error.filename, str) else None,
             ) from error
 
-    def outcome(self, child: EnclosedChild) -> SandboxedOutcome:
-        """What to make of the end of a command that was started in it."""
-        assert child.report is not None  # it was started
+    def outcome(self, child: SandboxedChild) -> SandboxedOutcome:
+        """Return the function that completes the verdict of a command of this sandbox."""
+        # `start` has set it.
+        assert child.report is not None
         return SandboxedOutcome(child.report, child.attempts, child.refusals)
 
     def _as_inside(self, launch: Launch, path: str | None) -> Launch:
         """
-        With the program and the folder as they are inside, where links may be missing.
+        Return the launch with the paths inside, where links of the host may be missing.
 
         Raises:
-            SpawnFailed: The folder is longer than a path can be, or denied, or a path has
-                a NUL.
+            SpawnFailed: The cwd is too long or denied, or a path has a NUL.
         """
         if "\0" in launch.cwd or "\0" in launch.program:
             raise SpawnFailed("nul byte found in provided data", program=launch.program)
         if path is not None and "\0" in path:
             raise SpawnFailed("data provided contains a nul byte", program=launch.program)
         if len(os.fsencode(launch.cwd)) >= PATH_MAX:
-            # As the kernel does. `realpath` would look at each part, and hold up everybody.
+            # As the kernel does. `realpath` would resolve every part, and block the event loop.
             fault = errno.ENAMETOOLONG
             raise SpawnFailed(system_text(fault), errno=fault, path=launch.cwd)
         program = self._find(launch.program, launch.cwd, path)
+        # A link on the way to it may be hidden inside, so bwrap gets the real path.
         cwd = os.path.realpath(launch.cwd)
         if self._policy.denies_folder(cwd):
             fault = errno.EACCES
@@ -256,51 +263,55 @@ class Sandbox:
         return Launch(program, launch.argv, cwd)
 
     def _find(self, program: str, cwd: str, path: str | None) -> str:
-        """The file that a name stands for inside, as `execvp` finds it; nothing if none does."""
+        """Look up a program inside as `execvp` does; return "" if there is none."""
         if "/" in program:
             return program
         refused = ""
         for folder in (DEFAULT_PATH if path is None else path).split(":"):
             candidate = os.path.join(folder, program)
-            place = os.path.join(os.path.realpath(os.path.join(cwd, folder)), program)
-            found = os.path.realpath(place)
-            if not os.path.isfile(found) or "deny" in map(self._policy.access, (place, found)):
+            listed = os.path.join(os.path.realpath(os.path.join(cwd, folder)), program)
+            found = os.path.realpath(listed)
+            if not os.path.isfile(found) or "deny" in map(self._policy.access, (listed, found)):
                 continue
             if os.access(found, os.X_OK):
                 return candidate
+            # As `execvp`: a file that cannot be executed is used only if there is no other, and
+            # the init program then reports EACCES.
             refused = refused or candidate
         return refused
 
 
 class Sandboxes:
-    """Makes sandboxes, and knows what this machine can enforce."""
+    """Factory of sandboxes, with the capabilities of this machine."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
-        """`environ` says where the launcher is found; this process's own by default."""
+        """`environ` has the `PATH` to find bwrap in; this process's own by default."""
+        # A copy: the first probe may come long after the start.
         self._environ = dict(os.environ if environ is None else environ)
         self._home = os.path.expanduser("~")
-        self._ladder: SandboxSupport | None = None
+        self._support: SandboxSupport | None = None
         self._devices: str | None = None
-        self._climbing = threading.Lock()
+        self._probing = threading.Lock()
         self.targets = MountTargets()
 
-    async def ladder(self) -> SandboxSupport:
-        """What can be enforced here, tried out the first time."""
-        if self._ladder is None:
+    async def support(self) -> SandboxSupport:
+        """Return the capabilities of this machine; the first call probes them in a thread."""
+        if self._support is None:
             return await asyncio.get_running_loop().run_in_executor(None, self.probe_support)
-        return self._ladder
+        return self._support
 
     def probe_support(self) -> SandboxSupport:
-        """The same, waiting for it in this thread."""
-        with self._climbing:  # a hundred first starts at once are one trial
-            if self._ladder is None:
+        """Return the capabilities of this machine; the first call probes them in this thread."""
+        # A hundred simultaneous first starts make one probe.
+        with self._probing:
+            if self._support is None:
                 make_runtime_folder(self._environ)
-                ladder = probe_support(self._environ)
-                if ladder.own_devices:
+                support = probe_support(self._environ)
+                if support.own_devices:
                     self._devices = own_devices()
-                self._ladder = ladder
-                _log(ladder)
-            return self._ladder
+                self._support = support
+                _log(support)
+            return self._support
 
     async def get(
         self,
@@ -311,22 +322,22 @@ class Sandboxes:
         threads: StartThreads | None = None,
     ) -> Sandbox | CannotEnforce | None:
         """
-        The sandbox for a profile.
+        Return the sandbox for a profile.
 
         Args:
-            context: As it came with a request.
-            cwd: The folder of the command.
-            env: The environment of the command, which says what its `tmpdir` is.
-            threads: Where the disk is asked; those of nobody in particular by default.
+            context: The profile and its paths, as in the request.
+            cwd: The working directory of the command.
+            env: The environment of the command, which defines its `tmpdir`.
+            threads: Threads for look-ups on the disk; shared ones by default.
 
         Returns:
-            `None` if the profile isolates nothing, the reason if it cannot be kept
-            as things stand on the disk.
+            None if the profile isolates nothing; an error if it cannot be enforced with the
+            files that are on the disk now.
 
         Raises:
-            InvalidParams: The profile is wrong in itself, or nothing here can enforce it.
-            TimeoutError: The disk has not answered.
-            OSError: No descriptor is left to ask it with.
+            InvalidParams: The profile is invalid, or this machine can enforce none.
+            TimeoutError: The disk does not answer.
+            OSError: No descriptor is left for the look-ups.
         """
         facts = Facts(
             cwd=cwd,
@@ -336,19 +347,21 @@ class Sandboxes:
             uid=os.getuid(),
             reachable=(servers := reachable(self._environ)),
         )
+        # While planning, no other command's end removes mount points that this plan has seen.
         with self.targets.planning():
             try:
-                # Its paths are the client's: files that match may be many, a mount may be dead.
+                # In a thread: the client chooses the paths. Many files may match a pattern, and
+                # a mount may be dead.
                 ask = call_in_daemon if threads is None else threads.call
                 policy = await ask(partial(resolve, context, facts))
                 if not policy.isolates:
                     return None
-                ladder = self._ladder or await self.ladder()
-                if ladder.rung is Rung.NONE:
-                    raise InvalidParams(f"this host cannot enforce a sandbox: {ladder.problem}")
+                support = self._support or await self.support()
+                if support.rung is Rung.NONE:
+                    raise InvalidParams(f"this host cannot enforce a sandbox: {support.problem}")
                 return Sandbox(
                     policy,
-                    ladder,
+                    support,
                     self.targets,
                     open_urls=servers.open_urls,
                     devices=self._devices,
@@ -357,29 +370,30 @@ class Sandboxes:
                 return error
 
 
-def _log(ladder: SandboxSupport) -> None:
-    if ladder.rung is Rung.NONE:
-        logger.warning("no sandbox can be enforced here: %s", ladder.problem)
+def _log(support: SandboxSupport) -> None:
+    if support.rung is Rung.NONE:
+        logger.warning("no sandbox can be enforced here: %s", support.problem)
         return
-    assert ladder.launcher is not None  # the rung has one
-    logger.info("sandboxes are built by bubblewrap %s: %s", ladder.launcher.version, ladder.rung)
-    for gap in (*([ladder.problem] if ladder.problem else ()), *ladder.gaps):
+    # A machine that can enforce anything has a launcher.
+    assert support.launcher is not None
+    logger.info("sandboxes are built by bubblewrap %s: %s", support.launcher.version, support.rung)
+    for gap in (*([support.problem] if support.problem else ()), *support.gaps):
         logger.info("sandbox: %s", gap)
 
 
 @cache
 def own_devices() -> str:
     """
-    The folder of the devices of this process, for all its sandboxes; removed at its end.
+    Return the directory with the device nodes for all sandboxes; it is removed at exit.
 
     Raises:
-        InvalidParams: They cannot be made: a sandbox would be weaker than it has to be.
+        InvalidParams: The nodes cannot be made; without them a sandbox would be too weak.
     """
     try:
         devices = OwnDevices()
     except OSError as error:
         raise InvalidParams(f"devices for sandboxes cannot be made: {error}") from error
-    # A guardian does the same, where this process is killed.
+    # If this process is killed, its guardian removes them. A forked child must not.
     maker = os.getpid()
     atexit.register(lambda: devices.close() if os.getpid() == maker else None)
     return devices.folder
@@ -387,5 +401,5 @@ def own_devices() -> str:
 
 @cache
 def shared_sandboxes() -> Sandboxes:
-    """Those of this process: what they make on the disk is shared by all its sessions."""
+    """Return the factory of this process: all its sessions share mount points on the disk."""
     return Sandboxes()

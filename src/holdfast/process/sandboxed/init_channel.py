@@ -1,4 +1,10 @@
-"""What the last stage of a start tells from inside a sandbox, and what it is told."""
+"""
+Channel between this process and the init program, which is PID 1 of a sandbox.
+
+It is a socket pair of type SEQPACKET, so each message arrives whole. While the sandbox is built,
+the init program reports its progress. After that it reports why the exec failed, if it did, and
+the exit status of the command.
+"""
 
 import asyncio
 import os
@@ -17,44 +23,46 @@ from holdfast.sandbox.bubblewrap.init.program import (
     ended,
 )
 
-__all__ = ["StageReport"]
+__all__ = ["InitChannel"]
 
+# A negative errno.
 _ERROR = struct.Struct("=i")
+# struct ucred: pid, uid, gid.
 _CREDENTIALS = struct.Struct("=3i")
 _ENDS = (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
 _HIGHEST_STATUS = 255
 
+# Messages that are read at once. After READY there are two at the most.
 _MOST_SAID = 4
-"""Messages; after it is ready, there are two at the most."""
 
+# Bytes of a message; more than the init program ever sends.
 _LONGEST = 64
-"""Bytes; more than it ever says at once."""
 
 
-class StageReport:
+class InitChannel:
     """
-    Our end of the line to a sandbox that is being built.
+    Our end of the channel to a sandbox's init program.
 
-    It is closed by whoever has it at last; `theirs` as soon as the launcher has it.
+    Close `theirs` as soon as bwrap has it, and the channel itself after the command's end.
     """
 
     def __init__(self) -> None:
         self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ours.setblocking(False)
-        # Tells which process speaks, by the number that it has out here.
+        # Each message then carries the pid of its sender, in our pid namespace.
         self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        # Closed here unless it is taken: a start may be given up while it is on its way.
+        # The seccomp listener. Closed here unless it is taken: a start may be cancelled between.
         self._listener: int | None = None
         self._exec_error: int | None = None
         self._end: os.waitid_result | None = None
 
     @property
     def their_inode(self) -> int:
-        """What `/proc` shows of the other end, while `theirs` is open."""
+        """Inode of the other end, by which `/proc/PID/fd` shows its holders; needs `theirs`."""
         return os.fstat(self.theirs.fileno()).st_ino
 
     async def hung_up(self) -> None:
-        """Wait until no process has the other end any more."""
+        """Wait until no process has the other end open any more."""
         loop = asyncio.get_running_loop()
         over = asyncio.Event()
         loop.add_reader(self._ours.fileno(), over.set)
@@ -71,7 +79,7 @@ class StageReport:
             loop.remove_reader(self._ours.fileno())
 
     def close(self) -> None:
-        """Close both ends, and the listener that nobody has taken."""
+        """Close both ends, and the seccomp listener unless it was taken."""
         self._ours.close()
         self.theirs.close()
         listener = self.take_listener()
@@ -79,37 +87,39 @@ class StageReport:
             os.close(listener)
 
     def take_listener(self) -> int | None:
-        """Return the descriptor of the filter, if that has one to tell; it is the caller's then."""
+        """Return the seccomp listener if the filter has one; the caller then owns it."""
         listener, self._listener = self._listener, None
         return listener
 
     async def built(self) -> int | None:
         """
-        Wait until all is mounted: the pid of the first process inside.
+        Wait until everything is mounted; return the pid of PID 1 in our pid namespace.
 
-        `None` if the launcher has failed before.
+        Returns None if bwrap has failed.
 
         Raises:
-            SpawnFailed: It failed after that.
+            SpawnFailed: The init program has failed.
         """
         said, pid, _ = await self._receive()
         if not said:
             return None
         self._check(said)
-        assert said == BUILT  # or it was not told to wait
+        # The caller awaits this only if the init program was made with `wait`.
+        assert said == BUILT
         return pid
 
     def go(self) -> None:
-        """Let it go on, now that what it has built was looked at."""
-        with suppress(BrokenPipeError):  # it will be seen to have ended
+        """Let the init program go on."""
+        # If it has exited, `ready` reports that.
+        with suppress(BrokenPipeError):
             self._ours.send(GO)
 
     async def ready(self) -> bool:
         """
-        Wait until all is applied; False if the launcher has failed before.
+        Wait until the init program is about to execute the command; False if bwrap has failed.
 
         Raises:
-            SpawnFailed: Something could not be applied.
+            SpawnFailed: The init program could not apply a filter, a rule or a limit.
         """
         said, _, fds = await self._receive()
         self._listener = fds[0] if fds else None
@@ -119,29 +129,31 @@ class StageReport:
         return True
 
     def exec_error(self) -> int | None:
-        """Why the command could not be executed; nothing if it could, or may still be."""
+        """Return the errno of a failed exec of the command; None if it has not failed."""
         self._take()
         return self._exec_error
 
     def end(self) -> os.waitid_result | None:
-        """How the command ended, as the first process inside has seen it; nothing if it has not."""
+        """Return the exit status of the command as PID 1 reports it; None before that."""
         self._take()
         return self._end
 
     def _take(self) -> None:
         """
-        Hear what was said since.
+        Read the messages that have arrived since.
 
-        By then the command has run, and may have got hold of the process that speaks: it
-        can say nothing but how it ended itself, and not so much that it holds us up.
+        The command runs by then and may have taken control of PID 1. So messages are not
+        trusted: they can only claim an exit status, and only a few of them are read.
         """
-        with suppress(OSError):  # nothing more was said, or it is closed
+        # No further message has arrived, or the channel is closed.
+        with suppress(OSError):
             for _ in range(_MOST_SAID):
                 said = self._ours.recv(_LONGEST)
                 if len(said) == EXEC_ERROR_SIZE:
                     self._exec_error = -_ERROR.unpack(said)[0]
                 elif len(said) == END_SIZE:
                     code, status = ended(said)
+                    # Checked, since the command could have sent anything.
                     if code in _ENDS and 0 <= status <= _HIGHEST_STATUS:
                         self._end = os.waitid_result((0, 0, signal.SIGCHLD, status, code))
 
@@ -152,7 +164,7 @@ class StageReport:
         raise SpawnFailed(f"the sandbox could not be completed: {os.strerror(error)}", errno=error)
 
     async def _receive(self) -> tuple[bytes, int | None, list[int]]:
-        """What is said next, by whom, and what comes with it; nothing at the end."""
+        """Wait for a message; return it with its sender's pid and descriptors; empty at the end."""
         loop = asyncio.get_running_loop()
         there = asyncio.Event()
         loop.add_reader(self._ours.fileno(), there.set)
@@ -163,7 +175,7 @@ class StageReport:
         try:
             said, control, _, _ = self._take_one()
         except ConnectionResetError:
-            # It ended without having read what it was sent: its last words come after that.
+            # It exited without reading our message. The error comes before its last message.
             said, control, _, _ = self._take_one()
         pid, fds = None, []
         for _, kind, data in control:

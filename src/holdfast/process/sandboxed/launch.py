@@ -1,10 +1,10 @@
 """
-Builds a sandbox around a command, and waits until it is built.
+Starts a command in a new sandbox, and waits until the sandbox is built.
 
-The launcher makes namespaces and mounts. It then executes a small program that does the
-rest from inside (`sandbox.bubblewrap.init.program`) and tells us how that went: so a sandbox
-that cannot be built is an error of the start, not of the command. Where the mounts are to be
-looked at first, or it has to be put into a cgroup, that program waits for our word.
+The launcher, bubblewrap (`bwrap`), makes namespaces and mounts. It then executes a small init
+program as PID 1 (`sandbox.bubblewrap.init.program`), which does the rest from inside and reports
+the result. So a sandbox that cannot be built is an error of the start, not of the command. If
+mounts have to be checked, or a cgroup has to be joined, the init program waits for our go-ahead.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ import msgspec
 from holdfast.errors import SpawnFailed
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.cgroup import CommandCgroup
-from holdfast.process.limits.rlimits import Bounds, make_bounds
-from holdfast.process.sandboxed.child import EnclosedChild, first_child
-from holdfast.process.sandboxed.init_channel import StageReport
+from holdfast.process.limits.rlimits import PreparedLimits, prepare_limits
+from holdfast.process.sandboxed.child import SandboxedChild, first_child
+from holdfast.process.sandboxed.init_channel import InitChannel
 from holdfast.process.sandboxed.network_denials import NetworkAttempts
 from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.process import ProcessLimits
@@ -42,65 +42,71 @@ from holdfast.sandbox.bubblewrap.strays import remove_strays
 
 __all__ = [
     "EMPTY_FD",
-    "Enclosure",
-    "complete",
-    "first_process",
-    "readable",
+    "SandboxSpec",
+    "encode_options",
+    "init_process",
+    "memory_fd",
     "split_environment",
-    "start_enclosed",
+    "start_sandboxed",
+    "wait_built",
 ]
 
+# Seconds to build a sandbox. bwrap hangs on a file system that does not answer.
 _BUILD_LIMIT = 30.0
-"""Seconds a sandbox may take to be built; a file system that does not answer can hang it."""
 
+# Seconds to wait for the exit of a bwrap that has reported a failure.
 _END_LIMIT = 5.0
-"""Seconds to wait for the end of a launcher that has failed."""
 
-_MAX_COMPLAINT = 4096
-"""Bytes of what a launcher says that become the text of an error."""
+# Bytes of bwrap's stderr that become the text of an error.
+_MAX_MESSAGE = 4096
 
+# Errors of reading the mountinfo of a process that has exited.
 _GONE = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
-"""What the kernel says of the mounts of a process that has ended."""
 
 _MACHINE = platform.machine()
 
+# Descriptors of bwrap beside its standard streams: its options, the init program, and the channel
+# that the init program inherits.
 _FIRST_FD = 3
 _ARGS_FD, _STAGE_FD, _REPORT_FD = range(_FIRST_FD, _FIRST_FD + 3)
 
+# The first of the descriptors that are `/dev/null`, for files that a profile denies.
 EMPTY_FD = _REPORT_FD + 1
-"""The first of the descriptors that are empty to read."""
+
+# Puts the init program into the sandbox, and makes it PID 1 instead of a process of bwrap's own.
 
 _WITH_STAGE = ("--as-pid-1", "--perms", "0500", "--file", str(_STAGE_FD), STAGE_PATH)
 
 
-class Enclosure(msgspec.Struct, frozen=True, kw_only=True):
-    """How to build one sandbox."""
+class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Description of one sandbox, for bwrap and the init program."""
 
     launcher: str
+    """Path of bwrap."""
     options: Sequence[str]
-    """Of the launcher; what they say of descriptors begins at `EMPTY_FD`."""
+    """Options of bwrap; descriptors in them begin at `EMPTY_FD`."""
     empty_fds: int = 0
-    """How many descriptors they name that are empty to read."""
+    """Number of `/dev/null` descriptors that the options refer to."""
     filter: bytes
-    """Of system calls."""
+    """The seccomp filter, as BPF instructions."""
     listen: bool = False
-    """Whether that tells us of attempts to reach the network."""
+    """True if the filter notifies us of attempts to reach the network."""
     landlock: Ruleset | None = None
-    """What is refused beyond the mounts."""
+    """Landlock rules for what mounts cannot express."""
     log: bool = False
-    """Whether the kernel logs that, and lets us read it."""
+    """True if the kernel logs what Landlock refuses, and lets us read the log."""
     tells_end: bool = False
-    """Whether it matters when the last process inside is gone; see `EnclosedChild.lingers`."""
+    """True if the close waits until the sandbox is empty; see `SandboxedChild.call_when_empty`."""
 
 
-class _Told(msgspec.Struct):
-    """What a launcher tells of a sandbox that it is about to build."""
+class _BwrapInfo(msgspec.Struct):
+    """The part of bwrap's `--info-fd` message that is used here."""
 
     pid: int = msgspec.field(name="child-pid")
 
 
-async def start_enclosed(
-    enclosure: Enclosure,
+async def start_sandboxed(
+    spec: SandboxSpec,
     launch: Launch,
     env: Mapping[str, str],
     *,
@@ -109,39 +115,41 @@ async def start_enclosed(
     pipe_stderr: bool = True,
     limits: ProcessLimits | None = None,
     to_verify: Sequence[Planned] = (),
-) -> EnclosedChild:
+) -> SandboxedChild:
     """
-    Start a command in a sandbox and wait until that is built.
+    Start a command in a sandbox and wait until the sandbox is built.
 
     Args:
-        enclosure: The sandbox.
-        launch: The command; its program and its folder are paths as they are inside.
-        env: All of the command's environment.
-        terminal: Rows and columns, if it is to have a terminal.
-        pipe_stdin: Whether its input is a pipe.
-        pipe_stderr: Whether its error output is one.
-        limits: What it may use.
-        to_verify: All mounts, if others may interfere with them: the command runs only
-            once they are found to be as planned.
+        spec: The sandbox.
+        launch: The command; its program and its directory are paths inside the sandbox.
+        env: The complete environment of the command.
+        terminal: Rows and columns, if it gets a terminal.
+        pipe_stdin: True if its stdin is a pipe.
+        pipe_stderr: True if its stderr is a pipe.
+        limits: Limits of the command.
+        to_verify: All mounts, if other processes may interfere with them: the command runs
+            only if they are as planned.
 
     Raises:
-        SpawnFailed: It could not be built; nothing is left of it.
+        SpawnFailed: The sandbox could not be built; nothing is left of it.
         OSError: No descriptor is left to start it with.
     """
-    failed: list[EnclosedChild] = []
+    # Gets the child as soon as it is spawned, so that a failure after that can wait for its end.
+    failed: list[SandboxedChild] = []
     try:
-        return await _start_enclosed(
-            *(enclosure, launch, env, terminal, pipe_stdin, pipe_stderr, limits, to_verify),
+        return await _start(
+            *(spec, launch, env, terminal, pipe_stdin, pipe_stderr, limits, to_verify),
             failed.append,
         )
     except BaseException:
+        # When the error is raised, no process is left that could touch the disk.
         for child in failed:
             await child.wait_reaped()
         raise
 
 
-async def _start_enclosed(
-    enclosure: Enclosure,
+async def _start(
+    spec: SandboxSpec,
     launch: Launch,
     env: Mapping[str, str],
     terminal: tuple[int, int] | None,
@@ -149,184 +157,240 @@ async def _start_enclosed(
     pipe_stderr: bool,
     limits: ProcessLimits | None,
     to_verify: Sequence[Planned],
-    begun: Callable[[EnclosedChild], None],
-) -> EnclosedChild:
+    begun: Callable[[SandboxedChild], None],
+) -> SandboxedChild:
     with ExitStack() as theirs, ExitStack() as ours, ExitStack() as undo:
-        # The first process inside is counted, too.
-        bounds = _NO_BOUNDS if limits is None else make_bounds(limits, extra_processes=1)
-        if bounds.cgroup is not None:
-            undo.callback(bounds.cgroup.release)
-        report = StageReport()
-        undo.callback(report.close)
-        log = _open_log() if enclosure.log else None
+        # PID 1 of the sandbox counts as a process of the command.
+        prepared = _NO_LIMITS if limits is None else prepare_limits(limits, extra_processes=1)
+        if prepared.cgroup is not None:
+            undo.callback(prepared.cgroup.release)
+        channel = InitChannel()
+        undo.callback(channel.close)
+        log = _open_log() if spec.log else None
         if log is not None:
             undo.callback(log.close)
-        theirs.callback(report.theirs.close)
+        theirs.callback(channel.theirs.close)
         plain, moved = split_environment(env, launch.cwd)
-        # Where the folder cannot be had inside, the launcher would take the user's home.
-        options = [*enclosure.options, *_WITH_STAGE, *moved, "--chdir", launch.cwd]
-        fds = [report.theirs.fileno(), *[_EMPTY] * enclosure.empty_fds]
-        told = None
-        if enclosure.tells_end:
-            told, their_end = os.pipe()
-            os.set_blocking(told, False)
-            ours.callback(os.close, told)
+        # Without `--chdir`, bwrap uses the user's home if the cwd does not exist inside.
+        options = [*spec.options, *_WITH_STAGE, *moved, "--chdir", launch.cwd]
+        fds = [channel.theirs.fileno(), *[_EMPTY] * spec.empty_fds]
+        info = None
+        if spec.tells_end:
+            info, their_end = os.pipe()
+            os.set_blocking(info, False)
+            ours.callback(os.close, info)
             theirs.callback(os.close, their_end)
             options += ["--info-fd", str(_REPORT_FD + len(fds))]
             fds.append(their_end)
-        # Each would end there, and what follows would be something of its own.
-        if any("\0" in word for word in (launch.program, *launch.argv)):
-            raise SpawnFailed("nul byte found in provided data", program=launch.program)
-        if any("\0" in option for option in options):
-            raise SpawnFailed("data provided contains a nul byte", program=launch.program)
-        arguments = b"".join([os.fsencode(option) + b"\0" for option in options])
-        stage = make_stage(
-            _MACHINE,
-            program=launch.program,
-            argv=launch.argv,
-            report=_REPORT_FD,
-            filter_program=enclosure.filter,
-            listen=enclosure.listen,
-            landlock=enclosure.landlock,
-            log=enclosure.log,
-            terminal=terminal is not None,
-            limits=bounds.each,
-            wait=bool(to_verify) or bounds.cgroup is not None,
-            empty_streams=_empty_streams(terminal is not None, pipe_stdin, pipe_stderr),
+        _refuse_nul(launch, options)
+        wait = bool(to_verify) or prepared.cgroup is not None
+        empty = _empty_streams(terminal is not None, pipe_stdin, pipe_stderr)
+        stage = _make_stage(
+            spec, launch, prepared, terminal=terminal is not None, wait=wait, empty_streams=empty
         )
-        fds = [readable(arguments, theirs), readable(stage, theirs), *fds]
+        fds = [memory_fd(encode_options(options), theirs), memory_fd(stage, theirs), *fds]
+        # Before the spawn: whatever bwrap makes on the disk is newer.
         since = time.time()
-        outer = Launch(
-            enclosure.launcher, ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH], launch.cwd
-        )
-        if terminal is None:
-            child = EnclosedChild.on_pipes(
-                outer, plain, pipe_stdin=pipe_stdin, pipe_stderr=pipe_stderr, pass_fds=fds
-            )
-        else:
-            rows, cols = terminal
-            child = EnclosedChild.on_terminal(
-                outer, plain, rows=rows, cols=cols, pass_fds=fds, controlling=False
-            )
+        argv = ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH]
+        bwrap = Launch(spec.launcher, argv, launch.cwd)
+        child = _spawn(bwrap, plain, terminal, pipe_stdin, pipe_stderr, fds)
         begun(child)
-        child.cgroup = bounds.cgroup
+        child.cgroup = prepared.cgroup
         undo.callback(child.discard)
+        # Our copies of the child's ends: as long as they are open, we would not see its end.
         theirs.close()
-        try:
-            async with asyncio.timeout(_BUILD_LIMIT):
-                ready = await complete(report, to_verify, bounds.cgroup, since=since)
-        except TimeoutError:
-            raise SpawnFailed(
-                f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
-            ) from None
-        if not ready:
-            raise SpawnFailed(await _complaint(child))
-        child.report = report
-        if log is not None:
-            log.pid = first_child(child.pid)
-            child.refusals = log
-        listener = report.take_listener()
-        if listener is not None:
-            child.attempts = NetworkAttempts(listener)
-        if told is not None:
-            _, child.first = first_process(told)
+        if not await wait_built(channel, to_verify, prepared.cgroup, since=since):
+            raise SpawnFailed(await _launcher_error(child))
+        _attach(child, channel, log, info)
         undo.pop_all()
     return child
 
 
+def _make_stage(
+    spec: SandboxSpec,
+    launch: Launch,
+    prepared: PreparedLimits,
+    *,
+    terminal: bool,
+    wait: bool,
+    empty_streams: Sequence[int],
+) -> bytes:
+    """Return the init program for a command of this server."""
+    return make_stage(
+        _MACHINE,
+        program=launch.program,
+        argv=launch.argv,
+        report=_REPORT_FD,
+        filter_program=spec.filter,
+        listen=spec.listen,
+        landlock=spec.landlock,
+        log=spec.log,
+        terminal=terminal,
+        limits=prepared.each,
+        wait=wait,
+        empty_streams=empty_streams,
+    )
+
+
+def _refuse_nul(launch: Launch, options: Sequence[str]) -> None:
+    """
+    Refuse a command or options with a NUL.
+
+    A NUL would end the argument early and turn the rest into another one.
+
+    Raises:
+        SpawnFailed: A text has a NUL.
+    """
+    if any("\0" in word for word in (launch.program, *launch.argv)):
+        raise SpawnFailed("nul byte found in provided data", program=launch.program)
+    if any("\0" in option for option in options):
+        raise SpawnFailed("data provided contains a nul byte", program=launch.program)
+
+
+def encode_options(options: Sequence[str]) -> bytes:
+    """Return options in the format of bwrap's `--args`: each followed by a NUL."""
+    return b"".join([os.fsencode(option) + b"\0" for option in options])
+
+
+def _spawn(
+    bwrap: Launch,
+    env: Mapping[str, str],
+    terminal: tuple[int, int] | None,
+    pipe_stdin: bool,
+    pipe_stderr: bool,
+    fds: Sequence[int],
+) -> SandboxedChild:
+    if terminal is None:
+        return SandboxedChild.on_pipes(
+            bwrap, env, pipe_stdin=pipe_stdin, pipe_stderr=pipe_stderr, pass_fds=fds
+        )
+    rows, cols = terminal
+    # Not the controlling terminal of bwrap: the command's own session takes it.
+    return SandboxedChild.on_terminal(
+        bwrap, env, rows=rows, cols=cols, pass_fds=fds, controlling=False
+    )
+
+
+def _attach(
+    child: SandboxedChild, channel: InitChannel, log: LandlockLog | None, info: int | None
+) -> None:
+    """Give a child whose sandbox is built all that reports on its command."""
+    child.report = channel
+    if log is not None:
+        log.pid = first_child(child.pid)
+        child.refusals = log
+    listener = channel.take_listener()
+    if listener is not None:
+        child.attempts = NetworkAttempts(listener)
+    if info is not None:
+        _, child.init_fd = init_process(info)
+
+
 def _empty_streams(terminal: bool, pipe_stdin: bool, pipe_stderr: bool) -> list[int]:
-    """The standard descriptors that lead nowhere."""
+    """Return the standard descriptors that are `/dev/null`."""
     if terminal:
         return []
     return [fd for fd, piped in ((0, pipe_stdin), (2, pipe_stderr)) if not piped]
 
 
-async def complete(
-    report: StageReport,
+async def wait_built(
+    channel: InitChannel,
     to_verify: Sequence[Planned],
     cgroup: CommandCgroup | None,
     *,
     since: float,
 ) -> bool:
     """
-    Wait until the sandbox is built, and see to it that it may be used.
+    Wait until the sandbox is built, check its mounts, and move it into its cgroup.
 
     Args:
-        report: Our end of the line to it.
-        to_verify: All mounts, if others may interfere with them.
-        cgroup: What it has to be put into.
-        since: When the launcher was started, or a moment before.
+        channel: Our end of the channel to its PID 1.
+        to_verify: All mounts, if other processes may interfere with them.
+        cgroup: The cgroup of the command, if it has one.
+        since: A time before the start of bwrap.
 
     Returns:
-        False if the launcher has failed.
+        False if bwrap has failed.
 
     Raises:
-        SpawnFailed: It is not as it has to be.
-        OSError: The kernel does not let it into its cgroup.
+        SpawnFailed: The sandbox is not as planned, or takes too long.
+        OSError: The kernel refused to move it into its cgroup.
     """
-    # Directories that turned out to be others, and where those are.
+    try:
+        async with asyncio.timeout(_BUILD_LIMIT):
+            return await _complete(channel, to_verify, cgroup, since=since)
+    except TimeoutError:
+        raise SpawnFailed(f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds") from None
+
+
+async def _complete(
+    channel: InitChannel,
+    to_verify: Sequence[Planned],
+    cgroup: CommandCgroup | None,
+    *,
+    since: float,
+) -> bool:
+    # Directories that bwrap reached through a link, and the targets of these links.
     led: list[tuple[str, str]] = []
     try:
-        return await _complete(report, to_verify, cgroup, led)
+        return await _check_and_release(channel, to_verify, cgroup, led)
     finally:
         if to_verify:
-            # Also where all is well in the end: the link was there for a moment. And nobody
-            # waits for a disk that does not answer.
+            # Even if the check passes in the end: a link may have been there for a moment, and
+            # bwrap may have made files behind it. A disk that does not answer is not waited for.
             with suppress(TimeoutError):
                 await call_in_daemon(partial(remove_strays, to_verify, since, led))
 
 
-async def _complete(
-    report: StageReport,
+async def _check_and_release(
+    channel: InitChannel,
     to_verify: Sequence[Planned],
     cgroup: CommandCgroup | None,
     led: list[tuple[str, str]],
 ) -> bool:
+    """Let PID 1 go on once it is in its cgroup and its mounts are checked."""
     if to_verify or cgroup is not None:
-        # While it is being built.
+        # Read while bwrap works: it takes as long as the building.
         host = read_table(_mounts("self")) if to_verify else {}
-        first = await report.built()
-        if first is None:
+        init = await channel.built()
+        if init is None:
             return False
         if cgroup is not None:
-            cgroup.admit(first)
+            cgroup.admit(init)
         if to_verify:
-            _verify(first, to_verify, host, led)
-        report.go()
-    return await report.ready()
+            _verify(init, to_verify, host, led)
+        channel.go()
+    return await channel.ready()
 
 
-_NO_BOUNDS = Bounds([], None)
+_NO_LIMITS = PreparedLimits([], None)
 
+# Stands for `/dev/null` in the descriptors of `spawn`.
 _EMPTY = -1
-"""Stands for `/dev/null` among descriptors."""
 
+# Prefixes of variables that change the behaviour of bwrap itself. bwrap runs outside of the
+# sandbox: it must not load a library from a directory that commands may write to. It sets these
+# variables for the command only.
 _LAUNCHER_VARIABLES = (
-    # Of the loader and the C library.
+    # Of the dynamic loader and the C library.
     *("LD_", "GLIBC_", "MALLOC_", "MUSL_", "GCONV_PATH", "LOCPATH", "NLSPATH", "TZ"),
-    # Of what a compiler may have put into it: these name files to be written.
+    # Of sanitizers and profilers that bwrap may be compiled with: these name files to write.
     *("ASAN_", "LSAN_", "MSAN_", "TSAN_", "UBSAN_", "GCOV_", "GMON_", "LLVM_PROFILE_"),
     "BASH_FUNC_",
 )
-"""
-Variables, by how they begin, that change what the launcher itself would do.
-
-It runs outside of the sandbox: a library in a place that commands may write to must
-not get into it. It sets them for the command only.
-"""
 
 
 def split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str], list[str]]:
-    """What the launcher gets too, and the options that set the rest for the command alone."""
-    # What the first process inside was started with can be read there: without the
-    # folder it would differ from the command's own, which always has it. The launcher
-    # goes to where it says.
+    """Return the variables of bwrap, and the options that set the others for the command."""
+    # The command can read the environment of PID 1. Without PWD there, it would differ from the
+    # command's own, which always has it. bwrap changes to that directory itself.
     plain = {"PWD": cwd} | {name: env[name] for name in env if name != "PWD"}
     moved: list[str] = []
     for name in env:
         if name.startswith(_LAUNCHER_VARIABLES):
             value = plain.pop(name)
-            # A name with this in it is a shorter one, to whoever looks at what is set.
+            # `--setenv` refuses a name with `=`, but a request may have one. The environment is
+            # a list of `NAME=VALUE`, so the part behind the first `=` belongs to the value.
             real, equals, rest = name.partition("=")
             moved += ("--setenv", real, f"{rest}={value}" if equals else value)
     return plain, moved
@@ -336,11 +400,12 @@ def _open_log() -> LandlockLog | None:
     try:
         return LandlockLog()
     except OSError:
-        return None  # no longer ours to read: less is told, and nothing else is different
+        # Not permitted any more. Denials then lack their paths; nothing else changes.
+        return None
 
 
-def readable(data: bytes, stack: ExitStack) -> int:
-    """A descriptor that reads as this, until the end of a stack."""
+def memory_fd(data: bytes, stack: ExitStack) -> int:
+    """Return a memfd with some content; the stack closes it."""
     fd = data_file(data)
     stack.callback(os.close, fd)
     return fd
@@ -350,20 +415,23 @@ def _verify(
     pid: int, planned: Sequence[Planned], host: MountTable, led: list[tuple[str, str]]
 ) -> None:
     """
-    See that all is mounted as planned, for a process inside; what is not is added to `led`.
+    Compare the mounts of a process inside with the plan.
+
+    Appends to `led` the directories that were reached through a link.
 
     Raises:
-        SpawnFailed: Something was changed meanwhile.
+        SpawnFailed: A path was changed while bwrap mounted it.
     """
     inside = read_table(_mounts(pid))
     path = fault(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
-    if path is not None and inside:  # or it has ended, and that will be seen
+    # An empty table means that the process has exited, which `ready` reports.
+    if path is not None and inside:
         led += led_elsewhere(planned, inside, host)
         raise SpawnFailed(f"{path} was changed while the sandbox was built: try again", path=path)
 
 
 def _mounts(process: int | str) -> str:
-    """The mounts that a process sees; nothing if it has ended."""
+    """Return the mountinfo of a process; empty if it has exited."""
     try:
         with open(f"/proc/{process}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
@@ -373,8 +441,8 @@ def _mounts(process: int | str) -> str:
         raise
 
 
-async def _complaint(child: EnclosedChild) -> str:
-    """What a launcher that failed has to say."""
+async def _launcher_error(child: SandboxedChild) -> str:
+    """Return the error message of a bwrap that has failed, once it has exited."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(child.pidfd, ended.set)
@@ -385,19 +453,21 @@ async def _complaint(child: EnclosedChild) -> str:
     finally:
         loop.remove_reader(child.pidfd)
     said = b""
-    for _, fd in reversed(child.outputs):  # what is wrong comes on the last of them
+    # stderr comes last in `outputs`; a terminal has only one.
+    for _, fd in reversed(child.outputs):
         with suppress(OSError):
-            said += os.read(fd, _MAX_COMPLAINT)
+            said += os.read(fd, _MAX_MESSAGE)
     return said.decode("utf-8", "replace").strip() or "the sandbox could not be built"
 
 
-def first_process(told: int) -> tuple[int, int | None]:
+def init_process(info: int) -> tuple[int, int | None]:
     """
-    The pid and a descriptor, by what the launcher told before it let that process go on.
+    Return pid and pidfd of the sandbox's PID 1, from bwrap's `--info-fd` message.
 
-    No descriptor if it is gone, and with it all the others.
+    The pidfd is None if PID 1 has exited, and the kernel has killed all others with it.
     """
-    pid = msgspec.json.decode(os.read(told, _MAX_COMPLAINT), type=_Told).pid
+    # bwrap writes the message before it lets PID 1 go on, so it is complete by now.
+    pid = msgspec.json.decode(os.read(info, _MAX_MESSAGE), type=_BwrapInfo).pid
     with suppress(ProcessLookupError):
         return pid, os.pidfd_open(pid)
     return pid, None

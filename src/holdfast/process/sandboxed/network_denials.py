@@ -1,9 +1,9 @@
 """
-Attempts of a command to reach the network that its sandbox refused, as the kernel tells them.
+Refused attempts of a command to reach the network, reported by the kernel.
 
-The filter of system calls hands such a call over to us while the process that made it
-waits. It is refused all the same; but who tried what is known for certain, also where the
-command says nothing of it, or speaks of a host that cannot be found.
+The seccomp filter notifies us of such a system call while its process waits (seccomp_unotify(2)).
+We refuse it. So it is certain which program tried what, even if the command reports nothing, or
+only that a host cannot be found.
 """
 
 import asyncio
@@ -19,21 +19,24 @@ from holdfast.protocol.process import NetworkAttempt
 
 __all__ = ["NetworkAttempts"]
 
+# SECCOMP_IOCTL_NOTIF_RECV and SECCOMP_IOCTL_NOTIF_SEND. These ioctl numbers contain the sizes of
+# the two structures below.
 _RECEIVE = 0xC0502100
 _ANSWER = 0xC0182101
-"""Requests to the kernel, which have the sizes of what they carry in them."""
 
+# struct seccomp_notif: id, pid, flags; then number, architecture, instruction pointer, arguments.
 _CALL = struct.Struct("=QII iIQ6Q")
-"""A number of this call, pid, flags; then call, processor, place in the program, arguments."""
+# struct seccomp_notif_resp: id, return value, error, flags.
 _REFUSAL = struct.Struct("=QqiI")
-"""The number, a result, an error, flags."""
 
+# Different attempts that are kept for one command. A program that tries a thousand times usually
+# tries the same thing.
 _MOST_KEPT = 16
-"""Different attempts of one command; a program that tries a thousand times tries the same."""
 
+# Calls that are answered before other callbacks of the event loop get their turn.
 _TURN = 64
-"""Calls that are answered before others have their turn in the loop."""
 
+# The rest of the type of a socket are flags such as SOCK_CLOEXEC.
 _SOCK_TYPE_MASK = 0xF
 _KINDS: dict[int, str] = {
     socket.SOCK_STREAM: "stream",
@@ -43,10 +46,10 @@ _KINDS: dict[int, str] = {
 
 
 class NetworkAttempts:
-    """Refuses them, and keeps who tried."""
+    """Listener of a seccomp filter that refuses every reported call and records it."""
 
     def __init__(self, fd: int) -> None:
-        """`fd` is the descriptor of the filter, which belongs to this object from now on."""
+        """`fd` is the listener's descriptor, which this object owns from now on."""
         self._fd = fd
         self._open = True
         self._poll = select.poll()
@@ -58,11 +61,11 @@ class NetworkAttempts:
 
     @property
     def made(self) -> tuple[NetworkAttempt, ...]:
-        """Each once, the first one first."""
+        """The different attempts, in the order in which they were first made."""
         return tuple(self._made)
 
     def close(self) -> None:
-        """Nobody is left to make one; whoever is all the same, gets ENOSYS."""
+        """Stop listening; a process that still makes such a call gets ENOSYS."""
         if self._open:
             self._open = False
             self._loop.remove_reader(self._fd)
@@ -74,13 +77,15 @@ class NetworkAttempts:
             if not events:
                 return
             if not events[0][1] & select.POLLIN:
-                self._loop.remove_reader(self._fd)  # the last process inside is gone
+                # POLLHUP: no process has the filter any more.
+                self._loop.remove_reader(self._fd)
                 return
             call = bytearray(_CALL.size)
             try:
                 fcntl.ioctl(self._fd, _RECEIVE, call)
             except OSError:
-                continue  # whoever waited was killed meanwhile
+                # ENOENT: the process was killed while it waited.
+                continue
             number, pid, _, _, _, _, family, kind, *_ = _CALL.unpack(call)
             if len(self._made) < _MOST_KEPT:
                 self._made[_attempt(pid, family, kind)] = None
@@ -94,7 +99,7 @@ def _attempt(pid: int, family: int, kind: int) -> NetworkAttempt:
             program = file.read().rstrip("\n")
     except OSError:
         program = ""
-    # A process may call itself what it likes, and the name will be shown to people.
+    # A process chooses its own name, and the name is shown on people's terminals.
     program = "".join(
         [letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in program]
     )

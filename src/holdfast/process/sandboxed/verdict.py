@@ -1,4 +1,4 @@
-"""What the end of a sandboxed process means: a program that was not there, or a denial."""
+"""Verdict of a sandboxed process: adds what the sandbox denied, if that made it fail."""
 
 import errno
 import signal
@@ -8,12 +8,13 @@ import msgspec
 
 from holdfast.events import Denial, Reason, Verdict
 from holdfast.process.io.log import OutputLog
-from holdfast.process.sandboxed.init_channel import StageReport
+from holdfast.process.sandboxed.init_channel import InitChannel
 from holdfast.protocol.process import NetworkAttempt
 from holdfast.sandbox.policy.denial import find_denial
 
 __all__ = ["SandboxedOutcome"]
 
+# Reasons for which this server sends SIGKILL.
 _BY_US = (
     Reason.TERMINATED,
     Reason.SESSION_EXPIRED,
@@ -32,30 +33,31 @@ class _Refusals(Protocol):
 
 
 class SandboxedOutcome:
-    """Says more of how a process in a sandbox ended."""
+    """Function that completes the verdict of a sandboxed process."""
 
     def __init__(
-        self, report: StageReport, attempts: _Attempts | None, refusals: _Refusals | None = None
+        self, report: InitChannel, attempts: _Attempts | None, refusals: _Refusals | None = None
     ) -> None:
         """
         Args:
-            report: Tells why it could not be executed, if that is so.
-            attempts: Tells what it tried to reach, if that is known.
-            refusals: Tells what it tried to write to, if the kernel logs that.
+            report: Channel to PID 1, which reports a failed exec.
+            attempts: Refused attempts to reach the network, if the filter reports them.
+            refusals: Refused attempts to write files, if the kernel logs them.
         """
         self._report = report
         self._attempts = attempts
         self._refusals = refusals
 
     def __call__(self, verdict: Verdict, log: OutputLog) -> Verdict:
-        """The verdict for a command, from that for its launcher."""
+        """Return the verdict of the command, from the verdict of its bwrap process."""
         code = verdict.exit_code
+        # Without an exit status there is nothing to explain.
         if code is None or verdict.reason is Reason.LOST:
             return verdict
         if verdict.reason in _BY_US and code == 128 + signal.SIGKILL:
-            # The launcher outlives the command, and exits with a number as a shell does.
+            # bwrap outlives the command and exits with 128 + the signal, as a shell does.
             verdict = msgspec.structs.replace(verdict, signal=signal.SIGKILL)
-        # What is not there was not denied, whatever its name makes the line look like.
+        # A missing program was not denied, even if its name makes the error look like that.
         missing = self._report.exec_error() == errno.ENOENT
         denial = None if missing else find_denial(code, log.retained())
         tried = () if self._attempts is None else self._attempts.made
@@ -64,7 +66,7 @@ class SandboxedOutcome:
         return msgspec.structs.replace(verdict, denial=denial, network_attempts=tried)
 
     def _completed(self, denial: Denial, tried_network: bool) -> Denial:
-        """With what it was about, which its own words do not tell."""
+        """Return a denial with its path or with `network`, if the output did not name them."""
         paths = () if self._refusals is None else self._refusals.paths()
         if paths:
             return msgspec.structs.replace(denial, path=paths[0])

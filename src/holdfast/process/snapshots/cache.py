@@ -1,4 +1,4 @@
-"""Captures shell profiles for `shell_snapshot`, each once, and keeps what came of it."""
+"""Captures shell profiles for `shell_snapshot`, each once, and caches the results."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ __all__ = ["Snapshots"]
 
 
 class Snapshots:
-    """The snapshots of one session. Starts that need the same one wait for one capture."""
+    """Cache of one session's snapshots. Starts that need the same one wait for one capture."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -41,14 +41,14 @@ class Snapshots:
         sandbox: "Sandbox | None" = None,
     ) -> Snapshot | None:
         """
-        The snapshot for a start; `None` if the profile could not be captured, now or before.
+        Return the snapshot for a start; None if its capture failed, now or earlier.
 
-        A profile is code too: it runs in the sandbox of the start, if that has one.
+        A profile is code too, so it runs in the sandbox of the start, if there is one.
         """
         key = snapshot_key(params)
         while (known := self._cache.get(key)) is not None and not known.cancelled():
-            # A start that is called off must not take the others with it, neither
-            # one that waits nor the one that captures: then the next one does.
+            # `wait` instead of `await known`: the cancellation of one waiting start must not
+            # cancel the capture. If the capturing start is cancelled, the next one captures.
             await asyncio.wait([known])
             if not known.cancelled():
                 return known.result()
@@ -61,6 +61,7 @@ class Snapshots:
                 sandbox,
             )
         except BaseException:
+            # Wakes the starts that wait: the next of them captures.
             captured.cancel()
             raise
         captured.set_result(None if output is None else parse_capture(output, env))
@@ -69,7 +70,7 @@ class Snapshots:
     async def _capture(
         self, launch: Launch, env: Mapping[str, str], sandbox: "Sandbox | None"
     ) -> bytes | None:
-        """Run a capture to its exit, not to the end of its output: a profile may start daemons."""
+        """Run a capture and return its stdout; None if it cannot be started or takes too long."""
         try:
             if sandbox is None:
                 child = Child.on_pipes(launch, env, pipe_stderr=False)
@@ -79,19 +80,22 @@ class Snapshots:
             return None
         exited: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(child.pidfd, _done, exited)
+        # A larger output loses its beginning, and with it the first marker: no snapshot then.
         log = OutputLog(Retention(max_bytes=CAPTURE_LIMIT))
-        pump = OutputReader(self._loop, child.outputs[0][1], "stdout", log, lambda: None)
+        reader = OutputReader(self._loop, child.outputs[0][1], "stdout", log, lambda: None)
         try:
+            # Until the exit, not the end of output: a daemon of the profile may keep it open.
             async with asyncio.timeout(CAPTURE_TIMEOUT):
                 await exited
-            pump.drain()
+            reader.drain()
         except TimeoutError:
             return None
         finally:
             self._loop.remove_reader(child.pidfd)
+            # The profile may have left jobs in its group, also after its exit.
             child.kill_group()
             child.reap()
-            pump.close()
+            reader.close()
             await child.wait_reaped()
         return b"".join([chunk.chunk for chunk in log.read().chunks])
 

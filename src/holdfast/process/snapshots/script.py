@@ -1,14 +1,14 @@
 """
 Shell snapshots: a profile is sourced once, later commands start from its result.
 
-A login shell may spend a second in its profile before it runs a command of a
-millisecond. A start that asks for it (`shellSnapshot`, [snapshot.*]) runs
-`SHELL -lc` once to see what the profile leaves behind, and from then on `SHELL -c`
-with that state put back. This module only makes and reads the texts for it;
-whoever uses it runs the capture, with the folder, environment and sandbox of the
-command, stdin and stderr on `/dev/null` and the limits below.
+A login shell may spend a second in its profile before it runs a command of a millisecond. A
+start that asks for it (`shellSnapshot`, [snapshot.*]) runs `SHELL -lc` once and captures the
+state that the profile leaves behind. Later commands run by `SHELL -c` with that state restored.
 
-What the real server 0.166.0 does, and we do too:
+This module only writes and reads the scripts. Its caller runs the capture, with the cwd,
+environment and sandbox of the command, stdin and stderr on `/dev/null`, and the limits below.
+
+Behaviour of the real server 0.166.0, which is ours too:
 
 - A bad scope is refused whatever the command is; a shell it cannot handle only
   if `argv` is `[shell.path, "-lc", SCRIPT, ...]`. Both after the check of the cwd.
@@ -26,10 +26,12 @@ What the real server 0.166.0 does, and we do too:
   With our extension `unset`, those names too: a profile may depend on them.
   16 entries per session; the one that was not used for longest goes first.
 
-Where we differ on purpose: variables that the first command was given do not
-reach the next ones, `SHLVL` counts as without a snapshot, aliases work in zsh, the
-state travels in environment variables instead of a descriptor (it would be
-closed at the start), and messages are off by one line instead of two.
+Differences from the real server, on purpose:
+
+- Variables that the first command was given do not reach the next ones.
+- `SHLVL` counts as without a snapshot, and aliases work in zsh.
+- The state is passed in environment variables. A descriptor would be closed at the start.
+- Line numbers in messages are off by one instead of two.
 """
 
 from __future__ import annotations
@@ -61,17 +63,17 @@ __all__ = [
     "wrap",
 ]
 
+# Seconds for a profile; a first command should not wait longer.
 CAPTURE_TIMEOUT: Final = 10.0
-"""Seconds for a profile; a slower one is not worth waiting for at a first command."""
 
+# Bytes of output; a snapshot has to fit into the environment of a process, with room to spare.
 CAPTURE_LIMIT: Final = 512 * 1024
-"""Bytes of output; a snapshot must fit into the environment of a process with ease."""
 
+# Snapshots per session.
 MAX_SNAPSHOTS: Final = 16
-"""Per session."""
 
+# Bytes of a scope id, as in the real server.
 _MAX_SCOPE: Final = 256
-"""Bytes."""
 
 V = TypeVar("V")
 
@@ -81,10 +83,10 @@ V = TypeVar("V")
 
 def check_scope(request: ShellSnapshotParams) -> None:
     """
-    Refuse a scope that cannot be a key, whatever the command.
+    Refuse an invalid scope, whatever the command.
 
     Raises:
-        InvalidParams: It is empty or too long.
+        InvalidParams: The scope is empty or too long.
     """
     if not 0 < len(request.scope_id.encode("utf-8", "surrogatepass")) <= _MAX_SCOPE:
         raise InvalidParams("shell snapshot scope must be non-empty and at most 256 bytes")
@@ -92,10 +94,10 @@ def check_scope(request: ShellSnapshotParams) -> None:
 
 def applies(argv: Sequence[str], request: ShellSnapshotParams) -> bool:
     """
-    Tell whether a command is one that a snapshot can replace the profile of.
+    Return True if a snapshot can replace the profile of a command.
 
     Raises:
-        InvalidParams: It is, but its shell is one we cannot ask for its state.
+        InvalidParams: The command is a login shell whose state cannot be captured.
     """
     shell = request.shell
     if len(argv) < 3 or argv[0] != shell.path or argv[1] != "-lc":
@@ -106,7 +108,7 @@ def applies(argv: Sequence[str], request: ShellSnapshotParams) -> bool:
 
 
 class SnapshotKey(NamedTuple):
-    """What two commands must have in common to share a snapshot."""
+    """Key of a snapshot: two commands with equal keys share it."""
 
     scope_id: str
     shell_name: str
@@ -120,7 +122,8 @@ class SnapshotKey(NamedTuple):
 def snapshot_key(start: StartParams) -> SnapshotKey:
     """Return the key of a start that has a `shell_snapshot`."""
     request = start.shell_snapshot
-    assert request is not None  # the caller asked `applies` with it
+    # The caller has called `applies` with it.
+    assert request is not None
     return SnapshotKey(
         scope_id=request.scope_id,
         shell_name=request.shell.name,
@@ -134,15 +137,14 @@ def snapshot_key(start: StartParams) -> SnapshotKey:
 
 class SnapshotCache(Generic[V]):
     """
-    The snapshots of one session, the least recently used one dropped first.
+    LRU cache of one session's snapshots.
 
-    It does not look at the values: a task that captures, its result or the fact
-    that it failed are all worth keeping.
+    Values of any type: a running capture, its result, or its failure.
     """
 
     def __init__(self, limit: int = MAX_SNAPSHOTS) -> None:
         self._limit = limit
-        # The most recently used one is last.
+        # The most recently used entry is last.
         self._entries: OrderedDict[SnapshotKey, V] = OrderedDict()
 
     def get(self, key: SnapshotKey) -> V | None:
@@ -165,20 +167,17 @@ class SnapshotCache(Generic[V]):
 
 # Capture.
 
+# Markers around the captured state, whose parts are separated by a NUL: neither functions nor
+# variables can contain one.
 _BEGIN: Final = b"\0holdfast-snapshot\0"
 _END: Final = b"\0holdfast-snapshot-end\0"
-"""
-Around what we print ourselves.
 
-Neither functions nor variables can contain a NUL, so it also separates the parts.
-"""
-
-# A backslash keeps aliases out, `builtin` and `command` keep functions out: a
-# profile may have redefined anything. Traps would print between the parts. The
-# options are printed first, and then those that could end the shell are cleared.
-# `env` is the one program needed, by the path that every script relies on,
-# because `PATH` may lead anywhere by now. The end is only printed if the shell
-# understands its own functions: zsh 5.9 misspells those with `rcquotes`.
+# A backslash keeps aliases out, `builtin` and `command` keep functions out: a profile may have
+# redefined anything. Traps are removed, since they would print between the parts. The options
+# are printed first; then those that could end the shell are cleared. `env` is the only program
+# that is needed. It is called by its full path, because the profile may have changed `PATH`.
+# The end marker is printed only if the shell can parse its own listing of functions: zsh 5.9
+# quotes them wrongly with `rcquotes`.
 
 _BASH_PARTS: Final = r"""
 \builtin trap - DEBUG ERR RETURN EXIT
@@ -265,22 +264,22 @@ _CAPTURES: Final = {"bash": _BASH, "sh": _SH, "zsh": _ZSH}
 
 def capture_command(shell: ShellSnapshotShell) -> list[str]:
     """
-    Return the command that shows on its stdout what the profile leaves behind.
+    Return the command that prints the state after the profile on its stdout.
 
-    Its exit status means nothing: `parse_capture` tells whether it worked.
+    Its exit status means nothing: `parse_capture` finds out whether it worked.
     """
     return [shell.path, "-lc", _CAPTURES[shell.name]]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a profile leaves behind."""
+    """The state of a shell after its profile."""
 
     kind: str
-    """`bash`, `zsh` or `sh`: the shell that answered, whatever it is called."""
+    """`bash`, `zsh` or `sh`: the shell that really ran, whatever the file is called."""
 
     script: str
-    """Puts functions, aliases and options back."""
+    """A script that restores functions, aliases and options."""
 
     exports: Mapping[str, str]
     """Variables that the profile exported or changed."""
@@ -289,14 +288,14 @@ class Snapshot:
 _ANSWERED: Final = frozenset({"bash", "sh", "zsh"})
 _OPTION: Final = re.compile(r"set [+-]o (\w[\w-]*)|shopt -[su] (\w+)")
 _ZSH_OPTION: Final = re.compile(r"\w+")
+# A line of a plain `alias`, which may hold line ends inside its quotes.
 _ALIAS: Final = re.compile(r"""([^\s='"\\-][^\s='"\\]*)=((?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])*)\n""")
-"""A line of a plain `alias`, which may hold line ends inside its quotes."""
 
 _NOT_RESTORED: Final = frozenset(
     {
         # They would end the command early, or keep it from starting.
         *("errexit", "noexec", "onecmd", "exec", "singlecommand"),
-        # Facts about a shell rather than wishes for it.
+        # Facts about a running shell, not settings.
         *("login_shell", "restricted_shell", "login", "restricted", "privileged"),
         *("interactive", "monitor", "zle", "shinstdin", "stdin", "rcs"),
         *("emacs", "vi", "history", "histexpand", "ignoreeof", "notify"),
@@ -308,12 +307,13 @@ _OURS: Final = "__HOLDFAST_SNAPSHOT_"
 
 def parse_capture(output: bytes, environ: Mapping[str, str]) -> Snapshot | None:
     """
-    Read what a capture printed, `None` if it is not complete.
+    Parse the output of a capture; return None if it is not complete.
 
     Args:
-        output: All of its stdout, up to `CAPTURE_LIMIT`.
+        output: Its stdout, up to `CAPTURE_LIMIT`.
         environ: The environment it was started with.
     """
+    # The last marker: the profile itself may print one before.
     begin = output.rfind(_BEGIN)
     end = output.find(_END, begin + 1)
     if begin < 0 or end < 0:
@@ -329,8 +329,8 @@ def parse_capture(output: bytes, environ: Mapping[str, str]) -> Snapshot | None:
     if before is None or after is None or alias_commands is None:
         return None
     if kind == "zsh":
-        # It comes with aliases of its own, which the profile may have removed.
-        # It was started without its profile, which must not be seen later on.
+        # zsh has built-in aliases, which the profile may have removed. The later command starts
+        # with `-f`, which turns `rcs` off: nested shells must not see that.
         before += "unalias -m '*'\nsetopt rcs\n"
     exports = {}
     for variable in variables:
@@ -342,19 +342,20 @@ def parse_capture(output: bytes, environ: Mapping[str, str]) -> Snapshot | None:
             and environ.get(name) != value
         ):
             exports[name] = value
-    # Functions may need their `shopt` options to be understood. Aliases would
-    # change what functions mean, and options how all of it is read.
+    # The order matters: functions may need their `shopt` options to be parsed. Aliases would
+    # change the meaning of functions, and options the parsing of all of it.
     script = f"{before}{functions}\n{alias_commands}\n{after}"
     return Snapshot(kind=kind, script=script, exports=exports)
 
 
 def _options(kind: str, listing: str) -> str | None:
-    """Return the commands of a listing without those that are not for a new shell."""
+    """Return the option commands of a listing that a new shell should run; None if malformed."""
     commands = []
     for line in listing.splitlines():
         match = (_ZSH_OPTION if kind == "zsh" else _OPTION).fullmatch(line)
         if match is None:
-            return None  # something else was printed in between
+            # Another program printed between the parts.
+            return None
         if kind == "zsh":
             name, command = line.removeprefix("no"), f"setopt {line}"
         else:
@@ -378,8 +379,8 @@ def _alias_commands(listing: str) -> str | None:
 
 # Use.
 
+# Bytes of one variable. Linux allows 131,072 (MAX_ARG_STRLEN) for a whole `NAME=VALUE`.
 _CHUNK: Final = 100_000
-"""Bytes of one variable; Linux allows 131,072 for a name, its value and what joins them."""
 
 
 def wrap(
@@ -392,15 +393,15 @@ def wrap(
     """
     Turn `SHELL -lc SCRIPT` into a command that starts from a snapshot.
 
-    `$0` and the arguments stay what they are. Functions and variables that the
-    snapshot carries are hidden from `ps`, like the rest of an environment.
+    `$0` and the arguments do not change. The snapshot is passed in the environment, so `ps` of
+    other users does not show it.
 
     Args:
-        argv: A command that `applies` said yes to.
-        snapshot: What to start from.
+        argv: A command for which `applies` returned True.
+        snapshot: The state to restore.
         env: All variables of the child, without the snapshot.
-        given: Names that the snapshot leaves alone: those that the start or its policy
-            set, and those that the start wants unset.
+        given: Names that the snapshot must not set: those that the start or its policy sets,
+            and those that the start unsets.
 
     Returns:
         The argv and the environment to start instead.
@@ -410,7 +411,7 @@ def wrap(
     variables = {**env, **restored}
     state = f"{snapshot.script}\n"
     if snapshot.kind == "bash" and (file := variables.pop("BASH_ENV", None)) is not None:
-        # What it sets up is in the snapshot; shells further down still read it.
+        # Its effects are in the snapshot, so this shell must not read it. Nested shells do.
         state += f"export BASH_ENV={shlex.quote(file)}\n"
 
     chunks = _split(state)
@@ -419,11 +420,11 @@ def wrap(
     variables[names[0]] = f"unset {' '.join(names)}\n{chunks[0]}"
     runner = "command" if snapshot.kind == "sh" else "builtin"
     joined = "".join([f"${{{name}}}" for name in names])
-    # A line of its own: what follows is only read once aliases and options are
-    # back. The status is reset for a command that looks at it first.
+    # On a line of its own: a shell reads the next line only after it has run this one, so the
+    # script is parsed with aliases and options restored. `:` resets `$?`.
     prelude = f'{{ \\{runner} eval "{joined}"; :; }} >/dev/null 2>&1\n'
     if snapshot.kind == "zsh":
-        # This shell reads all of its argument before it runs any of it.
+        # zsh parses all of its argument before it runs any of it, hence `eval`.
         return [
             program,
             "-fc",
