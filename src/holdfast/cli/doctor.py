@@ -20,7 +20,7 @@ from holdfast.errors import InvalidConfig
 from holdfast.process.limits.cgroup_discovery import Place, find_place
 from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
-from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport, probe_support
+from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
 
 __all__ = ["Finding", "doctor", "findings"]
 
@@ -48,7 +48,7 @@ def doctor(options: argparse.Namespace) -> int:
     place = find_place(os.getpid())
     ladder = probe_support()
     found = list(findings(ladder, place))
-    enforceable = ladder.rung is not Rung.NONE
+    enforceable = ladder.rung is not IsolationLevel.NONE
     if options.json:
         facts = {
             "version": __version__,
@@ -87,7 +87,7 @@ def _platform() -> Finding:
 
 
 def _isolation(ladder: SandboxSupport) -> Iterator[Finding]:
-    launcher, works = ladder.launcher, ladder.rung is not Rung.NONE
+    launcher, works = ladder.launcher, ladder.rung is not IsolationLevel.NONE
     problem = ladder.problem or ""
     if launcher is None:
         yield Finding("bubblewrap", "failed", _with_remedy(problem))
@@ -106,7 +106,7 @@ def _isolation(ladder: SandboxSupport) -> Iterator[Finding]:
         yield Finding("landlock", "ok", f"ABI {ladder.landlock_abi}, applied{told}")
     else:
         yield Finding("landlock", "missing", "not in this kernel, off, or older than ABI 2")
-    if ladder.rung is Rung.FULL:
+    if ladder.rung is IsolationLevel.FULL:
         yield Finding("sandbox", "ok", f"profiles are enforced, rung {ladder.rung}")
     elif works:
         yield Finding("sandbox", "warning", f"rung {ladder.rung}: {problem}")

@@ -12,8 +12,8 @@ from holdfast.local_servers import reachable
 from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.bubblewrap.gaps import policy_gaps
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
-from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport, probe_support
-from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
+from holdfast.sandbox.policy.build import ProfileContext, resolve
 from holdfast.sandbox.policy.explain import Row
 from holdfast.sandbox.policy.explain import explain as rows_of
 from holdfast.sandbox.policy.policy import Policy
@@ -32,7 +32,7 @@ def explain(options: argparse.Namespace) -> int:
         return _failed(str(error))
     ladder = probe_support() if policy.isolates else None
     rows = rows_of(policy)
-    enforceable = ladder is None or ladder.rung is not Rung.NONE
+    enforceable = ladder is None or ladder.rung is not IsolationLevel.NONE
     if options.json:
         facts = {
             "profile": options.profile,
@@ -64,7 +64,7 @@ def _policy(profile: str, cwd: str) -> Policy:
     context = place_sandbox(profile, Ground(folder=PathUri.from_path(cwd), home=home))
     if context is None:
         return Policy()
-    facts = Facts(
+    facts = ProfileContext(
         cwd=cwd,
         tmpdir=os.environ.get("TMPDIR"),
         home=home.native,
@@ -76,7 +76,7 @@ def _policy(profile: str, cwd: str) -> Policy:
 
 def _gaps(ladder: SandboxSupport, policy: Policy) -> list[str]:
     """Return the known gaps of the sandbox; none if no sandbox is possible."""
-    if ladder.rung is Rung.NONE:
+    if ladder.rung is IsolationLevel.NONE:
         return []
     return [*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps]
 
@@ -99,7 +99,7 @@ def _enforcement_rows(
     if ladder is None:
         return []
     by = "nothing"
-    if ladder.launcher is not None and ladder.rung is not Rung.NONE:
+    if ladder.launcher is not None and ladder.rung is not IsolationLevel.NONE:
         by = f"bubblewrap {ladder.launcher.version}, {ladder.launcher.path}"
     landlock = ", Landlock" if ladder.landlock_abi >= OLDEST_ABI else ""
     why = ladder.problem or f"namespaces, mounts{landlock} and a filter on system calls"

@@ -23,7 +23,7 @@ from holdfast.filesystem.nofollow import open_parent
 
 __all__ = [
     "OLD",
-    "Target",
+    "WriteTarget",
     "Writer",
     "find_target",
     "find_target_nofollow",
@@ -43,7 +43,7 @@ _GIVES_UP = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errn
 """Errors that writing in place would meet as well, after the old content is gone."""
 
 
-class Target(NamedTuple):
+class WriteTarget(NamedTuple):
     """Where content is to go. Its descriptors belong to whoever has it."""
 
     folder: int
@@ -78,7 +78,7 @@ class Writer(Protocol):
         """Forget it."""
 
 
-def find_target(path: str) -> Target:
+def find_target(path: str) -> WriteTarget:
     """
     Find what a path leads to, also through a link to nowhere.
 
@@ -90,16 +90,16 @@ def find_target(path: str) -> Target:
     except FileNotFoundError:
         return _missing_target(path)
     if not stat.S_ISREG(os.fstat(old).st_mode):
-        return Target(-1, "", old)
+        return WriteTarget(-1, "", old)
     # Where it really is, links resolved, without a second look at the path.
     parent, _, name = os.readlink(f"/proc/self/fd/{old}").rpartition("/")
     try:
-        return Target(os.open(parent or "/", _FOLDER), name, old)
+        return WriteTarget(os.open(parent or "/", _FOLDER), name, old)
     except OSError:
-        return Target(-1, "", old)
+        return WriteTarget(-1, "", old)
 
 
-def _missing_target(path: str) -> Target:
+def _missing_target(path: str) -> WriteTarget:
     """Follow links that lead nowhere to the folder in which a file would appear."""
     parent, _, name = path.rpartition("/")
     folder = os.open(parent or "/", _FOLDER)
@@ -109,7 +109,7 @@ def _missing_target(path: str) -> Target:
         except OSError:
             # No link. It may have appeared as something else since, which is found
             # out where the new file takes its name.
-            return Target(folder, name, -1)
+            return WriteTarget(folder, name, -1)
         if path.endswith("/"):
             os.close(folder)
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -123,7 +123,7 @@ def _missing_target(path: str) -> Target:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
-def find_target_nofollow(path: str) -> Target:
+def find_target_nofollow(path: str) -> WriteTarget:
     """
     Find a regular file, or where one would be, with no link on the way.
 
@@ -136,14 +136,14 @@ def find_target_nofollow(path: str) -> Target:
         try:
             old = os.open(name, OLD | os.O_NOFOLLOW, dir_fd=folder)
         except FileNotFoundError:
-            return Target(os.dup(folder), name, -1)
+            return WriteTarget(os.dup(folder), name, -1)
         undo.callback(os.close, old)
         if not stat.S_ISREG(os.fstat(old).st_mode):
             raise InvalidRequest("path is not a regular file")
-        return Target(os.dup(folder), name, os.dup(old))
+        return WriteTarget(os.dup(folder), name, os.dup(old))
 
 
-def start_writing(target: Target) -> Writer:
+def start_writing(target: WriteTarget) -> Writer:
     """
     Make ready to write. From here on the writer has the descriptors of the target.
 
@@ -157,7 +157,7 @@ def start_writing(target: Target) -> Writer:
     return writer
 
 
-def write_pieces(target: Target, pieces: Iterable[bytes]) -> None:
+def write_pieces(target: WriteTarget, pieces: Iterable[bytes]) -> None:
     """
     Write all content at once. The descriptors of the target are closed with it.
 
@@ -178,7 +178,7 @@ def write_pieces(target: Target, pieces: Iterable[bytes]) -> None:
     writer.commit()
 
 
-def _start(target: Target) -> Writer:
+def _start(target: WriteTarget) -> Writer:
     if target.old < 0:
         return _Replacement(target, None)
     old = os.fstat(target.old)
@@ -192,7 +192,7 @@ def _start(target: Target) -> Writer:
         return _InPlace(target)
 
 
-def _can_be_replaced(target: Target, old: os.stat_result) -> bool:
+def _can_be_replaced(target: WriteTarget, old: os.stat_result) -> bool:
     """Whether another file could stand in for it, and nobody would notice."""
     if not stat.S_ISREG(old.st_mode) or old.st_nlink != 1:
         return False
@@ -217,7 +217,7 @@ class _InPlace:
 
     in_place = True
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: WriteTarget) -> None:
         self.descriptor = target.old
         self._target = target
         self._is_regular = stat.S_ISREG(os.fstat(target.old).st_mode)
@@ -254,7 +254,7 @@ class _Replacement:
 
     in_place = False
 
-    def __init__(self, target: Target, old: os.stat_result | None) -> None:
+    def __init__(self, target: WriteTarget, old: os.stat_result | None) -> None:
         self._target = target
         # The name it has, if it needs one.
         self._named: str | None = None
@@ -272,12 +272,12 @@ class _Replacement:
             self.descriptor = os.open(self._named, flags, 0o666, dir_fd=folder)
         if old is not None:
             try:
-                self._dress_as(old)
+                self._copy_ownership(old)
             except OSError:
                 self._drop()
                 raise
 
-    def _dress_as(self, old: os.stat_result) -> None:
+    def _copy_ownership(self, old: os.stat_result) -> None:
         now = os.fstat(self.descriptor)
         if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
             os.fchown(self.descriptor, old.st_uid, old.st_gid)
@@ -298,7 +298,7 @@ class _Replacement:
             if self._target.old < 0 or error.errno in _GIVES_UP:
                 raise
             # A sticky folder, a mount point: the file may be written, not replaced.
-            self._pour(mode)
+            self._copy_in_place(mode)
         finally:
             self.discard()
 
@@ -327,7 +327,7 @@ class _Replacement:
             follow_symlinks=True,
         )
 
-    def _pour(self, mode: int | None) -> None:
+    def _copy_in_place(self, mode: int | None) -> None:
         old = self._target.old
         size = os.fstat(self.descriptor).st_size
         source = os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.errors import InvalidRequest
-from holdfast.filesystem.atomic_write import Target, find_target, start_writing
+from holdfast.filesystem.atomic_write import WriteTarget, find_target, start_writing
 from holdfast.filesystem.directories import create_directory
 from holdfast.filesystem.errno_mapping import about
 
@@ -85,7 +85,7 @@ def _copy_link(source: str, destination: str) -> None:
         os.symlink(text, destination)
 
 
-def copy_content(descriptor: int, find: Callable[[], Target]) -> None:
+def copy_content(descriptor: int, find: Callable[[], WriteTarget]) -> None:
     """
     Copy an open file, its permission bits included, and close it.
 

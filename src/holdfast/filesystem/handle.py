@@ -16,10 +16,10 @@ from typing import Protocol
 
 from holdfast.errors import InvalidRequest, NotFound
 from holdfast.filesystem import nofollow
-from holdfast.filesystem.atomic_write import Target, Writer, find_target, start_writing
+from holdfast.filesystem.atomic_write import Writer, WriteTarget, find_target, start_writing
 from holdfast.filesystem.directories import lossy
 from holdfast.filesystem.errno_mapping import about
-from holdfast.filesystem.threads import Lane, Threads
+from holdfast.filesystem.threads import SerialQueue, Threads
 from holdfast.protocol.base import I64_MAX
 from holdfast.protocol.fs import OpenMode
 
@@ -115,7 +115,7 @@ def reading(descriptor: int) -> OpenFile:
     return _ReadFile(descriptor)
 
 
-def replacing(target: Target, permissions: int | None = None) -> OpenFile:
+def replacing(target: WriteTarget, permissions: int | None = None) -> OpenFile:
     """
     New content for a regular file; the descriptors of the target go with it.
 
@@ -252,7 +252,7 @@ class LocalFileHandle:
             opener: Opens the file, in one of them.
             path: Of the file, for errors.
         """
-        self._lane = Lane(threads)
+        self._lane = SerialQueue(threads)
         self._path = path
         # Touched in the lane only, so by one thread at a time.
         self._file: OpenFile | None = None

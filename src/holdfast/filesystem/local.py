@@ -86,7 +86,7 @@ class LocalFileSystem:
         """Do something in a thread, such as to encode what was read."""
         return self._threads.run(work)
 
-    def recall_file(
+    def read_file_nowait(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes | None:
         """As `read_file`, if the file is small and at hand; otherwise `None`."""
@@ -99,7 +99,7 @@ class LocalFileSystem:
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes:
         """All of a regular file, up to 512 MiB."""
-        found = self.recall_file(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
+        found = self.read_file_nowait(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
         if found is not None:
             return found
         native = native_path(path)
@@ -198,7 +198,7 @@ class LocalFileSystem:
             ),
         )
 
-    def recall_metadata(
+    def get_metadata_nowait(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata | None:
         """As `get_metadata`, if the answer is at hand; otherwise `None`."""
@@ -211,7 +211,7 @@ class LocalFileSystem:
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata:
         """What kind of file it is, its size and its times."""
-        found = self.recall_metadata(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
+        found = self.get_metadata_nowait(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
         if found is not None:
             return found
         native = native_path(path)

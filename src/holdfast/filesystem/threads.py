@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 from holdfast.errors import Refused
 from holdfast.filesystem.errno_mapping import refusal
 
-__all__ = ["FileThreads", "Lane", "ThreadShare", "Threads"]
+__all__ = ["FileThreads", "SerialQueue", "ThreadShare", "Threads"]
 
 T = TypeVar("T")
 
@@ -331,7 +331,7 @@ class FileThreads:
             job.error = error
 
 
-class Lane:
+class SerialQueue:
     """
     Work that is done in order: one piece begins when the one before it has ended.
 

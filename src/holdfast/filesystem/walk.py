@@ -20,7 +20,7 @@ from holdfast.protocol.fs import WalkEntry, WalkError, WalkOptions, WalkResponse
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.system_text import system_text
 
-__all__ = ["Facts", "Tree", "Walked", "check_limits", "walk"]
+__all__ = ["WalkTree", "Walked", "WalkedPath", "check_limits", "walk"]
 
 Kind = Literal["file", "directory"]
 
@@ -81,7 +81,7 @@ class _Folder(NamedTuple):
     depth: int
 
 
-class _Found(NamedTuple):
+class _ListedEntry(NamedTuple):
     """An entry of a folder, as far as a walk is interested; sorts by the bytes of its name."""
 
     name: str
@@ -95,7 +95,7 @@ class _Full(Exception):
     """The answer takes no more."""
 
 
-class Facts(NamedTuple):
+class WalkedPath(NamedTuple):
     """What a path leads to."""
 
     is_folder: bool
@@ -105,10 +105,10 @@ class Facts(NamedTuple):
     """Device and number: the same for every path that leads there."""
 
 
-class Tree(Protocol):
+class WalkTree(Protocol):
     """Where a walk goes. Its methods raise `OSError` as the kernel does."""
 
-    def facts(self, path: str) -> Facts:
+    def facts(self, path: str) -> WalkedPath:
         """What a path leads to."""
 
     def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:
@@ -118,7 +118,7 @@ class Tree(Protocol):
         """Look whether anything has that path, be it a link to nowhere."""
 
 
-def walk(path: str, uri: PathUri, options: WalkOptions, *, tree: Tree | None = None) -> Walked:
+def walk(path: str, uri: PathUri, options: WalkOptions, *, tree: WalkTree | None = None) -> Walked:
     """
     What is below a folder; the folder itself is not listed.
 
@@ -131,16 +131,16 @@ def walk(path: str, uri: PathUri, options: WalkOptions, *, tree: Tree | None = N
     Raises:
         OSError: There is no such folder, or it cannot be read.
     """
-    return _Walk(tree or _Files(), uri, options).run(path)
+    return _TreeWalk(tree or _HostTree(), uri, options).run(path)
 
 
-class _Files:
+class _HostTree:
     """The files of this machine."""
 
-    def facts(self, path: str) -> Facts:
+    def facts(self, path: str) -> WalkedPath:
         found = os.stat(path)
         is_link = stat.S_ISLNK(os.lstat(path).st_mode)
-        return Facts(stat.S_ISDIR(found.st_mode), is_link, (found.st_dev, found.st_ino))
+        return WalkedPath(stat.S_ISDIR(found.st_mode), is_link, (found.st_dev, found.st_ino))
 
     def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:
         with os.scandir(path) as entries:
@@ -151,8 +151,8 @@ class _Files:
         os.lstat(path)
 
 
-class _Walk:
-    def __init__(self, tree: Tree, root: PathUri, options: WalkOptions) -> None:
+class _TreeWalk:
+    def __init__(self, tree: WalkTree, root: PathUri, options: WalkOptions) -> None:
         self._tree = tree
         self._root = root
         self._options = options
@@ -195,7 +195,7 @@ class _Walk:
                 except ForeignPathUri as error:
                     self._fail(folder.uri, str(error))
 
-    def _examine(self, folder: _Folder, entry: _Found) -> None:
+    def _examine(self, folder: _Folder, entry: _ListedEntry) -> None:
         options = self._options
         uri = self._child(folder, entry.name)
         if entry.is_lossy:
@@ -252,13 +252,13 @@ class _Walk:
             raise _Full
         self._left -= cost
 
-    def _list(self, path: str) -> list[_Found]:
+    def _list(self, path: str) -> list[_ListedEntry]:
         """The entries of a folder by the bytes of their names, without links to nowhere."""
-        found: list[_Found] = []
+        found: list[_ListedEntry] = []
         for name, kind, is_link in self._tree.entries(path):
             if kind is not None:
                 # The order of texts is that of their UTF-8 bytes.
                 text = name if name.isascii() else lossy(name)
-                found.append(_Found(text, kind, is_link, text != name))
+                found.append(_ListedEntry(text, kind, is_link, text != name))
         found.sort()
         return found

@@ -15,11 +15,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from holdfast.errors import InvalidRequest, OperationFailed
-from holdfast.filesystem.atomic_write import OLD, Target, write_pieces
+from holdfast.filesystem.atomic_write import OLD, WriteTarget, write_pieces
 from holdfast.filesystem.directories import listed
 from holdfast.filesystem.handle import OpenFile, not_a_file, read_all, reading, replacing
 from holdfast.filesystem.nowait import metadata_of
-from holdfast.filesystem.sandboxed.resolve import KeptMissing, Place, Resolver, failure, reopen
+from holdfast.filesystem.sandboxed.resolve import (
+    KeptMissing,
+    ResolvedPath,
+    Resolver,
+    failure,
+    reopen,
+)
 from holdfast.filesystem.sandboxed.visibility import Sight, View
 from holdfast.protocol.fs import DirectoryEntry, FileMetadata, OpenMode
 from holdfast.sandbox.policy.policy import Policy
@@ -83,7 +89,7 @@ class Confined:
             place.present()
             if place.is_symlink:
                 raise failure(errno.ELOOP)
-            if place.sight is Sight.DENIED or place.sight is Sight.GATE:
+            if place.sight is Sight.DENIED or place.sight is Sight.TRAVERSABLE_DENIED:
                 raise failure(errno.EACCES)
             if not stat.S_ISREG(place.mode):
                 raise (
@@ -131,7 +137,7 @@ class Confined:
         with self._resolver.find(path) as place:
             return listed((name, kind) for name, kind, _ in self.list_folder(place))
 
-    def list_folder(self, place: Place) -> Iterable[tuple[str, str | None, bool]]:
+    def list_folder(self, place: ResolvedPath) -> Iterable[tuple[str, str | None, bool]]:
         """
         The entries of a folder: name, kind (as `folders.kind_of`), and whether it is a link.
 
@@ -143,7 +149,7 @@ class Confined:
         place.present()
         if not place.is_folder:
             raise failure(errno.ENOTDIR)
-        if place.sight is Sight.DENIED or place.sight is Sight.GATE:
+        if place.sight is Sight.DENIED or place.sight is Sight.TRAVERSABLE_DENIED:
             raise failure(errno.EACCES)
         descriptor = reopen(place.descriptor, _LIST)
         view = self._resolver.view
@@ -178,11 +184,11 @@ class Confined:
         """As `replace.write_pieces`."""
         write_pieces(self._target(path, follow_symlinks=follow_symlinks), pieces)
 
-    def target(self, path: str) -> Target:
+    def target(self, path: str) -> WriteTarget:
         """As `replace.find_target`, if it may be written."""
         return self._target(path, follow_symlinks=True)
 
-    def _target(self, path: str, *, follow_symlinks: bool) -> Target:
+    def _target(self, path: str, *, follow_symlinks: bool) -> WriteTarget:
         if not follow_symlinks:
             _check_entry(path)
         with self.find_to_write(
@@ -190,7 +196,7 @@ class Confined:
         ) as place:
             if not place.exists:
                 self.check_may_appear(place)
-                return Target(os.dup(place.folder), place.name, -1)
+                return WriteTarget(os.dup(place.folder), place.name, -1)
             if place.is_symlink:
                 raise failure(errno.ELOOP)
             if place.is_folder:
@@ -207,7 +213,7 @@ class Confined:
             old = reopen(place.descriptor, OLD)
             # Another file can stand in for it only where one may be made.
             inside = place.folder_sight is Sight.WRITE and stat.S_ISREG(place.mode)
-            return Target(os.dup(place.folder) if inside else -1, place.name, old)
+            return WriteTarget(os.dup(place.folder) if inside else -1, place.name, old)
 
     def create_directory(self, path: str, *, recursive: bool, follow_symlinks: bool) -> None:
         """As `folders.create_directory` and `nofollow.create_directory`."""
@@ -253,7 +259,7 @@ class Confined:
     @contextmanager
     def find_to_write(
         self, path: str, *, follow: bool, links_on_the_way: bool = True
-    ) -> Iterator[Place]:
+    ) -> Iterator[ResolvedPath]:
         """As `Resolver.find`, for whoever makes or changes what is there."""
         try:
             with self._resolver.find(
@@ -263,7 +269,7 @@ class Confined:
         except KeptMissing:
             raise failure(errno.EROFS) from None
 
-    def check_may_appear(self, place: Place, *, folder: bool = False) -> None:
+    def check_may_appear(self, place: ResolvedPath, *, folder: bool = False) -> None:
         """
         Check that something may be made where nothing is yet.
 

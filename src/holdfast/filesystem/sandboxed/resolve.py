@@ -9,7 +9,6 @@ up in the open folder before it, links are read and followed here, and each step
 checked. What is found is held open, and worked on through its descriptors.
 """
 
-import ctypes
 import errno
 import os
 import stat
@@ -19,8 +18,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from holdfast.filesystem.sandboxed.visibility import Sight, View
+from holdfast.linux.openat2 import RESOLVE_NO_SYMLINKS, OpenHow, openat2
 
-__all__ = ["KeptMissing", "Place", "Resolver", "failure", "reopen"]
+__all__ = ["KeptMissing", "ResolvedPath", "Resolver", "failure", "reopen"]
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -28,30 +28,10 @@ _READABLE = frozenset({Sight.READ, Sight.WRITE})
 _MAX_LINKS = 40
 """Links the kernel follows in one path."""
 
-_OPENAT2 = 437
-"""The number of the system call; the same on every architecture."""
-
-_AT_FDCWD = -100
-_NO_LINKS = 0x04
-"""`RESOLVE_NO_SYMLINKS`, which keeps the magic links of `/proc` out as well."""
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
-
-
-_HOW_BYTES = ctypes.sizeof(_OpenHow)
-_openat2 = ctypes.CDLL(None).syscall
-
 
 @lru_cache(maxsize=8)
-def _how(flags: int) -> object:
-    """How to open without links. The kernel only reads it, so all threads share one."""
-    return ctypes.byref(_OpenHow(flags | os.O_CLOEXEC, 0, _NO_LINKS))
+def _without_links(flags: int) -> OpenHow:
+    return OpenHow(flags, RESOLVE_NO_SYMLINKS)
 
 
 class KeptMissing(FileNotFoundError):
@@ -74,7 +54,7 @@ def reopen(descriptor: int, flags: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResolvedPath:
     """
     What a path leads to. Its descriptors are closed at the end of the block that found it.
 
@@ -108,7 +88,7 @@ class Place:
     def is_symlink(self) -> bool:
         return stat.S_ISLNK(self.mode)
 
-    def present(self) -> "Place":
+    def present(self) -> "ResolvedPath":
         """
         The same, if it is there.
 
@@ -123,9 +103,8 @@ class Place:
 def _open_without_links(view: View, path: str, flags: int) -> int:
     if view.sight(path, folder=bool(flags & os.O_DIRECTORY)) not in _READABLE:
         return -1
-    result: int = _openat2(_OPENAT2, _AT_FDCWD, os.fsencode(path), _how(flags), _HOW_BYTES)
-    # Old kernels and strict containers do not have it, and end here too.
-    return result
+    # Fails as well where the kernel or a container lacks the call; the walk then does the work.
+    return openat2(os.fsencode(path), _without_links(flags))
 
 
 class Resolver:
@@ -145,7 +124,7 @@ class Resolver:
     @contextmanager
     def find(
         self, path: str, *, follow: bool = True, links_on_the_way: bool = True
-    ) -> Iterator[Place]:
+    ) -> Iterator[ResolvedPath]:
         """
         Look a path up. Its last name need not be there.
 
@@ -189,7 +168,7 @@ class _Search:
             os.close(descriptor)
         self._folders.clear()
 
-    def run(self, path: str) -> Place:
+    def run(self, path: str) -> ResolvedPath:
         parent, _, name = path.rpartition("/")
         folder = _open_without_links(self._view, parent or "/", _FOLDER) if name else -1
         if folder < 0:
@@ -203,7 +182,7 @@ class _Search:
             return self._walk(path)
         return place or self._innermost()
 
-    def _walk(self, path: str) -> Place:
+    def _walk(self, path: str) -> ResolvedPath:
         root = os.open("/", _LOOK | os.O_DIRECTORY)
         self._enter(root, "/")
         self._from_root = True
@@ -230,16 +209,16 @@ class _Search:
         if len(self._folders) > 1:
             os.close(self._folders.pop()[0])
 
-    def _innermost(self) -> Place:
+    def _innermost(self) -> ResolvedPath:
         """The folder in which the way ended."""
         descriptor, here, sight = self._folders[-1]
         outer, _, outer_sight = self._folders[-2 if len(self._folders) > 1 else -1]
         self._found = os.dup(descriptor)
         mode = os.fstat(self._found).st_mode
         name = here.rpartition("/")[2]
-        return Place(here, sight, outer, name, self._found, mode, self._is_link, outer_sight)
+        return ResolvedPath(here, sight, outer, name, self._found, mode, self._is_link, outer_sight)
 
-    def _step(self, name: str, pending: list[str]) -> Place | None:
+    def _step(self, name: str, pending: list[str]) -> ResolvedPath | None:
         """Go on by one name; a place is the end of the way."""
         folder, above, around = self._folders[-1]
         path = f"{above.rstrip('/')}/{name}"
@@ -250,7 +229,7 @@ class _Search:
         if sight is Sight.HIDDEN:
             if not last:
                 raise failure(errno.ENOENT)
-            return Place(path, sight, folder, name, -1, 0, self._is_link, around)
+            return ResolvedPath(path, sight, folder, name, -1, 0, self._is_link, around)
         try:
             descriptor = os.open(name, _LOOK, dir_fd=folder)
         except FileNotFoundError as error:
@@ -258,7 +237,7 @@ class _Search:
                 raise KeptMissing(error.errno, error.strerror) from None
             if not last:
                 raise
-            return Place(path, sight, folder, name, -1, 0, self._is_link, around)
+            return ResolvedPath(path, sight, folder, name, -1, 0, self._is_link, around)
         self._found = descriptor  # closed with the rest, should anything fail
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
@@ -268,12 +247,12 @@ class _Search:
         sight = self._view.sight(path)
         if stat.S_ISLNK(mode):
             if last and not self._follow:
-                return Place(path, sight, folder, name, descriptor, mode, True, around)
+                return ResolvedPath(path, sight, folder, name, descriptor, mode, True, around)
             self._enter_link(sight, pending)
             return None
         if not last:
             raise failure(errno.ENOTDIR)
-        return Place(path, sight, folder, name, descriptor, mode, self._is_link, around)
+        return ResolvedPath(path, sight, folder, name, descriptor, mode, self._is_link, around)
 
     def _enter_link(self, sight: Sight, pending: list[str]) -> None:
         if not self._from_root:

@@ -26,7 +26,7 @@ from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
 from holdfast.local_servers import reachable
 from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
-from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.policy.build import ProfileContext, resolve
 from holdfast.sandbox.policy.disk import HostDisk, Seen
 from holdfast.sandbox.policy.policy import NO_LANDLOCK, NO_MXC, Policy, Rule
 from holdfast.sandbox.profile import entries
@@ -52,7 +52,7 @@ class _Unsearched(HostDisk):
     def entries(self, path: str) -> Sequence[tuple[str, Seen]]:
         return ()
 
-    def is_blank(self, path: str) -> bool:
+    def is_empty(self, path: str) -> bool:
         return False
 
 
@@ -178,10 +178,10 @@ def _within(policy: Policy) -> Operations:
     return DIRECT if policy.full_write else SandboxedFiles(policy)
 
 
-def _facts() -> Facts:
+def _facts() -> ProfileContext:
     # Of the server: what a client says about these would decide what it may write.
     tmpdir = os.environ.get("TMPDIR")
-    return Facts(
+    return ProfileContext(
         cwd=None,
         tmpdir=tmpdir,
         own_tmpdir=tmpdir,

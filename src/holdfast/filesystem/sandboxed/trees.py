@@ -16,9 +16,9 @@ from holdfast.filesystem.copy import INTO_ITSELF, NEEDS_RECURSIVE, OTHER_KIND, c
 from holdfast.filesystem.directories import remove_tree
 from holdfast.filesystem.errno_mapping import about
 from holdfast.filesystem.sandboxed.files import Confined
-from holdfast.filesystem.sandboxed.resolve import Place, failure, reopen
+from holdfast.filesystem.sandboxed.resolve import ResolvedPath, failure, reopen
 from holdfast.filesystem.sandboxed.visibility import Sight
-from holdfast.filesystem.walk import Facts, Walked, walk
+from holdfast.filesystem.walk import Walked, WalkedPath, walk
 from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
 
@@ -34,7 +34,7 @@ class SandboxedFiles(Confined):
 
     def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
         """As `walk.walk`; what is denied is listed, and not entered."""
-        return walk(path, uri, options, tree=_Tree(self))
+        return walk(path, uri, options, tree=_SandboxedTree(self))
 
     def remove(self, path: str, *, recursive: bool, force: bool, follow_symlinks: bool) -> None:
         """
@@ -73,16 +73,16 @@ class SandboxedFiles(Confined):
             _copy_tree(self, source, destination)
 
 
-class _Tree:
+class _SandboxedTree:
     """The tree that a walk goes through."""
 
     def __init__(self, files: Confined) -> None:
         self._files = files
 
-    def facts(self, path: str) -> Facts:
+    def facts(self, path: str) -> WalkedPath:
         with self._files.resolver.find(path) as place:
             found = os.fstat(place.present().descriptor)
-            return Facts(place.is_folder, place.is_link, (found.st_dev, found.st_ino))
+            return WalkedPath(place.is_folder, place.is_link, (found.st_dev, found.st_ino))
 
     def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:
         with self._files.resolver.find(path) as place:
@@ -96,11 +96,11 @@ class _Tree:
 # -- removing
 
 
-def _remove(files: Confined, place: Place, recursive: bool) -> None:
+def _remove(files: Confined, place: ResolvedPath, recursive: bool) -> None:
     whole = recursive and place.is_folder
-    if whole and place.sight in {Sight.DENIED, Sight.GATE}:
+    if whole and place.sight in {Sight.DENIED, Sight.TRAVERSABLE_DENIED}:
         raise failure(errno.EACCES)
-    if place.folder_sight in {Sight.READ, Sight.GATE}:
+    if place.folder_sight in {Sight.READ, Sight.TRAVERSABLE_DENIED}:
         raise failure(errno.EROFS)
     if whole and place.sight is Sight.READ:
         raise failure(errno.EROFS)
@@ -147,7 +147,7 @@ def _check_tree(files: Confined, path: str) -> None:
 # -- copying
 
 
-def _copy_entry(files: Confined, place: Place, destination: str) -> None:
+def _copy_entry(files: Confined, place: ResolvedPath, destination: str) -> None:
     """Copy a file or a link."""
     if place.sight is Sight.DENIED:
         raise failure(errno.EACCES)

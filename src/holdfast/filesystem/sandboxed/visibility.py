@@ -29,10 +29,10 @@ class Sight(enum.Enum):
 
     WRITE = enum.auto()
     READ = enum.auto()
-    PASSAGE = enum.auto()
+    TRAVERSABLE = enum.auto()
     """A folder, or a link, that is there only because it leads to something visible."""
 
-    GATE = enum.auto()
+    TRAVERSABLE_DENIED = enum.auto()
     """The same, but denied by a rule: it can be passed, not listed."""
 
     DENIED = enum.auto()
@@ -82,7 +82,7 @@ class View:
         if standing == "read":
             return Sight.READ
         if path in self._passages:
-            return Sight.GATE if standing == "deny" else Sight.PASSAGE
+            return Sight.TRAVERSABLE_DENIED if standing == "deny" else Sight.TRAVERSABLE
         return Sight.DENIED if standing == "deny" else Sight.HIDDEN
 
     def has_device(self, path: str) -> bool:
@@ -91,7 +91,7 @@ class View:
 
     def shows_part_of(self, folder: str) -> bool:
         """Whether some entries of a folder that can be listed may be hidden."""
-        return folder == "/proc" or self.sight(folder, folder=True) is Sight.PASSAGE
+        return folder == "/proc" or self.sight(folder, folder=True) is Sight.TRAVERSABLE
 
     def may_go(self, path: str, *, folder: bool = False) -> bool:
         """Whether a path that is written may also be removed: rules hold on to some names."""

@@ -17,7 +17,6 @@ from holdfast.process.child import Child
 from holdfast.process.sandboxed.init_channel import StageReport
 from holdfast.process.sandboxed.network_denials import NetworkAttempts
 from holdfast.protocol.process import OutputStream
-from holdfast.sandbox.bubblewrap.audit import LandlockLog
 
 __all__ = ["EnclosedChild", "first_child"]
 
@@ -25,7 +24,7 @@ __all__ = ["EnclosedChild", "first_child"]
 class EnclosedChild(Child):
     """The launcher of a sandbox, which stands for the command inside."""
 
-    __slots__ = ("_waits", "attempts", "ended", "first", "refusals", "report")
+    __slots__ = ("_waits", "attempts", "ended", "first", "report")
 
     def __init__(
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
@@ -39,8 +38,6 @@ class EnclosedChild(Child):
         """How the start of the command itself went."""
         self.attempts: NetworkAttempts | None = None
         """What it tried to reach, if that is told."""
-        self.refusals: LandlockLog | None = None
-        """What it tried to write to, if that is told."""
         self._waits = False
 
     def exit_status(self) -> os.waitid_result | None:
@@ -121,7 +118,7 @@ class EnclosedChild(Child):
                 asyncio.get_running_loop().remove_reader(self.first)
             os.close(self.first)
             self.first = None
-        for held in (self.report, self.attempts, self.refusals):
+        for held in (self.report, self.attempts):
             if held is not None:
                 held.close()
         self.ended()

@@ -33,9 +33,9 @@ from holdfast.sandbox.bubblewrap.filter import filter_program
 from holdfast.sandbox.bubblewrap.gaps import open_server_gap, policy_gaps
 from holdfast.sandbox.bubblewrap.init.program import CallersSession
 from holdfast.sandbox.bubblewrap.landlock import ruleset
-from holdfast.sandbox.bubblewrap.mount_points import MountTargets
-from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport, probe_support
-from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.bubblewrap.mount_points import MountPoints
+from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
+from holdfast.sandbox.policy.build import ProfileContext, resolve
 from holdfast.sandbox.policy.policy import PATH_MAX, Policy
 from holdfast.system_text import system_text
 
@@ -56,7 +56,7 @@ class Sandbox:
         self,
         policy: Policy,
         ladder: SandboxSupport,
-        targets: MountTargets,
+        targets: MountPoints,
         *,
         open_urls: Sequence[str] = (),
         devices: str | None = None,
@@ -73,7 +73,7 @@ class Sandbox:
         """
         made = plan(
             policy,
-            proc=ladder.rung is Rung.FULL,
+            proc=ladder.rung is IsolationLevel.FULL,
             settings=ladder.settings,
             read_only_proc=ladder.read_only_proc,
             devices=devices,
@@ -90,7 +90,7 @@ class Sandbox:
         self._paths = [path for path, _ in self._places]
         self._ladder = ladder
         self._plan = made
-        self._enclosure = self._make_enclosure(range(EMPTY_FD, EMPTY_FD + made.blanks))
+        self._enclosure = self._make_enclosure(range(EMPTY_FD, EMPTY_FD + made.empty_fds))
         self._reserve()
 
     def _make_enclosure(self, blanks: Sequence[int], *, shares_group: bool = False) -> Enclosure:
@@ -107,7 +107,7 @@ class Sandbox:
         return Enclosure(
             launcher=launcher.path,
             options=options,
-            empty_fds=self._plan.blanks,
+            empty_fds=self._plan.empty_fds,
             # In the last moment of a command nothing of its sandbox may be missing.
             tells_end=bool(self._plan.targets),
             filter=filter_program(
@@ -118,7 +118,6 @@ class Sandbox:
             ),
             listen=listens,
             landlock=ruleset(policy, ladder.landlock_abi),
-            log=ladder.logs,
         )
 
     def access(self, path: str) -> Access:
@@ -128,7 +127,7 @@ class Sandbox:
     @property
     def descriptors(self) -> int:
         """How many descriptors a process needs that is to start a command in it (`hand_over`)."""
-        return HANDED_FDS + self._plan.blanks
+        return HANDED_FDS + self._plan.empty_fds
 
     def hand_over(
         self,
@@ -230,7 +229,7 @@ class Sandbox:
     def outcome(self, child: EnclosedChild) -> SandboxedOutcome:
         """What to make of the end of a command that was started in it."""
         assert child.report is not None  # it was started
-        return SandboxedOutcome(child.report, child.attempts, child.refusals)
+        return SandboxedOutcome(child.report, child.attempts)
 
     def _as_inside(self, launch: Launch, path: str | None) -> Launch:
         """
@@ -282,7 +281,7 @@ class Sandboxes:
         self._ladder: SandboxSupport | None = None
         self._devices: str | None = None
         self._climbing = threading.Lock()
-        self.targets = MountTargets()
+        self.targets = MountPoints()
 
     async def ladder(self) -> SandboxSupport:
         """What can be enforced here, tried out the first time."""
@@ -328,7 +327,7 @@ class Sandboxes:
             TimeoutError: The disk has not answered.
             OSError: No descriptor is left to ask it with.
         """
-        facts = Facts(
+        facts = ProfileContext(
             cwd=cwd,
             tmpdir=env.get("TMPDIR"),
             own_tmpdir=self._environ.get("TMPDIR"),
@@ -344,7 +343,7 @@ class Sandboxes:
                 if not policy.isolates:
                     return None
                 ladder = self._ladder or await self.ladder()
-                if ladder.rung is Rung.NONE:
+                if ladder.rung is IsolationLevel.NONE:
                     raise InvalidParams(f"this host cannot enforce a sandbox: {ladder.problem}")
                 return Sandbox(
                     policy,
@@ -358,7 +357,7 @@ class Sandboxes:
 
 
 def _log(ladder: SandboxSupport) -> None:
-    if ladder.rung is Rung.NONE:
+    if ladder.rung is IsolationLevel.NONE:
         logger.warning("no sandbox can be enforced here: %s", ladder.problem)
         return
     assert ladder.launcher is not None  # the rung has one

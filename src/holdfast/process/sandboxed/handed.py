@@ -112,7 +112,6 @@ class HandedStart:
                 filter_program=enclosure.filter,
                 listen=enclosure.listen,
                 landlock=enclosure.landlock,
-                log=False,
                 limits=bounds.each,
                 wait=bool(to_verify) or bounds.cgroup is not None,
                 caller=caller,

@@ -22,19 +22,18 @@ from holdfast.errors import SpawnFailed
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.cgroup import CommandCgroup
 from holdfast.process.limits.rlimits import Bounds, make_bounds
-from holdfast.process.sandboxed.child import EnclosedChild, first_child
+from holdfast.process.sandboxed.child import EnclosedChild
 from holdfast.process.sandboxed.init_channel import StageReport
 from holdfast.process.sandboxed.network_denials import NetworkAttempts
 from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.process import ProcessLimits
-from holdfast.sandbox.bubblewrap.audit import LandlockLog
 from holdfast.sandbox.bubblewrap.init.program import STAGE_PATH, make_stage
 from holdfast.sandbox.bubblewrap.landlock import Ruleset
 from holdfast.sandbox.bubblewrap.memory_files import data_file
 from holdfast.sandbox.bubblewrap.mount_check import (
     MountTable,
     Planned,
-    fault,
+    first_mismatch,
     led_elsewhere,
     read_table,
 )
@@ -87,8 +86,6 @@ class Enclosure(msgspec.Struct, frozen=True, kw_only=True):
     """Whether that tells us of attempts to reach the network."""
     landlock: Ruleset | None = None
     """What is refused beyond the mounts."""
-    log: bool = False
-    """Whether the kernel logs that, and lets us read it."""
     tells_end: bool = False
     """Whether it matters when the last process inside is gone; see `EnclosedChild.lingers`."""
 
@@ -158,9 +155,6 @@ async def _start_enclosed(
             undo.callback(bounds.cgroup.release)
         report = StageReport()
         undo.callback(report.close)
-        log = _open_log() if enclosure.log else None
-        if log is not None:
-            undo.callback(log.close)
         theirs.callback(report.theirs.close)
         plain, moved = split_environment(env, launch.cwd)
         # Where the folder cannot be had inside, the launcher would take the user's home.
@@ -188,7 +182,6 @@ async def _start_enclosed(
             filter_program=enclosure.filter,
             listen=enclosure.listen,
             landlock=enclosure.landlock,
-            log=enclosure.log,
             terminal=terminal is not None,
             limits=bounds.each,
             wait=bool(to_verify) or bounds.cgroup is not None,
@@ -222,9 +215,6 @@ async def _start_enclosed(
         if not ready:
             raise SpawnFailed(await _complaint(child))
         child.report = report
-        if log is not None:
-            log.pid = first_child(child.pid)
-            child.refusals = log
         listener = report.take_listener()
         if listener is not None:
             child.attempts = NetworkAttempts(listener)
@@ -332,13 +322,6 @@ def split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str],
     return plain, moved
 
 
-def _open_log() -> LandlockLog | None:
-    try:
-        return LandlockLog()
-    except OSError:
-        return None  # no longer ours to read: less is told, and nothing else is different
-
-
 def readable(data: bytes, stack: ExitStack) -> int:
     """A descriptor that reads as this, until the end of a stack."""
     fd = data_file(data)
@@ -356,7 +339,7 @@ def _verify(
         SpawnFailed: Something was changed meanwhile.
     """
     inside = read_table(_mounts(pid))
-    path = fault(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
+    path = first_mismatch(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
     if path is not None and inside:  # or it has ended, and that will be seen
         led += led_elsewhere(planned, inside, host)
         raise SpawnFailed(f"{path} was changed while the sandbox was built: try again", path=path)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.events import Denial, Reason, Verdict
+from holdfast.events import Reason, Verdict
 from holdfast.process.io.log import OutputLog
 from holdfast.process.sandboxed.init_channel import StageReport
 from holdfast.protocol.process import NetworkAttempt
@@ -27,25 +27,17 @@ class _Attempts(Protocol):
     def made(self) -> tuple[NetworkAttempt, ...]: ...
 
 
-class _Refusals(Protocol):
-    def paths(self) -> tuple[str, ...]: ...
-
-
 class SandboxedOutcome:
     """Says more of how a process in a sandbox ended."""
 
-    def __init__(
-        self, report: StageReport, attempts: _Attempts | None, refusals: _Refusals | None = None
-    ) -> None:
+    def __init__(self, report: StageReport, attempts: _Attempts | None) -> None:
         """
         Args:
             report: Tells why it could not be executed, if that is so.
             attempts: Tells what it tried to reach, if that is known.
-            refusals: Tells what it tried to write to, if the kernel logs that.
         """
         self._report = report
         self._attempts = attempts
-        self._refusals = refusals
 
     def __call__(self, verdict: Verdict, log: OutputLog) -> Verdict:
         """The verdict for a command, from that for its launcher."""
@@ -59,15 +51,7 @@ class SandboxedOutcome:
         missing = self._report.exec_error() == errno.ENOENT
         denial = None if missing else find_denial(code, log.retained())
         tried = () if self._attempts is None else self._attempts.made
-        if denial is not None and (denial.path is None or not denial.path.startswith("/")):
-            denial = self._completed(denial, bool(tried))
+        if denial is not None and denial.path is None and tried:
+            # A denial that names no path is about the network, if that was tried.
+            denial = msgspec.structs.replace(denial, network=True)
         return msgspec.structs.replace(verdict, denial=denial, network_attempts=tried)
-
-    def _completed(self, denial: Denial, tried_network: bool) -> Denial:
-        """With what it was about, which its own words do not tell."""
-        paths = () if self._refusals is None else self._refusals.paths()
-        if paths:
-            return msgspec.structs.replace(denial, path=paths[0])
-        if tried_network and denial.path is None:
-            return msgspec.structs.replace(denial, network=True)
-        return denial

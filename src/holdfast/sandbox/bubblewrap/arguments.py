@@ -18,7 +18,7 @@ from typing import Final
 from holdfast.errors import CannotEnforce
 from holdfast.sandbox.bubblewrap.devices import DEVICES
 from holdfast.sandbox.bubblewrap.mount_check import Planned
-from holdfast.sandbox.bubblewrap.mounts import Blank, Target, mounts
+from holdfast.sandbox.bubblewrap.mounts import EmptyFd, MountTarget, mounts
 from holdfast.sandbox.policy.policy import NO_LANDLOCK, Policy
 
 __all__ = ["Plan", "plan"]
@@ -46,11 +46,11 @@ _NO_PROCESSES: Final = ("--perms", "555", "--tmpfs", "/proc", "--remount-ro", "/
 class Plan:
     """How bubblewrap has to be started."""
 
-    arguments: tuple[str | Blank, ...]
+    arguments: tuple[str | EmptyFd, ...]
     """Without its own name, a filter, and the command behind `--`."""
-    targets: tuple[Target, ...]
+    targets: tuple[MountTarget, ...]
     """What has to be removed from disk after the last command that has it."""
-    blanks: int
+    empty_fds: int
     """How many descriptors that read as empty it needs; each is used up by one mount."""
     to_verify: tuple[Planned, ...] = ()
     """
@@ -58,19 +58,19 @@ class Plan:
     no other command with the same roots can have changed it.
     """
 
-    def argv(self, blanks: Sequence[int]) -> list[str]:
+    def argv(self, empty_fds: Sequence[int]) -> list[str]:
         """
         The arguments as texts.
 
         Args:
-            blanks: The numbers that those descriptors will have in the launcher; as
-                many as `Plan.blanks` says.
+            empty_fds: The numbers that those descriptors will have in the launcher; as
+                many as `Plan.empty_fds` says.
         """
-        if not self.blanks:
+        if not self.empty_fds:
             return list(self.arguments)  # type: ignore[arg-type]  # no blank among them
-        left = iter(blanks)
+        left = iter(empty_fds)
         return [
-            str(next(left)) if isinstance(argument, Blank) else argument
+            str(next(left)) if isinstance(argument, EmptyFd) else argument
             for argument in self.arguments
         ]
 
@@ -100,7 +100,7 @@ def plan(
     assert policy.isolates  # whoever starts the command asks first
     if policy.legacy_landlock:
         raise CannotEnforce(NO_LANDLOCK)
-    made: list[str | Blank] = list(_ALWAYS)
+    made: list[str | EmptyFd] = list(_ALWAYS)
     if policy.network == "restricted":
         made.append("--unshare-net")
     root = policy.rules.get("/")
@@ -122,8 +122,8 @@ def plan(
             made += ("--ro-bind", path, path)
     tree = mounts(policy)
     made += tree.arguments
-    blanks = sum(isinstance(argument, Blank) for argument in tree.arguments)
+    empty_fds = sum(isinstance(argument, EmptyFd) for argument in tree.arguments)
     to_verify = tree.planned if tree.movable else []
     if tree.movable and root is not None and root.access == "write":
         to_verify = [Planned("/", "write"), *to_verify]
-    return Plan(tuple(made), tuple(tree.targets), blanks, tuple(to_verify))
+    return Plan(tuple(made), tuple(tree.targets), empty_fds, tuple(to_verify))

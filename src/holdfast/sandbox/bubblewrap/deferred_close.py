@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from queue import SimpleQueue
 
-__all__ = ["close_soon"]
+__all__ = ["close_in_background"]
 
 _PAUSE = 0.003
 """Seconds to let others go first: by then the next command of a busy server is on its way."""
@@ -25,7 +25,7 @@ _starting = threading.Lock()
 _thread: threading.Thread | None = None
 
 
-def close_soon(descriptors: list[int]) -> None:
+def close_in_background(descriptors: list[int]) -> None:
     """Close these in a moment; they are no longer the caller's."""
     global _thread
     if _queue.qsize() >= _MOST_WAITING:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-__all__ = ["Mount", "MountTable", "Planned", "fault", "led_elsewhere", "read_table"]
+__all__ = ["Mount", "MountTable", "Planned", "first_mismatch", "led_elsewhere", "read_table"]
 
 _OWN: Final = ("/dev/", "/proc/")
 """Where it mounts what no plan names."""
@@ -52,7 +52,7 @@ def read_table(text: str) -> MountTable:
     return table
 
 
-def fault(
+def first_mismatch(
     plan: Iterable[Planned],
     inside: MountTable,
     host: MountTable,

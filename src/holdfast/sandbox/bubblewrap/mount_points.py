@@ -23,9 +23,9 @@ from contextlib import contextmanager, suppress
 from typing import Literal
 
 from holdfast.linux.kernel_cache import is_on_this_machine
-from holdfast.sandbox.bubblewrap.deferred_close import close_soon
+from holdfast.sandbox.bubblewrap.deferred_close import close_in_background
 
-__all__ = ["MountTargets"]
+__all__ = ["MountPoints"]
 
 _MARK = "user.holdfast.mount-target"
 """An attribute of a file."""
@@ -43,7 +43,7 @@ _PAUSE = 0.0005
 """Seconds that somebody who is about to remove a place is given to do so."""
 
 
-class _Place:
+class _MountPoint:
     """One place, for as long as somebody here uses it."""
 
     __slots__ = ("_folder", "_name", "_ours", "fd", "is_local", "users")
@@ -131,7 +131,7 @@ class _Place:
             self.fd = None
 
 
-class MountTargets:
+class MountPoints:
     """
     The places that sandboxes of this process need.
 
@@ -141,7 +141,7 @@ class MountTargets:
     """
 
     def __init__(self) -> None:
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _MountPoint] = {}
         # Sandboxes that are being planned, and places nobody uses that they may have seen.
         self._planning = 0
         self._unused: set[str] = set()
@@ -178,7 +178,7 @@ class MountTargets:
                     name = os.path.dirname(path)
                     if name not in folders:
                         folders[name] = _open_folder(name)
-                    place = self._places[path] = _Place(path, kind, folders[name])
+                    place = self._places[path] = _MountPoint(path, kind, folders[name])
                 place.users += 1
                 had.append(path)
         except BaseException:
@@ -210,13 +210,13 @@ class MountTargets:
                 if fd is not None:
                     removed.append(fd)
         if removed:
-            close_soon(removed)
+            close_in_background(removed)
 
 
-_removing: set[_Place] = set()
+_removing: set[_MountPoint] = set()
 
 
-def _let_go_elsewhere(place: _Place) -> None:
+def _let_go_elsewhere(place: _MountPoint) -> None:
     """Remove a place where nobody has to wait for it; if too many wait already, leave it there."""
     if len(_removing) >= _MAX_REMOVING:
         return  # it is marked: the next server that uses it removes it

@@ -13,28 +13,28 @@ from typing import Final, Literal, NamedTuple
 from holdfast.sandbox.bubblewrap.mount_check import Planned
 from holdfast.sandbox.policy.policy import PROTECTED_NAMES, Policy, Rule, Standing, parent_of
 
-__all__ = ["BLANK", "BLANKS_AT_MOST", "Blank", "Mounts", "Target", "mounts"]
+__all__ = ["EMPTY_FD", "MAX_EMPTY_FDS", "EmptyFd", "MountTarget", "Mounts", "mounts"]
 
-BLANKS_AT_MOST: Final = 64
+MAX_EMPTY_FDS: Final = 64
 """
 How many denied files get an empty one of their own in their place, each of which costs a
 descriptor. The ones after that get `/dev/null`, which cannot be opened on such a mount.
 """
 
 
-class Blank:
+class EmptyFd:
     """Stands in a list of arguments for a descriptor that reads as empty."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return "BLANK"
+        return "EMPTY_FD"
 
 
-BLANK: Final = Blank()
+EMPTY_FD: Final = EmptyFd()
 
 
-class Target(NamedTuple):
+class MountTarget(NamedTuple):
     """
     A path that is made only to be mounted on, or has been by another command.
 
@@ -51,8 +51,8 @@ class Target(NamedTuple):
 class Mounts(NamedTuple):
     """Arguments of bubblewrap, and what they leave on disk."""
 
-    arguments: list[str | Blank]
-    targets: list[Target]
+    arguments: list[str | EmptyFd]
+    targets: list[MountTarget]
     planned: list[Planned]
     """What is where in the end."""
     movable: bool
@@ -65,7 +65,7 @@ class Mounts(NamedTuple):
 
 def mounts(policy: Policy) -> Mounts:
     """What lies on top of `/`, parents first. Empty if everything may be written."""
-    walk = _Walk(policy)
+    walk = _MountWalk(policy)
     for path in sorted(policy.rules, key=_by_component):
         walk.visit(policy.rules[path])
     walk.leave_for("")
@@ -91,12 +91,12 @@ class _Above(NamedTuple):
     """Denied, but with a way through to something inside."""
 
 
-class _Walk:
+class _MountWalk:
     """One pass over the rules."""
 
     def __init__(self, policy: Policy) -> None:
-        self.arguments: list[str | Blank] = []
-        self.targets: list[Target] = []
+        self.arguments: list[str | EmptyFd] = []
+        self.targets: list[MountTarget] = []
         self.planned: list[Planned] = []
         self.movable = False
         self._policy = policy
@@ -118,7 +118,7 @@ class _Walk:
             opened = self._deny(rule, above)
         elif _is_proc(rule.path):
             pass  # the sandbox's own is there
-        elif rule.kind is None or rule.blank:
+        elif rule.kind is None or rule.empty:
             if above == "write":
                 self._cover(rule)
         elif above != rule.access or (rule.access == "write" and rule.kind == "directory"):
@@ -162,14 +162,14 @@ class _Walk:
                 self.arguments += ("--perms", "111", "--tmpfs", path)
                 return True
             self._hide(path)
-        elif self._denied_files < BLANKS_AT_MOST:
+        elif self._denied_files < MAX_EMPTY_FDS:
             self._denied_files += 1
-            self.arguments += ("--perms", "000", "--ro-bind-data", BLANK, path)
+            self.arguments += ("--perms", "000", "--ro-bind-data", EMPTY_FD, path)
         else:
             self.arguments += ("--ro-bind", "/dev/null", path)
-        if rule.blank and above == "write":
+        if rule.empty and above == "write":
             kind: Literal["directory", "file"] = "file" if rule.kind == "file" else "directory"
-            self.targets.append(Target(path, kind, existed=True))
+            self.targets.append(MountTarget(path, kind, existed=True))
         return False
 
     def _hide(self, path: str, perms: str = "000") -> None:
@@ -182,7 +182,7 @@ class _Walk:
         named = rule.path.rpartition("/")[2] in PROTECTED_NAMES
         if rule.kind == "directory" or (named and not existed):
             self._hide(rule.path, "000" if rule.access == "deny" else "555")
-            self.targets.append(Target(rule.path, "directory", existed))
+            self.targets.append(MountTarget(rule.path, "directory", existed))
         else:
-            self.arguments += ("--ro-bind-data", BLANK, rule.path)
-            self.targets.append(Target(rule.path, "file", existed))
+            self.arguments += ("--ro-bind-data", EMPTY_FD, rule.path)
+            self.targets.append(MountTarget(rule.path, "file", existed))

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.sandbox.bubblewrap.audit import LOGGING_ABI, can_read_log
 from holdfast.sandbox.bubblewrap.binary import Launcher, find_launcher
 from holdfast.sandbox.bubblewrap.devices import may_make_devices, need_devices
 from holdfast.sandbox.bubblewrap.filter import filter_program
@@ -32,7 +31,7 @@ from holdfast.sandbox.bubblewrap.writable_proc import owns_settings, writable_se
 from holdfast.sandbox.policy.exhausted import raise_exhausted
 from holdfast.sandbox.policy.policy import Policy
 
-__all__ = ["Rung", "SandboxSupport", "probe_support"]
+__all__ = ["IsolationLevel", "SandboxSupport", "probe_support"]
 
 _PROBE_LIMIT = 10.0
 """Seconds that a trial may take."""
@@ -53,7 +52,7 @@ _PROC = ("--proc", "/proc")
 _NO_PROC = ("--tmpfs", "/proc")
 
 
-class Rung(StrEnum):
+class IsolationLevel(StrEnum):
     """How far a command can be isolated here."""
 
     FULL = "full"
@@ -67,14 +66,12 @@ class Rung(StrEnum):
 class SandboxSupport(msgspec.Struct, frozen=True, kw_only=True):
     """Which rung works, why no higher one does, and what is open even so."""
 
-    rung: Rung
+    rung: IsolationLevel
     launcher: Launcher | None = None
     landlock_abi: int = 0
     """The version of Landlock that is applied; 0 if the kernel has none, or it does not work."""
     listens: bool = False
     """Whether the kernel tells us of attempts to reach the network."""
-    logs: bool = False
-    """Whether it tells us what Landlock refused, by its log; only a privileged server has it."""
     settings: tuple[str, ...] = ()
     """Parts of `/proc` that this user could change the machine by, beside `/proc/sys`."""
     own_devices: bool = False
@@ -105,26 +102,26 @@ def probe_support(environ: Mapping[str, str] | None = None) -> SandboxSupport:
     """
     if platform.machine() not in MACHINES:
         problem = f"no filter of system calls is known for {platform.machine()}"
-        return SandboxSupport(rung=Rung.NONE, problem=problem)
+        return SandboxSupport(rung=IsolationLevel.NONE, problem=problem)
     launcher = find_launcher(environ)
     if not isinstance(launcher, Launcher):
-        return SandboxSupport(rung=Rung.NONE, problem=launcher)
+        return SandboxSupport(rung=IsolationLevel.NONE, problem=launcher)
     best = _Trial(launcher, landlock_abi=landlock_abi(), listens=True)
     if _try(best) is None:
-        return _ladder(Rung.FULL, best)
+        return _ladder(IsolationLevel.FULL, best)
     plain = _Trial(launcher)
     complaint = _try(plain)
     if complaint is None:
-        return _ladder(Rung.FULL, _improved(plain, best))
+        return _ladder(IsolationLevel.FULL, _improved(plain, best))
     without = plain._replace(proc=_NO_PROC)
     if _try(without) is None:  # so /proc was what made the difference
         return _ladder(
-            Rung.WITHOUT_PROC,
+            IsolationLevel.WITHOUT_PROC,
             _improved(without, best),
             f"{complaint}; a container needs an unmasked /proc for more",
         )
     problem = f"{complaint}; {_advice(complaint, Path('/proc'))}"
-    return SandboxSupport(rung=Rung.NONE, launcher=launcher, problem=problem)
+    return SandboxSupport(rung=IsolationLevel.NONE, launcher=launcher, problem=problem)
 
 
 def _improved(trial: _Trial, best: _Trial) -> _Trial:
@@ -136,9 +133,9 @@ def _improved(trial: _Trial, best: _Trial) -> _Trial:
     return trial
 
 
-def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> SandboxSupport:
+def _ladder(rung: IsolationLevel, trial: _Trial, problem: str | None = None) -> SandboxSupport:
     gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
-    if rung is Rung.WITHOUT_PROC:
+    if rung is IsolationLevel.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
     own_devices = need_devices() and may_make_devices()
     if need_devices() and not own_devices:
@@ -148,7 +145,6 @@ def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> SandboxSup
         launcher=trial.launcher,
         landlock_abi=trial.landlock_abi,
         listens=trial.listens,
-        logs=trial.landlock_abi >= LOGGING_ABI and can_read_log(),
         settings=() if owns_settings() else writable_settings(),
         own_devices=own_devices,
         read_only_proc=owns_settings(),

@@ -29,7 +29,7 @@ _OF_A_WAY: Final = 100
 """Bytes, roughly, of a set of places without its number, and of a way from one to another."""
 
 
-class _Places(dict[str, "_Places"]):
+class _StateSet(dict[str, "_StateSet"]):
     """Places that can have been reached, and those that can be next by character."""
 
     def __init__(self, bits: int, automaton: Automaton) -> None:
@@ -37,7 +37,7 @@ class _Places(dict[str, "_Places"]):
         self.bits = bits
         self._automaton = automaton
 
-    def __missing__(self, char: str) -> _Places:
+    def __missing__(self, char: str) -> _StateSet:
         found = self[char] = self._automaton.after(self.bits, char)
         return found
 
@@ -60,7 +60,7 @@ class Automaton:
         self._also: list[tuple[int, int]] = []
         self._also_from = 0
         self._last = 1 << self._build(pattern)
-        self._kept: dict[int, _Places] = {}
+        self._kept: dict[int, _StateSet] = {}
         self._room = _ROOM
         self._takes: dict[str, int] = {}
         self._start = self._with_also(1)
@@ -74,7 +74,7 @@ class Automaton:
                 return False
         return bool(places.bits & self._last)
 
-    def after(self, bits: int, char: str) -> _Places:
+    def after(self, bits: int, char: str) -> _StateSet:
         """The places that can be reached from some others by a character."""
         found = (bits & self._taking(char)) << 1 | bits & self._stay
         if char != "/":
@@ -104,13 +104,13 @@ class Automaton:
                     bits |= targets
         return bits
 
-    def _places(self, bits: int) -> _Places:
+    def _places(self, bits: int) -> _StateSet:
         known = self._kept.get(bits)
         if known is None or self._room <= 0:
             if self._room <= 0:
                 self._kept, self._takes, self._room = {}, {}, _ROOM
             self._room -= _OF_A_SET + bits.bit_length() // 8
-            known = self._kept[bits] = _Places(bits, self)
+            known = self._kept[bits] = _StateSet(bits, self)
         return known
 
     # -- making it

@@ -29,8 +29,8 @@ __all__ = [
     "MAX_PLACES",
     "MAX_WILDCARDS",
     "Allowed",
-    "Wanted",
-    "Wish",
+    "PathRequest",
+    "ProfileRequest",
     "check_places",
     "read_entries",
     "reads_everything",
@@ -52,15 +52,15 @@ _PROJECT_ROOTS: Final = "codex-project-roots://"
 """Before a pattern: it is looked for in each project root."""
 
 
-class Wish(NamedTuple):
+class PathRequest(NamedTuple):
     """An entry with its place worked out; the path may be missing or lead through links."""
 
     path: str
     access: Allowed
 
 
-class Wanted(NamedTuple):
-    wishes: tuple[Wish, ...]
+class ProfileRequest(NamedTuple):
+    requests: tuple[PathRequest, ...]
     globs: tuple[Glob, ...]
     minimal: bool
     tmpdir: tuple[Allowed, ...]
@@ -69,7 +69,7 @@ class Wanted(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
+def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
     """
     Name the places of a restricted profile.
 
@@ -86,7 +86,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
     paths = _plain_paths(context, files, cwd)
     base, roots = _places(context, cwd)
     _refuse_more(len(roots), MAX_PLACES, "workspace roots")
-    wishes: list[Wish] = []
+    requests: list[PathRequest] = []
     globs: list[Glob] = []
     tmpdir: list[Allowed] = []
     minimal = False
@@ -99,16 +99,18 @@ def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
                 patterns = _absolute(entry.path.pattern, base, roots)
                 globs += (compile_glob(pattern, depth) for pattern in patterns)
         elif isinstance(entry.path, PlainPath):
-            wishes.append(Wish(paths[entry.path], access))
+            requests.append(PathRequest(paths[entry.path], access))
         elif entry.path.value.kind == "minimal":
             minimal |= access != "deny"
         elif entry.path.value.kind == "tmpdir":
             tmpdir.append(access)
         else:
-            wishes += (Wish(path, access) for path in _special(entry.path.value, access, roots))
-        _refuse_more(len(wishes) + len(globs), MAX_PLACES, "places in its workspace roots")
+            requests += (
+                PathRequest(path, access) for path in _special(entry.path.value, access, roots)
+            )
+        _refuse_more(len(requests) + len(globs), MAX_PLACES, "places in its workspace roots")
     _refuse_more(sum(glob.wildcards for glob in globs), MAX_WILDCARDS, "wildcards")
-    return Wanted(tuple(wishes), tuple(globs), minimal, tuple(tmpdir), roots)
+    return ProfileRequest(tuple(requests), tuple(globs), minimal, tuple(tmpdir), roots)
 
 
 def _refuse_more(count: int, limit: int, what: str) -> None:

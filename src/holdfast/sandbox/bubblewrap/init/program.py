@@ -85,7 +85,6 @@ _HERE: Final = -100 & 0xFFFFFFFFFFFFFFFF
 _DUMPABLE: Final = 4
 _NO_NEW_PRIVILEGES: Final = 38
 _PATH_BENEATH: Final = 1
-_LOG_AFTER_EXEC: Final = 1 << 1
 _LOAD_FILTER: Final = 1
 _WITH_LISTENER: Final = 1 << 3
 
@@ -138,7 +137,6 @@ def make_stage(
     filter_program: bytes,
     listen: bool = False,
     landlock: Ruleset | None = None,
-    log: bool = False,
     terminal: bool = False,
     limits: Sequence[tuple[int, int, int]] = (),
     wait: bool = False,
@@ -156,7 +154,6 @@ def make_stage(
         filter_program: The filter of system calls.
         listen: Whether that filter tells somebody of some calls, and so has a descriptor.
         landlock: What is to be refused beyond the mounts.
-        log: Whether that is to be logged; only a kernel that can knows how to be told.
         terminal: Whether its input is a terminal, to become its own.
         limits: What the command may use: resources, limits, and what it may raise them to.
         wait: Whether somebody looks at what is mounted before the command is started.
@@ -168,7 +165,7 @@ def make_stage(
         KeyError: Nothing is known of that processor.
     """
     beginning = _beginning(
-        *(machine, report, filter_program, listen, landlock, log, terminal, tuple(limits), wait),
+        *(machine, report, filter_program, listen, landlock, terminal, tuple(limits), wait),
         caller,
         tuple(empty_streams),
     )
@@ -232,7 +229,6 @@ def _beginning(
     filter_program: bytes,
     listen: bool,
     landlock: Ruleset | None,
-    log: bool,
     terminal: bool,
     limits: tuple[tuple[int, int, int], ...],
     wait: bool,
@@ -257,7 +253,7 @@ def _beginning(
         tty = 0 if terminal else None
         if caller is not None:
             tty = caller.terminal
-        _apply_landlock(made, landlock, log, tty, failed)
+        _apply_landlock(made, landlock, tty, failed)
     message, listener = _ready_message(made) if listen else (0, None)
     _load_filter(made, filter_program, listener, failed)
     if wait:
@@ -300,9 +296,7 @@ def _empty(made: CallProgram, streams: Sequence[int], failed: Label) -> None:
         made.call("close", fd)
 
 
-def _apply_landlock(
-    made: CallProgram, rules: Ruleset, log: bool, terminal: int | None, failed: Label
-) -> None:
+def _apply_landlock(made: CallProgram, rules: Ruleset, terminal: int | None, failed: Label) -> None:
     attributes, size = made.data(rules.attributes), len(rules.attributes)
     fd = At(made.data(bytes(8)))
     made.call("landlock_create_ruleset", attributes, size, 0, result=fd.address, failed=failed)
@@ -322,7 +316,7 @@ def _apply_landlock(
         # It belongs to the host's `/dev`: it could not be opened again by its name.
         write = made.data(struct.pack("<Qi", WRITE_FILE, terminal))
         made.call("landlock_add_rule", fd, _PATH_BENEATH, write, 0, failed=failed)
-    made.call("landlock_restrict_self", fd, _LOG_AFTER_EXEC if log else 0, failed=failed)
+    made.call("landlock_restrict_self", fd, 0, failed=failed)
     made.call("close", fd)
 
 
