@@ -1,7 +1,8 @@
 """
-Profiles in a TOML file.
+Reads profiles from TOML files.
 
-The keys are those of the wire; what is usual may be left out, and a path may be a text:
+The keys are those of the wire. Those with a usual value may be left out, and a path may be a
+text:
 
     network = "enabled"             # "restricted" unless given
 
@@ -15,8 +16,8 @@ The keys are those of the wire; what is usual may be left out, and a path may be
         { path = "/srv/**/*.env", access = "deny" },
     ]
 
-A text with a colon in front names a special place, one with a wildcard is a pattern, and
-all else is a path; `~` is the user's home.
+A text with a leading colon names a special path, and one with a wildcard is a pattern. All
+others are paths; `~` is the user's home directory.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def parse_profile(text: str) -> PermissionProfile:
 
 
 def _refuse_unknown(table: dict[str, Any], known: set[str], where: str) -> None:
-    """A misspelled word in a file is a mistake, and one that would open something up."""
+    """Raise for an unknown key: a misspelled one would silently allow more than was meant."""
     for key in table:
         if key not in known:
             raise InvalidParams(f"unknown key `{key}` in {where}")
