@@ -20,7 +20,7 @@ def test_all_are_closed_in_time_whoever_comes_when() -> None:
 
 
 def test_who_comes_when_too_many_wait_closes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_WAITING", 0)
+    monkeypatch.setattr(module, "_MAX_WAITING", 0)
     read, write = os.pipe()
     close_in_background([write])
     assert select.select([read], [], [], 0)[0]

@@ -206,7 +206,7 @@ def test_a_place_that_a_killed_server_left_is_removed_after_its_next_use(tmp_pat
     killed, next_one = MountPoints(), MountPoints()
     make(killed, tmp_path / ".git")
     # Its locks go with it.
-    for place in killed._places.values():
+    for place in killed._points.values():
         place._close()
 
     next_one.release(make(next_one, tmp_path / ".git"))

@@ -1,9 +1,9 @@
 """
-What this machine can enforce, found out by trying it.
+Probes which isolation this machine supports, by building a sandbox.
 
-A profile is enforced wholly or refused: nothing runs weaker than it was asked to.
-So the ladder is short. It says which rung works here, what even that leaves open,
-and what to change where none does.
+A profile is enforced wholly or refused: no command runs with less isolation than was asked for.
+So there are three levels only. The result names the level, its gaps, and what to change to get
+a higher one.
 """
 
 import fcntl
@@ -33,11 +33,11 @@ from holdfast.sandbox.policy.policy import Policy
 
 __all__ = ["IsolationLevel", "SandboxSupport", "probe_support"]
 
+# Seconds for one trial, which takes some hundredths of a second.
 _PROBE_LIMIT = 10.0
-"""Seconds that a trial may take."""
 
+# The init program uses the descriptors below this for itself.
 _LOWEST_FD = 10
-"""The last stage moves, closes and opens descriptors below it."""
 
 _NAMESPACES = (
     "--unshare-user",
@@ -53,39 +53,39 @@ _NO_PROC = ("--tmpfs", "/proc")
 
 
 class IsolationLevel(StrEnum):
-    """How far a command can be isolated here."""
+    """Degree of isolation that this machine supports."""
 
     FULL = "full"
-    """Namespaces, mounts and a filter on system calls."""
+    """Namespaces, mounts and a seccomp filter."""
     WITHOUT_PROC = "withoutProc"
-    """The same, but with an empty `/proc`: a new one cannot be mounted here."""
+    """The same with an empty `/proc`, since a new one cannot be mounted here."""
     NONE = "none"
-    """Not at all: whatever asks for isolation is refused."""
+    """No isolation: profiles that need it are refused."""
 
 
 class SandboxSupport(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rung works, why no higher one does, and what is open even so."""
+    """Isolation that this machine supports, with the reason if it is not the highest level."""
 
     rung: IsolationLevel
     launcher: Launcher | None = None
     landlock_abi: int = 0
-    """The version of Landlock that is applied; 0 if the kernel has none, or it does not work."""
+    """Landlock ABI that is applied; 0 if the kernel has no Landlock, or it does not work."""
     listens: bool = False
-    """Whether the kernel tells us of attempts to reach the network."""
+    """True if seccomp notifications report attempts to reach the network."""
     settings: tuple[str, ...] = ()
-    """Parts of `/proc` that this user could change the machine by, beside `/proc/sys`."""
+    """Paths in `/proc`, beside `/proc/sys`, by which this user could change the machine."""
     own_devices: bool = False
-    """True if sandboxes need devices of their own, and they can be made."""
+    """True if sandboxes need device nodes of their own, and these can be made."""
     read_only_proc: bool = False
     """True if all of `/proc` has to be read-only, since its files belong to this user."""
     problem: str | None = None
-    """Why it is not the highest rung, and what to change."""
+    """Reason why it is not the highest level, and what to change."""
     gaps: tuple[str, ...] = ()
-    """The gaps of every sandbox on this rung; `policy_gaps` has those of a profile."""
+    """Gaps of every sandbox on this machine; `policy_gaps` has those of a profile."""
 
 
 class _Trial(NamedTuple):
-    """One way to build a sandbox."""
+    """Features of a sandbox to try."""
 
     launcher: Launcher
     proc: tuple[str, str] = _PROC
@@ -95,11 +95,12 @@ class _Trial(NamedTuple):
 
 def probe_support(environ: Mapping[str, str] | None = None) -> SandboxSupport:
     """
-    Find out what works; takes some hundredths of a second.
+    Return the isolation that works here; takes some hundredths of a second.
 
     Raises:
-        OSError: This process has no descriptor or no memory left to find out with.
+        OSError: This process has no descriptor or no memory left.
     """
+    # With everything first, which works on most machines, so that one trial is enough.
     if platform.machine() not in MACHINES:
         problem = f"no filter of system calls is known for {platform.machine()}"
         return SandboxSupport(rung=IsolationLevel.NONE, problem=problem)
@@ -108,14 +109,15 @@ def probe_support(environ: Mapping[str, str] | None = None) -> SandboxSupport:
         return SandboxSupport(rung=IsolationLevel.NONE, problem=launcher)
     best = _Trial(launcher, landlock_abi=landlock_abi(), listens=True)
     if _try(best) is None:
-        return _ladder(IsolationLevel.FULL, best)
+        return _supported(IsolationLevel.FULL, best)
     plain = _Trial(launcher)
     complaint = _try(plain)
     if complaint is None:
-        return _ladder(IsolationLevel.FULL, _improved(plain, best))
+        return _supported(IsolationLevel.FULL, _improved(plain, best))
     without = plain._replace(proc=_NO_PROC)
-    if _try(without) is None:  # so /proc was what made the difference
-        return _ladder(
+    # If this works, mounting `/proc` is what failed, and `complaint` says why.
+    if _try(without) is None:
+        return _supported(
             IsolationLevel.WITHOUT_PROC,
             _improved(without, best),
             f"{complaint}; a container needs an unmasked /proc for more",
@@ -125,7 +127,7 @@ def probe_support(environ: Mapping[str, str] | None = None) -> SandboxSupport:
 
 
 def _improved(trial: _Trial, best: _Trial) -> _Trial:
-    """With whatever makes it better and works here, each tried for itself."""
+    """Return the trial with Landlock and notifications added, each if it works."""
     if _try(better := trial._replace(landlock_abi=best.landlock_abi)) is None:
         trial = better
     if _try(better := trial._replace(listens=True)) is None:
@@ -133,7 +135,7 @@ def _improved(trial: _Trial, best: _Trial) -> _Trial:
     return trial
 
 
-def _ladder(rung: IsolationLevel, trial: _Trial, problem: str | None = None) -> SandboxSupport:
+def _supported(rung: IsolationLevel, trial: _Trial, problem: str | None = None) -> SandboxSupport:
     gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
     if rung is IsolationLevel.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
@@ -154,7 +156,7 @@ def _ladder(rung: IsolationLevel, trial: _Trial, problem: str | None = None) -> 
 
 
 def _try(trial: _Trial) -> str | None:
-    """Run the launcher in a sandbox of its own; what it complains of, if it does."""
+    """Run `bwrap --version` in a sandbox; return None on success, or the error text."""
     machine, launcher = platform.machine(), trial.launcher
     with ExitStack() as stack:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -192,14 +194,14 @@ def _try(trial: _Trial) -> str | None:
         except (OSError, subprocess.SubprocessError) as error:
             raise_exhausted(error)
             return str(error)
-        # Not by the status of the launcher: that may be taken by who reaps orphans here.
+        # Not by bubblewrap's exit status: a subreaper in this process may have reaped it.
         if _ended_well(ours):
             return None
     return done.stderr.decode("utf-8", "replace").strip() or f"bwrap: status {done.returncode}"
 
 
 def _ended_well(report: socket.socket) -> bool:
-    """Whether the last thing that the first process inside told is that all went well."""
+    """Return True if the last message of PID 1 is that its command exited with status 0."""
     report.setblocking(False)
     last = b""
     with suppress(BlockingIOError, ConnectionResetError):
@@ -209,7 +211,7 @@ def _ended_well(report: socket.socket) -> bool:
 
 
 def _advice(complaint: str, proc: Path) -> str:
-    """What most likely keeps a user from making namespaces, by what the kernel tells."""
+    """Return the most likely reason why namespaces cannot be made, by the kernel's settings."""
     if _setting(proc, "user/max_user_namespaces") == "0":
         return "user namespaces are switched off: set the sysctl user.max_user_namespaces above 0"
     if "ENOSPC" in complaint:
