@@ -1,8 +1,8 @@
 """
-Whole trees inside of a sandbox: walking, copying and removing them.
+Walks, copies and removes directory trees with the permissions of a sandbox.
 
-Each path on the way is resolved anew, so what is swapped meanwhile is met as what it
-is by then, and never leads out. Removal goes through open folders that are inside.
+Each path is resolved anew, so a file that is replaced meanwhile cannot lead out of the sandbox.
+A removal works by descriptors of directories that have been checked.
 """
 
 import errno
@@ -30,17 +30,17 @@ _NO_ENTRY = "path must name an entry"
 
 
 class SandboxedFiles(Confined):
-    """All operations on files, as far as a policy allows them."""
+    """All file operations that a policy allows."""
 
     def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
-        """As `walk.walk`; what is denied is listed, and not entered."""
+        """Walk a directory; a denied directory is listed but not entered. See `walk.walk`."""
         return walk(path, uri, options, tree=_SandboxedTree(self))
 
     def remove(self, path: str, *, recursive: bool, force: bool, follow_symlinks: bool) -> None:
         """
-        As `folders.remove` and `nofollow.remove`.
+        Remove a file or a directory; see `directories.remove` and `nofollow.remove`.
 
-        What cannot go as a whole does not go in part, unless it changes meanwhile.
+        A tree with an entry that must stay is not removed in part, unless it changes meanwhile.
         """
         if not follow_symlinks:
             if recursive:
@@ -58,8 +58,8 @@ class SandboxedFiles(Confined):
                 raise
 
     def copy(self, source: str, destination: str, *, recursive: bool) -> None:
-        """As `copy.copy`, where both ends are in the sandbox."""
-        # Errors of the destination are given its path further in, and keep it.
+        """Copy a file, a link or a directory within the sandbox; see `copy.copy`."""
+        # Errors of the destination get its path in the inner blocks, and keep it.
         with about(source):
             with self.resolver.find(source, follow=False) as place:
                 place.present()
@@ -74,7 +74,7 @@ class SandboxedFiles(Confined):
 
 
 class _SandboxedTree:
-    """The tree that a walk goes through."""
+    """Tree that a sandbox shows, for a walk."""
 
     def __init__(self, files: Confined) -> None:
         self._files = files
@@ -107,14 +107,15 @@ def _remove(files: Confined, place: ResolvedPath, recursive: bool) -> None:
     if place.folder_sight is not Sight.WRITE or not files.resolver.view.may_go(
         place.path, folder=place.is_folder
     ):
-        raise failure(errno.EBUSY)  # in the sandbox something is mounted there
+        # In a sandbox the path is a mount point.
+        raise failure(errno.EBUSY)
     if not place.is_folder:
         os.unlink(place.name, dir_fd=place.folder)
     elif not recursive:
         os.rmdir(place.name, dir_fd=place.folder)
     else:
         _check_tree(files, place.path)
-        # Once more for each thing that goes: it may not have been there yet.
+        # Checked again at each removal, for entries that have appeared meanwhile.
         remove_tree(
             place.name,
             place.folder,
@@ -129,7 +130,7 @@ def _check_goes(files: Confined, path: str, is_folder: bool) -> None:
 
 
 def _check_tree(files: Confined, path: str) -> None:
-    """Look for something that must stay, before anything goes."""
+    """Raise if an entry of a tree must stay, before anything is removed."""
     pending = [path]
     while pending:
         path = pending.pop()
@@ -185,7 +186,7 @@ def _copy_tree(files: Confined, source: str, destination: str) -> None:
 
 
 def _real(files: Confined, path: str) -> str:
-    """Where something is, or would be once the folders around it are made."""
+    """Return the real path of a file, or the one it would have if it were created."""
     rest = ""
     while True:
         try:
@@ -195,7 +196,8 @@ def _real(files: Confined, path: str) -> str:
             path, _, name = path.rpartition("/")
             path, rest = path or "/", f"/{name}{rest}"
         except OSError:
-            return path + rest  # nothing will be made there
+            # The copy will fail with this error when it creates the directory.
+            return path + rest
 
 
 def _is_within(path: str, folder: str) -> bool:
