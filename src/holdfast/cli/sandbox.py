@@ -6,14 +6,14 @@ import os
 import sys
 
 from holdfast.cli.table import aligned
-from holdfast.environments.sandbox import Ground, home_here, place_sandbox
+from holdfast.environments.sandbox import ProfileContext, home_here, place_sandbox
 from holdfast.errors import InvalidParams
 from holdfast.local_servers import reachable
 from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.bubblewrap.gaps import policy_gaps
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
 from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
-from holdfast.sandbox.policy.build import ProfileContext, resolve
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.explain import Row
 from holdfast.sandbox.policy.explain import explain as rows_of
 from holdfast.sandbox.policy.policy import Policy
@@ -61,10 +61,10 @@ def _policy(profile: str, cwd: str) -> Policy:
         InvalidParams: There is no such profile, or it is invalid.
     """
     home = home_here()
-    context = place_sandbox(profile, Ground(folder=PathUri.from_path(cwd), home=home))
+    context = place_sandbox(profile, ProfileContext(folder=PathUri.from_path(cwd), home=home))
     if context is None:
         return Policy()
-    facts = ProfileContext(
+    facts = PolicyInputs(
         cwd=cwd,
         tmpdir=os.environ.get("TMPDIR"),
         home=home.native,

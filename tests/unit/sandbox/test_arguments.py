@@ -12,7 +12,7 @@ import pytest
 from holdfast.errors import CannotEnforce
 from holdfast.protocol.sandbox import FileEntry, Network
 from holdfast.sandbox.bubblewrap.arguments import Plan, plan
-from holdfast.sandbox.policy.build import ProfileContext, resolve
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.policy import Policy
 from holdfast.sandbox.profile.builtin import path_entry, special_entry
 from tests.unit.sandbox.trees import WS, FakeDisk, context, glob_entry, policy_for
@@ -95,7 +95,7 @@ def test_without_a_new_proc_there_is_none() -> None:
 @pytest.mark.requirement("sandbox.legacy-landlock")
 def test_landlock_in_place_of_mounts_is_refused() -> None:
     asked = msgspec.structs.replace(context(ROOT), use_legacy_landlock=True)
-    policy = resolve(asked, ProfileContext(cwd=WS, disk=FakeDisk({WS: None})))
+    policy = resolve(asked, PolicyInputs(cwd=WS, disk=FakeDisk({WS: None})))
     with pytest.raises(CannotEnforce, match="requires bubblewrap to isolate app-server sockets"):
         plan(policy)
 
@@ -146,7 +146,7 @@ class Place:
 
     def policy(self, *entries: FileEntry, network: Network = "restricted") -> Policy:
         asked = context(*entries, network=network, roots=(str(self.ws),), cwd=str(self.ws))
-        return resolve(asked, ProfileContext(cwd=str(self.ws), uid=os.getuid()))
+        return resolve(asked, PolicyInputs(cwd=str(self.ws), uid=os.getuid()))
 
     def tries(self, policy: Policy, *actions: str, user: int | None = None) -> list[str]:
         """What becomes of each action inside."""

@@ -14,7 +14,7 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
-from holdfast.sandbox.policy.build import ProfileContext, resolve
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.disk import Seen
 from holdfast.sandbox.policy.policy import Policy
 
@@ -93,4 +93,4 @@ def policy_for(
 ) -> Policy:
     """The policy of these entries on that disk, for a command in the workspace."""
     disk = files if isinstance(files, FakeDisk) else FakeDisk(files)
-    return resolve(context(*entries, network=network), ProfileContext(cwd=WS, disk=disk))
+    return resolve(context(*entries, network=network), PolicyInputs(cwd=WS, disk=disk))

@@ -24,7 +24,7 @@ from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
 from holdfast.local_servers import reachable
 from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
-from holdfast.sandbox.policy.build import ProfileContext, resolve
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.disk import HostDisk, Seen
 from holdfast.sandbox.policy.policy import NO_LANDLOCK, NO_MXC, Policy, Rule
 from holdfast.sandbox.profile import entries
@@ -177,10 +177,10 @@ def _within(policy: Policy) -> Operations:
     return DIRECT if policy.full_write else SandboxedFiles(policy)
 
 
-def _facts() -> ProfileContext:
+def _facts() -> PolicyInputs:
     # Variables of the server: those of a client would decide what the client may write.
     tmpdir = os.environ.get("TMPDIR")
-    return ProfileContext(
+    return PolicyInputs(
         cwd=None,
         tmpdir=tmpdir,
         own_tmpdir=tmpdir,

@@ -35,7 +35,7 @@ from holdfast.sandbox.bubblewrap.init.program import CallersSession
 from holdfast.sandbox.bubblewrap.landlock import ruleset
 from holdfast.sandbox.bubblewrap.mount_points import MountPoints
 from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
-from holdfast.sandbox.policy.build import ProfileContext, resolve
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.policy import PATH_MAX, Policy
 from holdfast.system_text import system_text
 
@@ -327,7 +327,7 @@ class Sandboxes:
             TimeoutError: The disk has not answered.
             OSError: No descriptor is left to ask it with.
         """
-        facts = ProfileContext(
+        facts = PolicyInputs(
             cwd=cwd,
             tmpdir=env.get("TMPDIR"),
             own_tmpdir=self._environ.get("TMPDIR"),

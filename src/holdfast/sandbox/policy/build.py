@@ -39,7 +39,7 @@ from holdfast.sandbox.policy.policy import (
 from holdfast.sandbox.profile.entries import PathRequest, ProfileRequest, check_places, read_entries
 from holdfast.sandbox.profile.globs import LOOK_LIMIT, MAX_MATCHES, Glob, expand
 
-__all__ = ["PLATFORM_DIRECTORIES", "ProfileContext", "resolve"]
+__all__ = ["PLATFORM_DIRECTORIES", "PolicyInputs", "resolve"]
 
 PLATFORM_DIRECTORIES: Final = (
     "/bin",
@@ -80,7 +80,7 @@ _NOBODY: Final = Reachable()
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileContext:
+class PolicyInputs:
     """Facts of the request and the host that decide which paths a profile stands for."""
 
     cwd: str | None
@@ -99,7 +99,7 @@ class ProfileContext:
     """File system to look at; another one in tests."""
 
 
-def resolve(context: SandboxContext, facts: ProfileContext) -> Policy:
+def resolve(context: SandboxContext, facts: PolicyInputs) -> Policy:
     """
     Return the policy for a profile.
 
@@ -136,7 +136,7 @@ def resolve(context: SandboxContext, facts: ProfileContext) -> Policy:
 
 
 def _make(
-    context: SandboxContext, facts: ProfileContext, network: Network, disk: RememberedDisk
+    context: SandboxContext, facts: PolicyInputs, network: Network, disk: RememberedDisk
 ) -> Policy:
     profile = read_entries(context, facts.cwd)
     builder = _PolicyBuilder(profile, facts, disk)
@@ -156,7 +156,7 @@ def _make(
     )
 
 
-def _all_writing(network: Network, facts: ProfileContext) -> Policy:
+def _all_writing(network: Network, facts: PolicyInputs) -> Policy:
     """Return a policy that allows all writing, but hides servers' secrets from a sandbox."""
     if network != "restricted" or facts.cwd is None:
         # There is no mount namespace in this case, so nothing can be hidden.
@@ -167,7 +167,7 @@ def _all_writing(network: Network, facts: ProfileContext) -> Policy:
 
 
 # Policies by the arguments of `resolve`, each with the answers of the disk it was built from.
-_policies: Final[dict[tuple[SandboxContext, ProfileContext], tuple[Policy, RememberedDisk]]] = {}
+_policies: Final[dict[tuple[SandboxContext, PolicyInputs], tuple[Policy, RememberedDisk]]] = {}
 
 # A server sees a few profiles and directories; more than this many means that they change.
 _MAX_POLICIES: Final = 128
@@ -183,7 +183,7 @@ class _PolicyBuilder:
     by then, so the order of the steps is part of the meaning.
     """
 
-    def __init__(self, profile: ProfileRequest, facts: ProfileContext, disk: Disk) -> None:
+    def __init__(self, profile: ProfileRequest, facts: PolicyInputs, disk: Disk) -> None:
         self.rules: dict[str, Rule] = {}
         self.links: list[tuple[str, str]] = []
         self.globs = list(profile.globs)
