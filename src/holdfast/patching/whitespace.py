@@ -1,7 +1,7 @@
 """
-Blanks as the patch format means them: the Unicode property `White_Space`.
+Blanks of the patch format: the characters with the Unicode property `White_Space`.
 
-Python's `str.strip` also takes U+001C to U+001F, which are no blanks there.
+Python's `str.strip` also removes U+001C to U+001F, which do not have that property.
 """
 
 __all__ = ["BLANKS", "strip", "strip_end"]
