@@ -16,6 +16,7 @@ from holdfast.approvals import TerminalApprover
 
 __all__ = ["approver_on"]
 
+# O_NOCTTY: the terminal must not become the controlling one of the server.
 _FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
 
 # Bytes of a line: the line discipline of a terminal delivers no longer ones.
@@ -27,6 +28,7 @@ class _TypedLines:
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, _FLAGS | os.O_NONBLOCK)
+        # A pipe wakes `select`: closing a descriptor in another thread would not.
         self._closed, self._close = os.pipe2(os.O_CLOEXEC)
         self._reading = threading.Lock()
 

@@ -90,6 +90,7 @@ def make_private(folder: Path) -> Path:
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # `lstat`, so that a link to a directory of another user is refused.
         about = folder.lstat()
     except OSError as error:
         raise UnusablePlace(f"{folder}: {error.strerror}") from error

@@ -140,6 +140,7 @@ class ShellServer:
         if uid != os.geteuid() or pid <= 0:
             # Closing the connection tells the launcher.
             return
+        # The launcher waits for the response, so its pid is not reused meanwhile.
         caller = read_caller(pid)
         try:
             await self._decide(connection, caller)

@@ -90,6 +90,7 @@ def find_target(path: str) -> WriteTarget:
         old = os.open(path, OLD)
     except FileNotFoundError:
         return _missing_target(path)
+    # A device or a FIFO can only be written in place.
     if not stat.S_ISREG(os.fstat(old).st_mode):
         return WriteTarget(-1, "", old)
     # The real path of the open file; resolving `path` again could lead elsewhere.
@@ -139,6 +140,7 @@ def find_target_nofollow(path: str) -> WriteTarget:
         except FileNotFoundError:
             return WriteTarget(os.dup(folder), name, -1)
         undo.callback(os.close, old)
+        # After the open, so that the checked file is the one that is written.
         if not stat.S_ISREG(os.fstat(old).st_mode):
             raise InvalidRequest("path is not a regular file")
         return WriteTarget(os.dup(folder), name, os.dup(old))
@@ -186,6 +188,7 @@ def _start(target: WriteTarget) -> Writer:
     old = os.fstat(target.old)
     if not (target.folder >= 0 and _can_be_replaced(target, old)):
         return _InPlace(target)
+    # The directory may take no new file, or the owner may not be copied.
     try:
         return _Replacement(target, old)
     except OSError as error:
@@ -196,6 +199,7 @@ def _start(target: WriteTarget) -> Writer:
 
 def _can_be_replaced(target: WriteTarget, old: os.stat_result) -> bool:
     """Return True if a rename over the file would lose nothing but its inode number."""
+    # A rename would separate a hard link from its other names.
     if not stat.S_ISREG(old.st_mode) or old.st_nlink != 1:
         return False
     try:
@@ -339,6 +343,7 @@ class _Replacement:
         """Copy the new content into the old file."""
         old = self._target.old
         size = os.fstat(self.descriptor).st_size
+        # Opened again, since the descriptor is for writing only.
         source = os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(old, 0)
@@ -358,6 +363,7 @@ class _Replacement:
 
 
 def _free_name() -> str:
+    # Random, so that it neither collides with another writer nor can be guessed.
     return f".holdfast-{os.urandom(8).hex()}.tmp"
 
 

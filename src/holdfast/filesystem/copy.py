@@ -59,6 +59,7 @@ def _is_within(path: str, folder: str) -> bool:
 
 def _copy_tree(source: str, destination: str) -> None:
     """Merge a directory into another one; sockets, FIFOs and devices are left out."""
+    # A list instead of recursion: a tree may be deeper than Python's stack.
     pending = [(source, destination)]
     while pending:
         source, destination = pending.pop()

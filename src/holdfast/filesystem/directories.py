@@ -25,6 +25,7 @@ MAX_ENTRIES = 50_000
 
 def lossy(name: str) -> str:
     """Return a file name with U+FFFD in place of bytes that are not UTF-8."""
+    # Bytes that are not UTF-8 are surrogates in the text, which cannot be encoded.
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -163,6 +164,7 @@ def remove_tree(
     Raises:
         OSError: The error of the system call.
     """
+    # A list instead of recursion: a tree may be deeper than Python's stack.
     open_folders: list[_OpenFolder] = []
     try:
         open_folders.append(_clear_folder(name, around, path, check))
@@ -174,6 +176,7 @@ def remove_tree(
                     _clear_folder(inner, folder.descriptor, f"{folder.path}/{inner}", check)
                 )
                 continue
+            # Closed before the removal, so that the kernel can free it at once.
             open_folders.pop()
             os.close(folder.descriptor)
             os.rmdir(folder.name, dir_fd=open_folders[-1].descriptor if open_folders else around)

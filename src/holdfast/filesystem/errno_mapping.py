@@ -14,6 +14,7 @@ from holdfast.system_text import system_text
 
 __all__ = ["about", "native_path", "refusal"]
 
+# Errors that the real server blames on the request.
 _INVALID = frozenset({errno.EINVAL, errno.EACCES, errno.EPERM})
 
 

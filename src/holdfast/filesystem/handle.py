@@ -186,8 +186,10 @@ class _ReadFile:
         self._descriptor = descriptor
 
     def read(self, offset: int, size: int) -> tuple[bytes, bool]:
+        # The protocol allows unsigned offsets, which `pread` does not take.
         if offset > I64_MAX:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        # A read may be short without the end of the file, for example after a signal.
         data = os.pread(self._descriptor, size, offset)
         while 0 < len(data) < size:
             more = os.pread(self._descriptor, size - len(data), offset + len(data))
@@ -321,6 +323,7 @@ class LocalFileHandle:
             try:
                 return self._opened().read(offset, size)
             except OSError:
+                # As in the real server, a handle is closed after a failed read.
                 self._discard()
                 raise
 

@@ -25,6 +25,8 @@ from typing import NamedTuple
 
 __all__ = ["Event", "Inotify"]
 
+# From `sys/inotify.h`. IN_MASK_ADD: a second watch of one file must not replace the events of
+# the first one.
 _MASK_ADD = 0x20000000
 _OVERFLOW = 0x4000
 _IGNORED = 0x8000
@@ -38,6 +40,7 @@ _TRIES = 3
 # Bytes of one read: some hundred events.
 _READ = 16 << 10
 
+# `struct inotify_event` without the name: wd, mask, cookie, len.
 _head = struct.Struct("iIII")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -197,6 +200,7 @@ class Inotify:
             told: list[tuple[Listener, Event | None]] = [
                 (one, event) for event in events for one in self._listeners.get(event.number, ())
             ]
+            # After an overflow events are lost, so every listener has to look for itself.
             if mounted or any(event.mask & _OVERFLOW for event in events):
                 everybody = {one for many in self._listeners.values() for one in many}
                 told = [(one, None) for one in everybody]

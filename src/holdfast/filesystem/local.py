@@ -52,6 +52,7 @@ class LocalFileSystem:
 
     def __init__(self) -> None:
         self._pool = FileThreads()
+        # Of one client: all threads for this object, a share of them after `for_client`.
         self._threads: Threads = self._pool
         self._inotify = Inotify()
 
@@ -62,6 +63,7 @@ class LocalFileSystem:
         A client whose system calls hang waits for them; other clients do not. Only `aclose` of
         this object ends the threads.
         """
+        # A shallow copy: the thread pool and the inotify instance are shared.
         other = copy(self)
         other._threads = self._pool.share()  # noqa: SLF001 - one of the same class
         return other
@@ -79,6 +81,7 @@ class LocalFileSystem:
 
     async def aclose(self) -> None:
         """End the threads, after a bounded wait for their current calls."""
+        # First: its events would be delivered to a loop that is about to end.
         self._inotify.close()
         await self._pool.aclose()
 
@@ -91,8 +94,11 @@ class LocalFileSystem:
     ) -> bytes | None:
         """Return the content of a small file if the kernel has it in memory, or None."""
         native = native_path(path)
+        # Without following links, the error for a link depends on its position in the path,
+        # which only the slow way knows. A sandbox may show another file at the path.
         if not follow_symlinks or not _is_plain(native, sandbox):
             return None
+        # In a sandbox a link may lead to a hidden path, so only paths without links count.
         return cached_content(native, links=sandbox is None)
 
     async def read_file(
@@ -123,6 +129,7 @@ class LocalFileSystem:
         try:
             await handle.opened
         except asyncio.CancelledError:
+            # The open goes on in its thread; the descriptor is closed after it.
             handle.discard()
             raise
         return handle
@@ -256,6 +263,7 @@ class LocalFileSystem:
         sandbox: SandboxContext | None = None,
     ) -> T:
         """Walk a directory, and convert the result in the same thread; see `walk`."""
+        # Before the path: the real server reports bad limits first.
         check_limits(options)
         native = native_path(path)
         return await self._operate(
@@ -323,7 +331,9 @@ class LocalFileSystem:
         try:
             paths = [native_path(path) for path in missing]
             present_path = None if present is None else native_path(present)
+            # In the event loop, which reads its events.
             self._inotify.open()
+        # The caller gets None, and has to look for the files by itself.
         except (InvalidRequest, OSError):
             return None
         return await self._threads.run(
@@ -367,6 +377,7 @@ def _is_plain(path: str, sandbox: SandboxContext | None) -> bool:
     """Return True if the sandbox, if any, does not change what a path without links shows."""
     return sandbox is None or (
         reads_everything(sandbox)
+        # A sandbox has its own of these.
         and not path.startswith(("/dev", "/proc", "/sys"))
         and not shows_secrets(path)
     )

@@ -24,6 +24,7 @@ __all__ = [
     "remove",
 ]
 
+# O_PATH needs no permission to read the directory, only to pass it.
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINK = "path contains a symbolic link"
 _NO_ENTRY = "path must name an entry"

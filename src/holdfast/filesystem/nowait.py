@@ -39,6 +39,7 @@ _LARGEST = 1 << 16
 
 
 def _milliseconds(seconds: int, nanoseconds: int) -> int:
+    # 0 means "not known" on the wire, which has no times before 1970.
     return seconds * 1000 + nanoseconds // 1_000_000 if seconds > 0 else 0
 
 
@@ -96,6 +97,7 @@ def cached_metadata(path: str, *, links: bool = True) -> FileMetadata | None:
     name = os.fsencode(path)
     facts = _recall(name, THE_LINK_ITSELF if links else NO_LINK)
     is_symlink = facts is not None and stat.S_ISLNK(facts.mode)
+    # The metadata of the target, with the flag of the path itself.
     if is_symlink:
         facts = _recall(name, WHAT_IT_LEADS_TO)
     return None if facts is None else _wire(facts, is_symlink)

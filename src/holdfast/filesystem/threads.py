@@ -170,6 +170,7 @@ class FileThreads:
             # end, so one more runs this job and ends, too.
             self._tokens.put(None)
             self._start_thread()
+        # Threads start when they are needed: most clients never use files.
         elif self._threads < CORE and self._threads < len(self._jobs):
             self._start_thread()
         elif self._timer is None and len(self._jobs) > self._threads:
@@ -208,6 +209,7 @@ class FileThreads:
         waiting = self._tokens.qsize()
         for _ in range(min(waiting, LIMIT - self._threads, CORE + slow - self._threads)):
             self._start_thread()
+        # Look again, until a thread is free or all are replaced.
         if waiting:
             self._timer = self._loop.call_later(STUCK, self._look_after)
 

@@ -57,6 +57,7 @@ async def read_blocks(
                     # [fs.read-block]: such a file would never end.
                     raise OperationFailed("fs/readBlock returned an empty non-terminal block")
                 window = WINDOW
+            # Reads beyond the end of the file, which were started before it was known.
             for read in reads:
                 read.cancel()
     except ExceptionGroup as group:
@@ -101,6 +102,7 @@ async def write_blocks(
                     write = tasks.create_task(handle.write_block(offset, chunk))
                     writes.append((write, len(chunk)))
                     offset += len(chunk)
+                # In order, so that the first failed block is the one that is reported.
                 if writes:
                     write, size = writes.popleft()
                     await write

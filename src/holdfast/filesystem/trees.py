@@ -69,6 +69,7 @@ def local_folders(root: str) -> Iterator[LocalFolder]:
     for folder, below, names in os.walk(root, onerror=fail):
         relative = os.path.relpath(folder, root)
         parts = () if relative == "." else tuple(relative.split(os.sep))
+        # In place: `os.walk` visits the directories in the order of this list.
         below.sort()
         found = LocalFolder(parts, [], [], [])
         for name in sorted((*names, *below)):
@@ -104,6 +105,7 @@ async def walk_tree(
     """
     found = await filesystem.walk(root, EVERYTHING, sandbox=sandbox)
     tree = ListedTree([], [], [(error.path, error.message) for error in found.errors])
+    # A partial copy that looks complete would be worse than none.
     if found.truncated:
         raise OperationFailed(f"there is more below `{root.native}` than can be fetched")
     prefix = root.native.rstrip("/") + "/"
@@ -171,6 +173,7 @@ async def move(
 
     The copy is needed in a sandbox, for a server without rename, and between file systems.
     """
+    # `rename` has no sandbox parameter, so it would ignore the restrictions.
     if sandbox is None:
         try:
             await filesystem.rename(source, destination)
@@ -215,5 +218,6 @@ async def run_together(
         async with asyncio.TaskGroup() as tasks:
             for _ in range(at_once):
                 tasks.create_task(work())
+    # The others were cancelled because of the first one.
     except ExceptionGroup as group:
         raise group.exceptions[0] from None

@@ -165,6 +165,7 @@ class _TreeWalk:
         self._errors: list[tuple[str, str]] = []
         self._pending: deque[_Folder] = deque()
         self._left = BUDGET
+        # Entries and directories so far, for the limits of the request.
         self._examined = 0
         self._directories = 0
         self._truncated = False
@@ -211,6 +212,7 @@ class _TreeWalk:
                 self._tree.check(os.path.join(folder.path, entry.name))
             except OSError as error:
                 self._fail(uri, system_text(error.errno or 0))
+        # A link is listed only if it leads to a directory and such links are followed.
         elif entry.is_link and (entry.kind != "directory" or not options.follow_directory_symlinks):
             pass
         elif entry.kind == "file":
@@ -230,6 +232,7 @@ class _TreeWalk:
         return str(parent.child(name))
 
     def _enter_later(self, folder: _Folder) -> None:
+        # Without links there are no loops, and no need for a `stat` of each directory.
         if self._options.follow_directory_symlinks:
             try:
                 identity = self._tree.facts(folder.path).identity
@@ -239,6 +242,7 @@ class _TreeWalk:
             if identity in self._entered:
                 return
             self._entered.add(identity)
+        # Other directories of the queue are still listed, unlike after `_Full`.
         if self._directories >= self._options.max_directories:
             self._truncated = True
             return
@@ -254,6 +258,7 @@ class _TreeWalk:
         self._errors.append((uri, message))
 
     def _pay(self, cost: int) -> None:
+        """Take the cost of an item off the budget of the response."""
         if cost > self._left:
             raise _Full
         self._left -= cost
@@ -266,5 +271,6 @@ class _TreeWalk:
                 # Code points sort like their UTF-8 bytes.
                 text = name if name.isascii() else lossy(name)
                 found.append(_ListedEntry(text, kind, is_link, text != name))
+        # Sorted, so that the limits cut off the same entries each time.
         found.sort()
         return found

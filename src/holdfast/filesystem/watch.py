@@ -22,6 +22,7 @@ MAX_MISSING = 64
 MAX_WATCHED = 1024
 """Directories of one watch: the kernel limits the watches of all programs of a user."""
 
+# From `sys/inotify.h`.
 _MODIFY = 0x2
 _ATTRIB = 0x4
 _MOVED_FROM = 0x40
@@ -33,8 +34,10 @@ _MOVE_SELF = 0x800
 _UNMOUNT = 0x2000
 _IGNORED = 0x8000
 
+# A name appears, or the path above changes, so that the file may appear elsewhere.
 _FOLDER_EVENTS = _CREATE | _MOVED_TO | _DELETE | _MOVED_FROM | _DELETE_SELF | _MOVE_SELF
 _FILE_EVENTS = _MODIFY | _ATTRIB | _DELETE_SELF | _MOVE_SELF
+# Events after which the kernel watches no longer: anything may happen unseen.
 _ENDS = _UNMOUNT | _IGNORED | _DELETE_SELF | _MOVE_SELF
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -138,6 +141,7 @@ class LocalMissingWatch:
 
         Returns at once if one has, and never if the watch is cancelled.
         """
+        # The event may have come before this call, from the thread that set up the watch.
         self._waiting = asyncio.get_running_loop().create_future()
         if self._fired and not self._cancelled:
             self._waiting.set_result(None)

@@ -103,6 +103,7 @@ async def plan_patch(
     Raises:
         PatchError: The patch cannot be applied.
     """
+    # A valid patch, but Codex reports it as an error.
     if not patch.hunks:
         raise EmptyPatch
     folder = cwd if isinstance(cwd, PathUri) else _folder(cwd)
@@ -125,6 +126,7 @@ async def apply_plan(
         PatchMismatch: A file has changed since the plan was made.
         PatchFailed: A file could not be changed.
     """
+    # A task of its own, since a cancelled call must not stop between two files.
     writing = asyncio.get_running_loop().create_task(commit(plan, files=files, sandbox=sandbox))
     _under_way.add(writing)
     writing.add_done_callback(_under_way.discard)

@@ -17,11 +17,14 @@ BARE_PATCH = (
 )
 """Error text for a model whose command is a patch without a call of `apply_patch`."""
 
+# Codex accepts both spellings.
 _NAMES = ("apply_patch", "applypatch")
 _SHELLS = frozenset({"bash", "sh", "zsh"})
 _FLAGS = frozenset({"-c", "-lc"})
 _FRAME = "*** Begin Patch"
 
+# Everything before the patch: `cd` with a literal directory, or assignments of variables, and
+# the call with a here document. Expansions such as `$HOME` are left to the shell.
 _HEAD = re.compile(
     r"""
     \s*
@@ -74,6 +77,7 @@ def _here_document(script: str) -> PatchCommand | None:
     if head is None:
         return None
     lines = script[head.end() :].split("\n")
+    # `<<-` strips leading tabs, also those of the patch.
     if head["dash"]:
         lines = [line.lstrip("\t") for line in lines]
     try:
@@ -81,6 +85,7 @@ def _here_document(script: str) -> PatchCommand | None:
     except ValueError:
         # Without an end mark, a shell warns and takes all lines.
         end = len(lines)
+    # Another command follows, so the script has to run as a whole.
     if any(line.strip() for line in lines[end + 1 :]):
         return None
     workdir = head["single"] or head["double"] or head["bare"]

@@ -37,6 +37,7 @@ async def commit(plan: PatchPlan, *, files: FileSystem, sandbox: SandboxContext 
                 f"{change.name} changed while the patch was being decided about", path=change.name
             )
     rollback = _Rollback(files, sandbox)
+    # Writes before removals: a moved file exists twice for a moment, and is never lost.
     for write in plan.writes:
         await rollback.write(write)
     for removal in plan.removals:
@@ -74,6 +75,7 @@ class _Rollback:
     async def write(self, write: PlannedWrite) -> None:
         """Write a file, after making missing directories above it."""
         for folder in write.new_folders:
+            # Several files of a patch may share a new directory.
             if folder in self._folders:
                 continue
             try:
@@ -84,6 +86,7 @@ class _Rollback:
                 text = f"Failed to create parent directories for {write.name}"
                 raise await self._undone(text, write, error) from error
             self._folders.append(folder)
+        # An unchanged file keeps its inode and its times.
         if write.data == write.before:
             return
         try:
@@ -117,6 +120,7 @@ class _Rollback:
             except HoldfastError:
                 logger.warning("%s could not be put back", change.name, exc_info=True)
                 left.append(change.name)
+        # Innermost first; only directories that this patch has made.
         for folder in reversed(self._folders):
             try:
                 await self._remove(folder)

@@ -24,8 +24,10 @@ MOST_LINES = 1_000_000
 MOST_STEPS = 250_000_000
 """Lines that all searches in one file may visit, which takes about a second."""
 
+# A line and its ending, also the carriage return alone of old files.
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 
+# Typographic characters that models replace by ASCII, or the other way round.
 _PLAIN = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
@@ -73,6 +75,7 @@ def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
         TooMuchWork: The file has too many lines, or the chunks are hard to find.
     """
     lines, endings = _split(content)
+    # Files with mixed line endings keep theirs; only new lines follow the first one.
     ending = endings[0] if endings and endings[0] else "\n"
     if endings and not endings[-1]:
         endings[-1] = ending
@@ -84,6 +87,7 @@ def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
             found = searched.find([chunk.context], cursor)
             if found is None:
                 raise ChunkNotFound(chunk.context, ())
+            # The chunk has to be below its context line.
             cursor = found + 1
         old = chunk.old
         if not old:
@@ -214,6 +218,7 @@ class _Searched:
                 raise TooMuchWork("it takes too long to find the chunks in it")
             if place >= 0:
                 return place
+            # At the end only one position was tried, so nothing is known about others.
             if not at_end:
                 self._absent.add((number, pattern))
         return None

@@ -147,6 +147,7 @@ def _framed(lines: list[str]) -> list[str]:
     Raises:
         InvalidPatch: The first or the last line is missing.
     """
+    # Models sometimes quote the whole here document, which Codex accepts.
     if len(lines) >= 4 and lines[0] in _HERE_DOCUMENTS and lines[-1].endswith("EOF"):
         lines = lines[1:-1]
     if lines and strip(lines[0]) != _BEGIN:
@@ -171,6 +172,7 @@ class _Parser:
             hunks.append(hunk)
             if len(hunks) > MOST_FILES:
                 raise InvalidPatch(f"it names more than {MOST_FILES} files")
+        # After the end of the patch only blank lines may follow.
         if any(strip(line) not in ("", _END) for line in self._lines[self._at :]):
             raise InvalidPatch(_NO_END)
         return Patch(tuple(hunks), environment_id)
@@ -213,6 +215,7 @@ class _Parser:
 
     def _update(self, path: str, number: int) -> UpdateFile:
         move_to: str | None = None
+        # Not `strip`: a line that begins with a blank is a context line.
         line = strip_end(self._lines[self._at])
         if line.startswith(_MOVE):
             move_to = line[len(_MOVE) :]
@@ -240,6 +243,7 @@ class _Parser:
         elif line.startswith(f"{_AT} "):
             context = line[len(_AT) + 1 :]
             self._at += 1
+        # Only the first chunk of a file may lack its `@@`.
         elif not first:
             raise InvalidPatch(
                 f"Expected update hunk to start with a @@ context marker, got: '{line}'",
@@ -255,6 +259,7 @@ class _Parser:
             mark = line[:1]
             if mark in (" ", "-", "+"):
                 found.append(ChunkLine(mark, line[1:]))  # type: ignore[arg-type]  # one of them
+            # Editors strip trailing blanks, so an empty line stands for an empty context line.
             elif not mark:
                 found.append(ChunkLine(" ", ""))
             elif found and strip_end(line) == _END_OF_FILE:

@@ -145,6 +145,7 @@ async def make_plan(
     """
     maker = _PlanMaker(files, cwd, sandbox, rules)
     hunks = [(hunk, maker.locate(hunk.path)) for hunk in patch.hunks]
+    # Before any file is read: the answer depends on the patch alone.
     if rules == "tool":
         _refuse_repeated([path for _, path in hunks])
     for hunk, path in hunks:
@@ -268,6 +269,7 @@ class _PlanMaker:
             if self._rules == "tool":
                 _decoded(source)
         except (HoldfastError, _NotText) as error:
+            # The tool and the program have different texts for the same error.
             text = f"Failed to read {path.native}: {reason_of(error)}"
             if self._rules == "program":
                 text = f"Failed to delete file {path.native}"
@@ -292,6 +294,7 @@ class _PlanMaker:
         target = self.locate(hunk.move_to)
         await self._write(target, new)
         spot = self._spots[path]
+        # A file that is moved onto itself, perhaps by a link, must not be removed.
         if spot.is_link or spot.real != self._spots[target].real:
             self._take_away(spot)
         self._note("update", hunk.move_to, path, move_to=target, old=source, new=new)
@@ -369,6 +372,7 @@ class _PlanMaker:
             raise PatchFailed(failure, path=path.native)
         if spot.found is None and await self._is_broken_link(spot):
             raise PatchFailed(f"{failure}: it is a link that leads nowhere", path=path.native)
+        # The order of removal and write could not be kept: links are removed last.
         if spot.entry in self._links:
             raise PatchFailed(f"{failure}: the patch removes this link", path=path.native)
         if spot.real in self._contents:
@@ -381,6 +385,7 @@ class _PlanMaker:
                     raise PatchFailed(failure, path=path.native) from error
             before = spot.before
             self._owners[spot.real] = spot
+        # A patch may contain half a surrogate pair, which JSON allows.
         data = text.encode(errors="surrogatepass")
         self._count(len(data))
         self._contents[spot.real] = data
@@ -390,6 +395,7 @@ class _PlanMaker:
         if spot.is_link:
             self._links[spot.entry] = spot
             return
+        # The first path of a file knows its content before the patch.
         self._owners.setdefault(spot.real, spot)
         self._contents[spot.real] = None
 
@@ -399,6 +405,7 @@ class _PlanMaker:
             return
         # Callers have checked that the file exists.
         assert spot.found is not None
+        # By the metadata, before the content takes memory and time on the connection.
         if spot.found.is_file and spot.found.size > LARGEST_FILE:
             raise PatchMismatch(
                 f"it has {spot.found.size} bytes, the most are {LARGEST_FILE}",
@@ -443,6 +450,7 @@ class _PlanMaker:
         return spot
 
     async def _is_broken_link(self, spot: _Spot) -> bool:
+        # In a missing directory there can be no link.
         if spot.new_folders:
             return False
         try:
@@ -453,6 +461,7 @@ class _PlanMaker:
 
     async def _nearest(self, folder: str) -> tuple[str, list[str]]:
         """Return the nearest existing directory above, and the missing names below it."""
+        # Cached: files of one patch are often in the same new directory.
         found = self._directories.get(folder)
         if found is None:
             found = self._directories[folder] = await self._find_nearest(folder)

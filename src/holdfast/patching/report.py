@@ -16,6 +16,7 @@ __all__ = [
 EMPTY_PATCH = "patch rejected: empty patch"
 PATCH_DECLINED = "patch rejected by user"
 
+# The order of the list, and the letters of `git status`.
 _LETTERS = (("add", "A"), ("update", "M"), ("delete", "D"))
 
 
@@ -38,6 +39,7 @@ def result_text(output: str, *, exit_code: int, seconds: float) -> str:
 
 def tool_error_text(error: PatchError, *, seconds: float = 0.0) -> str:
     """Return the tool's result text for a patch that was not applied."""
+    # The patch was tried, so the result looks like that of a program.
     if isinstance(error, PatchFailed):
         return result_text(f"{error}\n", exit_code=1, seconds=seconds)
     if isinstance(error, InvalidPatch):

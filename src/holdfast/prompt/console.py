@@ -110,6 +110,7 @@ class Console:
         showing = asyncio.create_task(self._show_events(listener))
         try:
             while True:
+                # Only between two prompts: output in between would tear the line being typed.
                 for note in self._notes:
                     self._screen.line(note, "dim")
                 self._notes.clear()
@@ -122,6 +123,7 @@ class Console:
                     if line.command == "quit":
                         return
                     await self._obey(line)
+                # An error ends the line, not the prompt.
                 except LineError as error:
                     self._screen.line(str(error), "bad")
                 except HoldfastError as error:
@@ -161,6 +163,7 @@ class Console:
             ended = self._ended.pop(event.call_id, None)
             if ended is not None:
                 ended.set()
+            # The result of the foreground command is shown by `_report`.
             if event.call_id != self._front and event.session_id is not None:
                 how = "killed" if event.exit_code < 0 else f"exit {event.exit_code}"
                 self._note(f"[{event.session_id}] ended, {how}")
@@ -196,6 +199,7 @@ class Console:
             "json": self._show_json,
             "wait": self._set_wait,
         }
+        # `parse_line` returns names of `HELP` only, so each has its function here.
         await obey[line.command](line)
 
     async def _run(self, command: str, *, tty: bool) -> None:
@@ -250,6 +254,7 @@ class Console:
             return
         finally:
             self._call = None
+            # Events of the call may still be in the queue: they belong to the foreground.
             await _settle()
             if self._front == front:
                 self._front = None
@@ -317,6 +322,7 @@ class Console:
         words = line.words(1)
         if not words:
             raise LineError(":kill takes the number of a command, or `all`")
+        # The events of all commands follow as notes.
         if words == ["all"]:
             self._tools.clean()
             return
@@ -334,6 +340,7 @@ class Console:
         first = numbers[1] if len(numbers) > 1 else 1
         last = numbers[2] if len(numbers) > 2 else first + _READ_LINES - 1
         call = self._calls.get(key)
+        # By the call if it is known: a call id stands for one command only.
         page = await self._tools.read_output(key if call is None else call, lines=(first, last))
         self._screen.output(page.output.encode("utf-8", "replace"))
         self._screen.line(
@@ -350,6 +357,7 @@ class Console:
         self._front = info.call_id
         ended = self._ended.setdefault(info.call_id, asyncio.Event())
         self._screen.line(f"attached to {session}; Ctrl-] comes back", "note")
+        # An interrupt from before must not end the attachment at once.
         self._interrupted.clear()
         # `CommandEnded` comes only with the next call, so the exit of the process counts, too.
         waits: list[Awaitable[object]] = [ended.wait(), process.wait(), self._interrupted.wait()]
@@ -395,6 +403,7 @@ class Console:
         """Return the session that is named, or the latest one."""
         if words:
             return _number(words[0])
+        # The command that a person dealt with last, if it still runs.
         running = self._tools.sessions()
         if self._latest is not None and any(one.session_id == self._latest for one in running):
             return self._latest

@@ -82,6 +82,7 @@ def completions(typed: str, sessions: Iterable[int]) -> Sequence[str]:
     if not blank:
         return [f":{one}" for one in HELP if one.startswith(name)]
     arguments = HELP.get(name, ("", ""))[0]
+    # Only the first argument of a command is a session.
     if "ID" not in arguments or " " in rest:
         return []
     known = [str(one) for one in sessions] + (["all"] if name == "kill" else [])

@@ -83,6 +83,7 @@ def make_reader(
     if source.isatty() and target.isatty():
         try:
             return _rich_reader(history, sessions)
+        # The extra is not installed; plain lines will do.
         except ImportError:
             pass
     return PlainReader(source, target)

@@ -9,6 +9,7 @@ __all__ = ["Screen", "Table", "wants_colours"]
 Table: TypeAlias = Callable[[Sequence[str], Sequence[Sequence[str]]], list[str]]
 """Function that returns the lines of a table from its head and its rows."""
 
+# SGR parameters: faint, green, red, cyan, bold.
 _CODES: Final = {"dim": "2", "good": "32", "bad": "31", "note": "36", "head": "1"}
 
 
@@ -56,6 +57,7 @@ class Screen:
         if not data:
             return
         if self._raw is not None:
+            # Text before it is in the buffer of the text layer.
             self._stream.flush()
             self._raw.write(data)
             self._raw.flush()

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 _SIGNALS = ("TRACES", "METRICS", "LOGS")
 _KNOWN = ("otlp", "console")
+# The only protocol of the exporters in the extra; gRPC would need a large dependency.
 _PROTOCOL = "http/protobuf"
 
 
@@ -58,6 +59,7 @@ def wanted_exporters(environ: Mapping[str, str]) -> dict[str, list[str]]:
     none, unlike OpenTelemetry's default: a server must not connect to a collector that nobody
     has configured.
     """
+    # The SDK would check this too, but only after it is imported.
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return {}
     return {signal: _exporters(signal, environ) for signal in _SIGNALS}
@@ -72,6 +74,7 @@ def _exporters(signal: str, environ: Mapping[str, str]) -> list[str]:
         names = ["otlp"] if any(environ.get(name) for name in endpoints) else []
     if "none" in names:
         return []
+    # An unknown exporter is logged, and the others still work.
     for name in names:
         if name not in _KNOWN:
             logger.error("telemetry: %s=%s is not one of otlp, console, none", variable, name)

@@ -85,6 +85,7 @@ class OpenTelemetry:
     def client_request(self, method: str) -> Trace | None:
         self._to.client_requests.add(1, {"method": method})
         carrier: dict[str, str] = {}
+        # Empty unless the application has a current span.
         _TRACE_CONTEXT.inject(carrier)
         if not carrier:
             return None
@@ -95,6 +96,7 @@ class _ServerSpan:
     """Span of a server."""
 
     def __init__(self, to: Instruments) -> None:
+        # An empty context: a server belongs to no trace of the application around it.
         self._span = to.tracer.start_span("codex.exec_server", context=Context())
 
     def finish(self) -> None:
@@ -112,6 +114,7 @@ class _RequestSpan:
         self._to = to
         # A client can send any method name; unknown ones must not become labels.
         self._method = method if method in _METHODS else "unknown"
+        # Durations by the monotonic clock; spans need the time of day.
         self._began = monotonic()
         self._arrived = self._began if queued is None else queued
         waited = self._began - self._arrived
@@ -135,6 +138,7 @@ class _RequestSpan:
         self._span.set_attributes(
             {"result": result, "rpc.response_enqueue_offset_ns": _ns(now - self._arrived)}
         )
+        # A disconnected client is not an error of the server.
         if result == "error":
             self._span.set_status(trace.StatusCode.ERROR)
         self._span.end()
@@ -149,9 +153,11 @@ class _Start:
 
     def __init__(self, to: Instruments, params: StartParams) -> None:
         self._to = to
+        # The start may finish in another task, which has another current context.
         self._context = context.get_current()
         self._snapshot_requested = params.shell_snapshot is not None
         self._identity = _short("process.id", params.process_id)
+        # Attributes of the log events: the ids that a client sent along.
         self._labels: Attributes = {}
         if params.metadata is not None:
             self._labels |= _short("conversation.id", params.metadata.thread_id)

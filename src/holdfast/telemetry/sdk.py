@@ -51,6 +51,7 @@ class Exporting:
             for shutdown in self._shutdowns
         ]
         deadline = monotonic() + limit
+        # All at once, since they share the time limit.
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -92,6 +93,7 @@ def _resource() -> Resource:
             "os_version": release.get("VERSION_ID", platform.release()),
         }
     )
+    # In this order: the merged resource wins for attributes that both have.
     return ours.merge(OTELResourceDetector().detect())
 
 
@@ -104,6 +106,7 @@ def _tracers(
 ) -> trace.TracerProvider:
     if not exporters:
         return trace.NoOpTracerProvider()
+    # No exit handler: `close` shuts the providers down, within its time limit.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     for name in exporters:
         exporter = ConsoleSpanExporter(out=sys.stderr) if name == "console" else OTLPSpanExporter()

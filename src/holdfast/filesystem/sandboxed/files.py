@@ -70,6 +70,7 @@ class Confined:
         if mode == "read":
             return reading(self._open_to_read(path, follow_symlinks=True))
         target = self._target(path, follow_symlinks=True)
+        # Blocks at offsets make no sense for a device or a FIFO.
         if target.old >= 0 and not stat.S_ISREG(os.fstat(target.old).st_mode):
             target.close()
             raise not_a_file(path)
@@ -154,6 +155,7 @@ class Confined:
         if place.sight is Sight.DENIED or place.sight is Sight.TRAVERSABLE_DENIED:
             raise failure(errno.EACCES)
         descriptor = reopen(place.descriptor, _LIST)
+        # Most directories hide nothing, and need no look at each name.
         view = self._resolver.view
         in_part = view.shows_part_of(place.path)
         try:
@@ -196,6 +198,7 @@ class Confined:
         with self.find_to_write(
             path, follow=follow_symlinks, links_on_the_way=follow_symlinks
         ) as place:
+            # Each errno is the one that a command in the sandbox would get.
             if not place.exists:
                 self.check_may_appear(place)
                 return WriteTarget(os.dup(place.folder), place.name, -1)

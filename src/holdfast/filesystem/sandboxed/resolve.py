@@ -102,6 +102,7 @@ class ResolvedPath:
 
 
 def _open_without_links(view: View, path: str, flags: int) -> int:
+    # Only paths that the sandbox shows unchanged; all others need the walk.
     if view.sight(path, folder=bool(flags & os.O_DIRECTORY)) not in _READABLE:
         return -1
     # Fails as well where the kernel or a container lacks the call; the walk then does the work.
@@ -278,6 +279,7 @@ class _Search:
         os.close(self._found)
         self._found = -1
         self._is_link = self._is_link or not pending
+        # An absolute target starts again from `/`, whose descriptor stays open.
         if target.startswith("/"):
             for descriptor, _, _ in self._folders[1:]:
                 os.close(descriptor)

@@ -134,6 +134,7 @@ _FRESH = 0.05
 
 def _secrets() -> _Secrets:
     global _known_secrets
+    # Listing the servers of a user takes several system calls, and this runs for each look-up.
     now = time.monotonic()
     if now >= _known_secrets.until:
         paths = reachable(os.environ).secrets

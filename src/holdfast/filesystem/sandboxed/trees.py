@@ -68,6 +68,7 @@ class SandboxedFiles(Confined):
                     return
                 if not recursive:
                     raise InvalidRequest(NEEDS_RECURSIVE)
+                # By real paths: the destination may lead into the source by a link.
                 if _is_within(_real(self, destination), place.path):
                     raise InvalidRequest(INTO_ITSELF, path=destination)
             _copy_tree(self, source, destination)
@@ -137,6 +138,7 @@ def _check_tree(files: Confined, path: str) -> None:
         with files.resolver.find(path, follow=False) as place:
             if not place.is_folder:
                 continue
+            # Only what can be listed: hidden entries make the removal fail later.
             for name, kind, is_link in files.list_folder(place):
                 inner = f"{path}/{name}"
                 is_folder = kind == "directory" and not is_link

@@ -73,8 +73,10 @@ class View:
             path: Absolute path without dots and links; it need not exist.
             folder: The path is a directory. Patterns deny files only.
         """
+        # Before all rules: every sandbox has these devices, whatever its policy.
         if path in _DEVICES:
             return Sight.WRITE
+        # A sandbox has its own pid namespace, where none of these processes exists.
         if _PROCESS.match(path):
             return Sight.HIDDEN
         standing = self._policy.standing(path, directory=folder)

@@ -23,6 +23,7 @@ from holdfast.sandbox.policy.policy import NO_LANDLOCK, Policy
 
 __all__ = ["Plan", "plan"]
 
+# Options of every sandbox. `--die-with-parent` ends the command with the server.
 _ALWAYS: Final = (
     "--die-with-parent",
     "--unshare-user",
@@ -81,6 +82,7 @@ class Plan:
         ]
 
 
+# A policy is reused as long as the disk does not change, and so is its plan.
 @lru_cache(maxsize=128)
 def plan(
     policy: Policy,
@@ -109,6 +111,7 @@ def plan(
     if policy.legacy_landlock:
         raise CannotEnforce(NO_LANDLOCK)
     made: list[str | EmptyFd] = list(_ALWAYS)
+    # Only without network: otherwise the command shares the host's network namespace.
     if policy.network == "restricted":
         made.append("--unshare-net")
     root = policy.rules.get("/")

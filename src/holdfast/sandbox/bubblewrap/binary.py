@@ -56,6 +56,7 @@ def note_launchers() -> None:
 
 
 def _present(environ: Mapping[str, str]) -> frozenset[str]:
+    # Relative directories depend on the working directory, which a client may choose.
     folders = [f for f in environ.get("PATH", "").split(":") if f.startswith("/")]
     paths = dict.fromkeys([*(os.path.join(f, "bwrap") for f in folders), *_FIXED_PLACES])
     return frozenset(os.path.realpath(path) for path in paths if os.access(path, os.X_OK))
@@ -95,6 +96,7 @@ def _fault(path: str) -> str | None:
     """Return the reason why another user could replace the file, or None."""
     trusted = (_ROOT, os.geteuid())
     file = Path(path)
+    # Whoever may write to a directory above could replace the whole path.
     for place in (file, *file.parents):
         status = place.stat()
         if status.st_uid not in trusted:
@@ -113,6 +115,7 @@ def _ask(path: str) -> Launcher | str:
     except (OSError, subprocess.SubprocessError) as error:
         raise_exhausted(error)
         return f"cannot be run: {error}"
+    # By the help text and not by the version: it lists the options of this very build.
     options = frozenset(word for word in help_text.split() if word.startswith("--"))
     missing = sorted(NEEDED - options)
     if missing:

@@ -38,6 +38,7 @@ def need_devices(dev: str = "/dev") -> bool:
         # A missing node is not in a sandbox either.
         with suppress(OSError):
             path = f"{dev}/{name}"
+            # On a read-only mount nobody can change metadata.
             writable = not os.statvfs(path).f_flag & os.ST_RDONLY
             if writable and os.stat(path).st_uid == os.geteuid():
                 return True
@@ -121,6 +122,7 @@ def remove_unused_devices(dev: str = "/dev") -> None:
 
 
 def _remove(folder: str) -> None:
+    # Only the known names: anything else in the directory makes `rmdir` fail, and stays.
     for name in DEVICES:
         with suppress(FileNotFoundError):
             os.unlink(f"{folder}/{name}")

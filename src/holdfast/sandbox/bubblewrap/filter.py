@@ -53,6 +53,7 @@ _ALWAYS_REFUSED = (
     "mount_setattr",
 )
 
+# `sendmsg` and `recvmsg` stay allowed: programs use them on socket pairs.
 _NETWORK_REFUSED = (
     "connect",
     "accept",
@@ -103,6 +104,7 @@ _NUMBER_AT = 0
 _ARCH_AT = 4
 _ARGS_AT = 16
 
+# SECCOMP_RET_… values; the low 16 bits of an error are the errno.
 _ALLOW = 0x7FFF0000
 _KILL_PROCESS = 0x80000000
 _REFUSE = 0x00050000 | errno.EPERM
@@ -111,6 +113,7 @@ _UNKNOWN_CALL = 0x00050000 | errno.ENOSYS
 _NOTIFY = 0x7FC00000
 
 
+# A server needs a handful of filters, each for many commands.
 @cache
 def filter_program(
     kind: FilterKind, machine: str, *, tells: bool = False, shares_group: bool = False
@@ -138,6 +141,7 @@ def filter_program(
         _op(_RETURN, _KILL_PROCESS),
         _load(_NUMBER_AT),
     ]
+    # x32 has numbers of its own, so it would bypass all checks below.
     if known.has_x32:
         code += [_op(_JUMP_SET, _X32_BIT, 0, 1), _op(_RETURN, _REFUSE)]
     names = _ALWAYS_REFUSED + (_NETWORK_REFUSED if kind == "restricted" else ())
@@ -149,6 +153,8 @@ def filter_program(
     code += _when(number["clone"], _refuse_flags(_NEW_NAMESPACES))
     code += _when(number["unshare"], _refuse_flags(_NEW_NAMESPACES | _NEW_TIME_NAMESPACE))
     code += _when(number["ioctl"], _refuse_values(1, _TIOCSTI, _TIOCLINUX))
+    # The leader of the group is outside of the pid namespace, so `kill(0)` is the only way to
+    # name the group.
     if shares_group:
         code += _when(number["kill"], _refuse_values(0, 0))
     if kind == "restricted":

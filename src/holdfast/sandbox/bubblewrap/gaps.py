@@ -42,6 +42,7 @@ def policy_gaps(policy: Policy, landlock_abi: int) -> tuple[str, ...]:
         gaps.append(
             f"with the network enabled, {kinds} of other programs that can be seen can be used"
         )
+    # Mounts are made at the start, so a file that appears later has no mask.
     if policy.globs:
         gaps.append("files that come to match a denied pattern after the start can be read")
     if kept_inside or (policy.writable and policy.denied):

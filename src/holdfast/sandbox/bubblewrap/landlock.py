@@ -63,6 +63,7 @@ def ruleset(policy: Policy, abi: int) -> Ruleset | None:
         policy: Rules of the sandbox.
         abi: Landlock ABI of the kernel.
     """
+    # Where everything may be written, FIFOs may be, too.
     if abi < OLDEST_ABI or policy.full_write:
         return None
     scoped = _ABSTRACT_SOCKETS if abi >= SCOPING_ABI else 0
@@ -79,5 +80,6 @@ def _rules(policy: Policy) -> Iterator[tuple[str, int]]:
     if "/" not in policy.rules:
         yield "/", _FOLDER
     for rule in policy.rules.values():
+        # A missing path gets no rule, since there is nothing to open.
         if rule.access == "write" and rule.kind is not None:
             yield rule.path, _FOLDER if rule.kind == "directory" else WRITE_FILE

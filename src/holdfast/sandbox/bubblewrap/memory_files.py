@@ -34,6 +34,7 @@ def program_file(image: bytes) -> int:
     Raises:
         OSError: The kernel refused, and temporary files cannot be executed either.
     """
+    # PermissionError: `vm.memfd_noexec` is 2, so no memory file may be executed.
     try:
         return _filled(_memory_file(_EXECUTED), image)
     except PermissionError:
@@ -61,6 +62,7 @@ def _filled(fd: int, data: bytes) -> int:
 
 
 def _write(fd: int, data: bytes) -> None:
+    # One write takes at most 2 GiB, and may take less.
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]

@@ -47,6 +47,7 @@ MountTable: TypeAlias = Mapping[str, Mount]
 def read_table(text: str) -> MountTable:
     """Parse the text of a `mountinfo`."""
     table: dict[str, Mount] = {}
+    # Fields: mount id, parent id, device, root, mount point, options, and the rest.
     for line in text.splitlines():
         _, _, device, root, path, options, _ = line.split(" ", 6)
         table[_plain(path)] = Mount(device, _plain(root), options.startswith("rw"))
@@ -76,10 +77,12 @@ def first_mismatch(
         mount = inside.get(path)
         if mount is None or mount.writable is not (what == "write"):
             return path
+        # A mask must be something else than the host's file; all others must be that file.
         if (mount[:2] == _expected(path, host)) is (what == "mask"):
             return path
         if what == "write":
             writable.append(path)
+    # Mounts of other devices are the sandbox's own tmpfs, which hold nothing of the host.
     devices = {mount.device for mount in host.values()}
     for path, mount in inside.items():
         if not mount.writable or mount.device not in devices or path.startswith(_OWN):
@@ -100,6 +103,7 @@ def led_elsewhere(
         mount = inside.get(path)
         if what == "mask" or mount is None or mount[:2] == _expected(path, host):
             continue
+        # The host may have mounted the same file system several times: all paths count.
         for above, outer in host.items():
             if outer.device == mount.device and _covers(outer.root, mount.root):
                 rest = mount.root.removeprefix(outer.root).lstrip("/")
@@ -109,6 +113,7 @@ def led_elsewhere(
 
 def _expected(path: str, host: MountTable) -> tuple[str, str] | None:
     """Return the device and the directory on it that a path of the host has, or None."""
+    # The nearest mount point above decides which device a path is on.
     above, rest = path, ""
     while True:
         mount = host.get(above)

@@ -61,6 +61,7 @@ class _MountPoint:
         self.users = 0
         self.fd: int | None = None
         """Open descriptor with a shared lock; `None` if this user may not open the file."""
+        # True if a server made the file, so that it may be removed.
         self._ours = False
         self._name = os.path.basename(path)
         # By descriptor, not by path: the directory may be renamed later, or replaced by a link
@@ -197,6 +198,7 @@ class MountPoints:
         """Release one reservation of the mount points; the last release removes them."""
         for path in paths:
             self._points[path].users -= 1
+        # A plan that is being made may have seen these files as existing ones.
         if self._planning:
             self._unused.update(paths)
         else:
@@ -242,6 +244,7 @@ def _remove_in_thread(point: _MountPoint) -> None:
 
 def _open_folder(path: str) -> int:
     """Return a descriptor of a directory; a symbolic link on the way is an error."""
+    # Component by component, since O_NOFOLLOW is about the last one only.
     fd = os.open("/", _PASS)
     for part in path.split("/"):
         if part:
@@ -272,6 +275,7 @@ def _make(folder: int, name: str, kind: Literal["directory", "file"]) -> bool:
 
 def _remove(folder: int, name: str, known: os.stat_result) -> bool:
     """Remove an empty directory or file if it is still the known one; return True if so."""
+    # Another process may have replaced the file since it was opened.
     there = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if (known.st_dev, known.st_ino) != (there.st_dev, there.st_ino):
         return False
@@ -298,6 +302,7 @@ def _as_owner(folder: int, change: Callable[[], None]) -> None:
         mode = stat.S_IMODE(status.st_mode)
         if status.st_uid != os.geteuid() or mode & stat.S_IRWXU == stat.S_IRWXU:
             raise
+        # By `/proc`, since `fchmod` refuses an O_PATH descriptor.
         path = f"/proc/self/fd/{folder}"
         os.chmod(path, mode | stat.S_IRWXU)
         try:

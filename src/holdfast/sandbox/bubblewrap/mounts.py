@@ -173,7 +173,9 @@ class _MountWalk:
             self._denied_files += 1
             self.arguments += ("--perms", "000", "--ro-bind-data", EMPTY_FD, path)
         else:
+            # Needs no descriptor, of which a process has only so many.
             self.arguments += ("--ro-bind", "/dev/null", path)
+        # Perhaps a mount point of another command: this one becomes a user of it, too.
         if rule.empty and above == "write":
             kind: Literal["directory", "file"] = "file" if rule.kind == "file" else "directory"
             self.targets.append(MountTarget(path, kind, existed=True))
@@ -184,6 +186,8 @@ class _MountWalk:
 
     def _cover(self, rule: Rule) -> None:
         """Keep a missing path from being created, by a read-only and empty mount on it."""
+        # A protected name is most likely to be a directory, such as `.git`; others are covered
+        # by a file, which a command cannot enter either.
         existed = rule.kind is not None
         self._plan(rule, "mask")
         named = rule.path.rpartition("/")[2] in PROTECTED_NAMES

@@ -51,6 +51,7 @@ def remove_strays(
         since: Start of bubblewrap, in seconds since the epoch.
         led: Directories that are known to have led elsewhere, each with that other path.
     """
+    # Paths of the plan itself are never removed here: `mount_points` owns them.
     paths = [path for path, _ in planned]
     known = set(paths)
     for directory, where in {*led, *_links(paths)}:
@@ -105,6 +106,7 @@ def _remove(path: str, since: float) -> bool:
         if (
             not empty
             or status.st_mode & 0o777 not in modes
+            # ctime, since a command can set the mtime of its files.
             or status.st_ctime < since
             or status.st_uid != os.geteuid()
         ):
@@ -113,6 +115,7 @@ def _remove(path: str, since: float) -> bool:
         try:
             # Servers hold a shared lock on the mount points of their sandboxes.
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The same file that was checked, and not one that has replaced it.
             if os.path.samestat(os.fstat(fd), status):
                 (os.rmdir if directory else os.unlink)(path)
                 removed = True

@@ -39,6 +39,7 @@ _PROBE_LIMIT = 10.0
 # The init program uses the descriptors below this for itself.
 _LOWEST_FD = 10
 
+# All namespaces of a sandbox without network.
 _NAMESPACES = (
     "--unshare-user",
     "--unshare-pid",
@@ -48,6 +49,7 @@ _NAMESPACES = (
     "--unshare-cgroup-try",
 )
 
+# A new procfs, or an empty directory where a container's masked `/proc` forbids one.
 _PROC = ("--proc", "/proc")
 _NO_PROC = ("--tmpfs", "/proc")
 
@@ -139,6 +141,7 @@ def _supported(rung: IsolationLevel, trial: _Trial, problem: str | None = None) 
     gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
     if rung is IsolationLevel.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
+    # Only root needs nodes of its own, and root in a container may not make them.
     own_devices = need_devices() and may_make_devices()
     if need_devices() and not own_devices:
         gaps = (*gaps, "the mode and times of the machine's /dev/null and alike can be changed")
@@ -159,9 +162,11 @@ def _try(trial: _Trial) -> str | None:
     """Run `bwrap --version` in a sandbox; return None on success, or the error text."""
     machine, launcher = platform.machine(), trial.launcher
     with ExitStack() as stack:
+        # SOCK_SEQPACKET keeps messages apart, as for a real command.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stack.callback(ours.close)
         stack.callback(theirs.close)
+        # Moved up, out of the range that the init program uses for itself.
         report = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
         stack.callback(os.close, report)
         stage = make_stage(
@@ -175,6 +180,7 @@ def _try(trial: _Trial) -> str | None:
         )
         file = data_file(stage)
         stack.callback(os.close, file)
+        # Nearly the options of a command, since each of them may be what fails here.
         arguments = ["--die-with-parent", "--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
         arguments += ["--ro-bind", "/", "/", "--dev", "/dev", *trial.proc]
         arguments += ["--perms", "0500", "--file", str(file), STAGE_PATH]
@@ -186,12 +192,14 @@ def _try(trial: _Trial) -> str | None:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 pass_fds=[file, report],
+                # Nothing of the server's environment may decide about the result.
                 env={},
                 cwd="/",
                 timeout=_PROBE_LIMIT,
                 check=False,
             )
         except (OSError, subprocess.SubprocessError) as error:
+            # A lack of descriptors says nothing about the machine, and is not remembered.
             raise_exhausted(error)
             return str(error)
         # Not by bubblewrap's exit status: a subreaper in this process may have reaped it.
@@ -202,6 +210,7 @@ def _try(trial: _Trial) -> str | None:
 
 def _ended_well(report: socket.socket) -> bool:
     """Return True if the last message of PID 1 is that its command exited with status 0."""
+    # bubblewrap has exited, so all messages are in the socket.
     report.setblocking(False)
     last = b""
     with suppress(BlockingIOError, ConnectionResetError):
@@ -212,8 +221,10 @@ def _ended_well(report: socket.socket) -> bool:
 
 def _advice(complaint: str, proc: Path) -> str:
     """Return the most likely reason why namespaces cannot be made, by the kernel's settings."""
+    # From the most certain reason to the most likely one.
     if _setting(proc, "user/max_user_namespaces") == "0":
         return "user namespaces are switched off: set the sysctl user.max_user_namespaces above 0"
+    # The kernel reports its limits on namespaces, number and depth, as ENOSPC.
     if "ENOSPC" in complaint:
         return (
             "there are too many namespaces, or too many inside of each other: raise the sysctl"
@@ -230,6 +241,7 @@ def _advice(complaint: str, proc: Path) -> str:
         status = (proc / "self/status").read_text()
     except OSError:
         status = ""
+    # 2 is SECCOMP_MODE_FILTER: this process runs under a filter, as in Docker.
     if "\nSeccomp:\t2" in status:
         return (
             "a container's filter seems to forbid namespaces: start it with"

@@ -25,6 +25,7 @@ def writable_settings(proc: str = "/proc") -> tuple[str, ...]:
     found: list[str] = []
     for name in names:
         path = f"{proc}/{name}"
+        # Processes have their own rules, and links such as `self` lead to them.
         if name.isdigit() or name in _COVERED or os.path.islink(path):
             continue
         if any(map(_is_writable, _files_below(path))):
@@ -50,6 +51,7 @@ def _is_writable(path: str) -> bool:
     except OSError:
         # It belonged to a process that has ended.
         return False
+    # By the mode, not by `access`: root's capabilities are gone inside of a sandbox.
     mine = status.st_uid == os.geteuid() and status.st_mode & stat.S_IWUSR
     return bool(mine or status.st_mode & stat.S_IWOTH)
 

@@ -76,6 +76,7 @@ _STRENGTH: Final = {"read": 0, "write": 1, "deny": 2}
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - names to compare with
 
 
+# No servers: the default of tests and of operations that do not care.
 _NOBODY: Final = Reachable()
 
 
@@ -203,6 +204,8 @@ class _PolicyBuilder:
             found = trace(request.path, self._disk)
             if request.access == "deny":
                 self.denies = True
+            # A missing path cannot be mounted, so it gets no rule. A command may create it if
+            # a directory above is writable.
             if request.access == "write" and found.kind is None:
                 self._lifted.add(found.path)
                 continue
@@ -272,6 +275,7 @@ class _PolicyBuilder:
         found = trace(path, self._disk)
         for access in self._profile.tmpdir:
             over = self.rules.get(found.path) or self._above(found.path)
+            # Reading what an entry shows already grants nothing new.
             given = over is not None and access == "read" and over.access != "deny"
             if access != "deny" and not given and found.kind is not None:
                 fault = self._tmpdir_fault(found.path)
@@ -289,6 +293,7 @@ class _PolicyBuilder:
         An environment variable must not grant a path that no entry names (13, rule 5), and
         even less one that an entry denies. All entries have been taken by now.
         """
+        # Real paths, since `path` is one.
         roots = [trace(root, self._disk).path for root in self._profile.roots]
         if self._is_wide(path, roots):
             return "TMPDIR has to be a directory of its own"
@@ -304,10 +309,12 @@ class _PolicyBuilder:
         over = self.rules.get(path) or self._above(path)
         if over is None:
             return None
+        # In a writable root, its protected names are the exception.
         if over.access == "write":
             name = path.removeprefix(over.path).lstrip("/").partition("/")[0]
             kept = name in PROTECTED_NAMES or name in KEPT_NAMES
         else:
+            # A read-only rule inside of a writable root protects something on purpose.
             around = self._above(over.path)
             kept = over.access == "deny" or (around is not None and around.access == "write")
         return "TMPDIR must not be in what the profile protects or denies" if kept else None
@@ -339,6 +346,7 @@ class _PolicyBuilder:
                     f"cannot enforce sandbox deny-read path {request.path} because it is an "
                     f"absolute symlink: deny {found.path} instead"
                 )
+            # A denied path needs no links: nobody has to find it.
             if request.access != "deny":
                 self.links += found.links
 
@@ -375,6 +383,7 @@ class _PolicyBuilder:
         found = trace(pattern.folder, self._disk)
         if found.path == pattern.folder:
             return pattern
+        # The link must not be writable: a command could point it elsewhere before the next one.
         self._refuse_links(pattern.pattern, "deny", found)
         placed = pattern.within(found.path)
         self.globs.append(placed)
@@ -389,6 +398,7 @@ class _PolicyBuilder:
 
     def _hide_socket(self, path: str) -> None:
         found = trace(path, self._disk)
+        # An entry that names the socket shows it on purpose.
         if found.kind is not None and found.path not in self.rules:
             self.rules[found.path] = Rule(found.path, "deny", found.kind, "socket")
 
@@ -397,6 +407,7 @@ class _PolicyBuilder:
         found = trace(path, self._disk)
         if found.kind is None:
             return
+        # Unlike other sockets, no entry can show these: they would end all isolation.
         for below in [known for known in self.rules if _covers(found.path, known)]:
             del self.rules[below]
         if self._above(found.path) is None:
@@ -456,9 +467,11 @@ class _PolicyBuilder:
         said = self._disk.text(pointer).lstrip()
         if not said.startswith("gitdir:"):
             return
+        # As git reads it: relative paths start from the directory of the file.
         path = said.removeprefix("gitdir:").strip().rstrip("\0")
         path = path if path.startswith("/") else f"{root}/{path}"
         found = trace(path, self._disk)
+        # Outside of a writable root it cannot be written anyway.
         over = self._above(found.path)
         if over is None or over.access != "write":
             return
@@ -473,6 +486,8 @@ class _PolicyBuilder:
         if over is None or over.access != "write" or rule.access == "write":
             return
         path = rule.path
+        # Of a missing path, only the first missing component can be covered: the others have
+        # no directory to be in.
         if rule.kind is None:
             path, kind = self._first_missing(path, over.path)
             if over.kind != "directory" or (
@@ -485,6 +500,8 @@ class _PolicyBuilder:
             self.rules.setdefault(path, Rule(path, "read", kind, "cover", empty))
         elif rule.why in ("entry", "gitdir") and self._disk.is_empty(path):
             self.rules[path] = rule._replace(empty=True)
+        # All directories between the rule and its writable root become mount points, which the
+        # kernel does not let anybody rename.
         path = parent_of(path)
         while path != over.path:
             self.rules.setdefault(path, Rule(path, "write", "directory", "pin"))

@@ -30,12 +30,14 @@ _KILLED_FOR_A_CALL = 128 + signal.SIGSYS
 # Characters of the quoted line; a minified file can be one line of megabytes.
 _MAX_SNIPPET = 512
 
+# Paths in quotes, also typographic ones, and absolute or dotted paths without.
 _QUOTED = re.compile(r"""['"\u2018`]([^'"\u2019`]+)['"\u2019`]""")
 _ABSOLUTE = re.compile(r"(?:^|[\s(=])((?:\.{1,2})?/[^\s:'\"]*)")
 
 # Prefix of a shell's error message: its own name and a line number of its script.
 _SHELL = re.compile(r"\S+: (?:line )?\d+: (?:cannot (?:create|open) )?")
 
+# Words of messages about the network, of curl, git, Python and the C library.
 _NETWORK_WORDS = re.compile(
     r"\b(?:sockets?|connect|connection|bind|listen|network|resolve|getaddrinfo|dns)\b"
 )
@@ -68,6 +70,7 @@ def _text(chunks: list[OutputChunk], streams: Sequence[OutputStream] | None) -> 
 
 
 def _find_keyword(text: bytes) -> Denial | None:
+    # The first keyword of the table counts, not the first one in the text.
     lowered = text.lower()
     keyword = next((keyword for keyword in _KEYWORDS if keyword in lowered), None)
     if keyword is None:
@@ -78,6 +81,7 @@ def _find_keyword(text: bytes) -> Denial | None:
     line = text[start : end if end >= 0 else None]
     before = _decode(line[: at - start])
     after = _decode(line[at - start + len(keyword) :])
+    # Only by the words before the keyword, which say what was tried.
     network = _NETWORK_WORDS.search(_decode(lowered[start:at])) is not None
     return Denial(
         kind=_KEYWORDS[keyword],

@@ -53,6 +53,7 @@ class HostDisk:
     def kind(self, path: str) -> Seen | None:
         try:
             mode = os.lstat(path).st_mode
+        # ValueError: the path contains a NUL, so no file can have it.
         except (OSError, ValueError):
             return None
         return _KINDS.get(mode & _KIND, "other")
@@ -82,7 +83,9 @@ class HostDisk:
         try:
             found = os.lstat(path)
             if not stat.S_ISDIR(found.st_mode):
+                # A file with a second name is not a mount point that a server made.
                 return found.st_size == 0 and found.st_nlink == 1
+            # One entry is enough to know; the directory may have millions.
             with os.scandir(path) as entries:
                 return next(entries, None) is None
         except OSError as error:
@@ -91,6 +94,7 @@ class HostDisk:
 
     def can_create(self, folder: str) -> bool:
         try:
+            # Asks the kernel, which also knows about ACLs and read-only mounts.
             if os.access(folder, os.W_OK | os.X_OK):
                 return True
             found = os.stat(folder)
@@ -126,13 +130,16 @@ class RememberedDisk:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._kinds: dict[str, Seen | None] = {}
+        # Answers to all other questions, by the method of the disk and the path.
         self._others: dict[tuple[Callable[[str], object], str], object] = {}
+        # Made at the first check and dropped with each new answer.
         self._again: PathFingerprint | None = None
 
     def still_true(self) -> bool:
         """Ask all questions again; return True if every answer is the same."""
         kind = self._disk.kind
         kinds: Mapping[str, str | None] = self._kinds
+        # The fingerprint makes system calls, so it works for the host's disk only.
         if isinstance(self._disk, HostDisk):
             if self._again is None:
                 self._again = PathFingerprint(kinds, self._links())
@@ -150,6 +157,7 @@ class RememberedDisk:
         return {path: str(said) for (ask, path), said in self._others.items() if ask == target}
 
     def kind(self, path: str) -> Seen | None:
+        # None is an answer, too, so `get` would not do.
         try:
             return self._kinds[path]
         except KeyError:
@@ -222,12 +230,14 @@ class Traced(NamedTuple):
 def trace(path: str, disk: Disk) -> Traced:
     """Resolve an absolute path component by component, as the kernel would."""
     links: list[tuple[str, str]] = []
+    # Components that are left, the next one last; the target of a link is put on top.
     rest = [part for part in path.split("/") if part][::-1]
     here = ""
     itself: str | None = None
     kind: Seen | None = "directory"
     while rest:
         part = rest.pop()
+        # Only now, with all links before it resolved, `..` means the parent directory.
         if part == ".." and kind == "directory":
             here = here[: here.rfind("/")] if here else ""
             continue
@@ -236,6 +246,7 @@ def trace(path: str, disk: Disk) -> Traced:
         at = f"{here}/{part}"
         kind = disk.kind(at) if kind == "directory" else None
         if kind is None:
+            # A missing path has no links, so the rest can be normalised as a text.
             whole = "/".join([at, *rest[::-1]])
             return Traced(os.path.normpath(whole), None, at, tuple(links), itself)
         if kind == "link":

@@ -4,6 +4,7 @@ import errno
 
 __all__ = ["raise_exhausted"]
 
+# No descriptor for this process, none for the whole system, or no memory.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 

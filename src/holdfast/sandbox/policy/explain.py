@@ -51,6 +51,7 @@ def explain(policy: Policy) -> tuple[Row, ...]:
             Row("hidden", glob.pattern, "files that match it when the command starts")
             for glob in policy.globs
         )
+        # A stable sort, so that paths stay in order within a topic.
         rows.sort(key=lambda row: _ORDER.index(row.topic))
     if policy.network == "enabled":
         rows.append(Row("network", "enabled", "as on the host, sockets on disk included"))
@@ -63,11 +64,13 @@ def explain(policy: Policy) -> tuple[Row, ...]:
     return tuple(rows)
 
 
+# Topics as people ask for them: first what can be changed.
 _ORDER: Final[tuple[Topic, ...]] = ("writable", "protected", "readable", "hidden")
 
 
 def _row(rule: Rule) -> Row:
     why = _WHY[rule.why]
+    # A missing path that is not writable is covered by a mount, which people should know.
     if rule.kind is None:
         why += ", missing: cannot be made" if rule.access != "write" else ""
     if rule.access == "deny":

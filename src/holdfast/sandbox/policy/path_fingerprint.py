@@ -38,6 +38,7 @@ class PathFingerprint:
         directories = {path for path, kind in kinds.items() if kind == "directory"}
         inner = {path[: path.rindex("/")] or "/" for path in directories}
         self._directories = [os.fsencode(path) for path in directories - inner]
+        # A path that no file can have stays missing, and needs no check.
         missing = (_encoded(path) for path, kind in kinds.items() if kind is None)
         self._missing = [path for path in missing if path is not None]
         # The target of a link is compared elsewhere, which also proves that it is a link.
@@ -60,6 +61,7 @@ class PathFingerprint:
         """
         for path in self._directories:
             descriptor = openat2(path, _DIRECTORY_WITHOUT_LINKS)
+            # ELOOP, ENOTDIR and ENOENT mean a change; the caller finds out which.
             if descriptor < 0:
                 return False
             os.close(descriptor)

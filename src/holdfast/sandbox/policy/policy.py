@@ -30,6 +30,7 @@ __all__ = [
     "parent_of",
 ]
 
+# From `linux/limits.h`; Python has no constant for it.
 PATH_MAX = 4096
 """Bytes of a path that system calls take, with the NUL at its end."""
 
@@ -90,6 +91,8 @@ class Rule(NamedTuple):
     """
 
 
+# Compared by identity: policies are keys of caches, and hashing all rules would cost more than
+# the caches save.
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
     """
@@ -107,7 +110,7 @@ class Policy:
     minimal: bool = False
     """True if the system directories may be read, whatever else is allowed."""
     rules: Mapping[str, Rule] = field(default_factory=dict)
-    """Rules by path. Empty if `full_write`."""
+    """Rules by path; with `full_write` only those that hide secrets of servers."""
     globs: tuple[Glob, ...] = ()
     """Patterns of denied files, for files that appear later than the policy."""
     links: tuple[tuple[str, str], ...] = ()
@@ -118,6 +121,7 @@ class Policy:
     @property
     def isolates(self) -> bool:
         """True if a command needs namespaces and a seccomp filter at all."""
+        # Without network, even a command that may write everything needs a network namespace.
         return not self.full_write or self.network == "restricted"
 
     @property
@@ -163,6 +167,8 @@ class Policy:
             if rule.path != path and self.opens(rule.path):
                 return "hidden"
             return "deny"
+        # For a command, files that match at its start have rules of their own. This is for file
+        # operations, which compare each path when they meet it.
         if not directory and any(glob.matches(path) for glob in self.globs):
             return "deny"
         return rule.access
@@ -170,6 +176,7 @@ class Policy:
     def governing(self, path: str) -> Rule | None:
         """Return the rule of a path, or that of the nearest directory above it, or None."""
         rules = self.rules
+        # A path has few components, so the walk upwards is cheaper than a search tree.
         while True:
             rule = rules.get(path)
             if rule is not None:
@@ -201,12 +208,14 @@ class Policy:
         return tuple(sorted(rule.path for rule in found if rule.why in reasons))
 
 
+# Cached outside of the class, whose slots have no room for a computed attribute.
 @lru_cache(maxsize=128)
 def _ways_in(policy: Policy) -> frozenset[str]:
     """Return all directories above a path that exists and may be read or written."""
     found: set[str] = set()
     for rule in policy.rules.values():
         path = rule.path
+        # Stops at a directory that is known, since those above it are known, too.
         if rule.access != "deny" and rule.kind is not None:
             while path != "/" and (path := parent_of(path)) not in found:
                 found.add(path)

@@ -58,6 +58,7 @@ def project_entries() -> tuple[FileEntry, ...]:
         FileEntry(
             path=SpecialPath(value=SpecialValue(kind="project_roots", subpath=name)),
             access="read",
+            # For Codex servers; a Holdfast server protects missing names in any case.
             missing_path_behavior="skip",
         )
         for name in SKIPPED_NAMES
@@ -116,10 +117,12 @@ def sandbox_context(
     """
     if isinstance(profile, SandboxContext):
         return profile
+    # Anything else is a name; `named_profile` reports an unknown one with a suggestion.
     if not isinstance(profile, ManagedProfile | DisabledProfile | ExternalProfile):
         profile = named_profile(profile, network=network)
     return SandboxContext(
         permissions=profile,
+        # A required member of the protocol, for servers on Windows only.
         windows_sandbox_level="disabled",
         cwd=PathUri.from_path(cwd),
         workspace_roots=tuple(map(PathUri.from_path, (cwd,) if roots is None else roots)),

@@ -88,6 +88,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
     """
     files = _files(context)
     paths = _plain_paths(context, files, cwd)
+    # After the plain paths: the real server reports their errors first.
     base, roots = _places(context, cwd)
     _refuse_more(len(roots), MAX_PLACES, "workspace roots")
     requests: list[PathRequest] = []
@@ -95,6 +96,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
     tmpdir: list[Allowed] = []
     minimal = False
     for entry in files.entries:
+        # The wire has two names for the same access.
         access: Allowed = "deny" if entry.access == "none" else entry.access
         if isinstance(entry.path, GlobPath):
             # The real server ignores patterns that do not deny.
@@ -112,6 +114,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
             requests += (
                 PathRequest(path, access) for path in _special(entry.path.value, access, roots)
             )
+        # In the loop, since one entry may stand for a path in each of many roots.
         _refuse_more(len(requests) + len(globs), MAX_PLACES, "places in its workspace roots")
     _refuse_more(sum(glob.wildcards for glob in globs), MAX_WILDCARDS, "wildcards")
     return ProfileRequest(tuple(requests), tuple(globs), minimal, tuple(tmpdir), roots)
@@ -139,6 +142,7 @@ def reads_everything(context: SandboxContext) -> bool:
     paths = _plain_paths(context, files, None)
     if any(entry.access in {"deny", "none"} for entry in files.entries):
         return False
+    # `minimal` and project roots do not matter here: only `/` covers everything.
     return any(
         paths[entry.path] == "/"
         if isinstance(entry.path, PlainPath)
@@ -154,6 +158,7 @@ def check_places(context: SandboxContext) -> None:
     Raises:
         InvalidParams: One of them is a path of another operating system.
     """
+    # Any working directory will do: only the conversion of the URIs matters.
     _places(context, "/")
 
 
@@ -162,6 +167,7 @@ def _files(context: SandboxContext) -> RestrictedFiles:
     # Callers handle all other profiles before they ask for entries.
     assert isinstance(profile, ManagedProfile)
     assert isinstance(profile.file_system, RestrictedFiles)
+    # Before any work that grows with the number of entries.
     _refuse_more(len(profile.file_system.entries), MAX_PLACES, "entries")
     return profile.file_system
 
@@ -185,6 +191,7 @@ def _places(context: SandboxContext, cwd: str | None) -> tuple[str, tuple[str, .
 
     The real server has different error texts for commands and for file operations.
     """
+    # Without a working directory, patterns are absolute or refused before.
     base, roots = _policy_places(context)
     try:
         start = base.native if base is not None else cwd or "/"
@@ -226,6 +233,7 @@ def _is_dynamic(entry: FileEntry) -> bool:
     return not isinstance(path, PlainPath) and path.value.kind in _OF_PROJECT
 
 
+# Special paths that stand for the project roots, both with the same meaning.
 _OF_PROJECT: Final = frozenset({"project_roots", "current_working_directory"})
 
 
@@ -241,6 +249,7 @@ def _special(value: SpecialValue, access: Allowed, roots: tuple[str, ...]) -> It
         if access == "write" and (leads_out or "." in parts):
             # The real server grants nothing for such a subpath, without an error.
             return
+        # Without roots the entry stands for no path, so it is not an error.
         if leads_out and roots:
             raise CannotEnforce(
                 f"cannot enforce sandbox entry for `{below}`: it is no path below a project root"

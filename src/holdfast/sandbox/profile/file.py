@@ -34,6 +34,7 @@ from holdfast.rpc.params import decode_params
 
 __all__ = ["load_profile", "parse_profile"]
 
+# Not braces: a pattern without one of these characters would be refused later.
 _WILDCARD = re.compile(r"[*?\[\]]")
 
 
@@ -64,7 +65,9 @@ def parse_profile(text: str) -> PermissionProfile:
     except tomllib.TOMLDecodeError as error:
         raise InvalidParams(str(error)) from None
     _refuse_unknown(table, {"type", "network", "file_system"}, "the profile")
+    # Most files describe a managed profile with restrictions, so they need not say so.
     table.setdefault("type", "managed")
+    # A disabled profile has no member `network`.
     if table["type"] != "disabled":
         table.setdefault("network", "restricted")
     files = table.get("file_system")
@@ -74,6 +77,7 @@ def parse_profile(text: str) -> PermissionProfile:
         entries = files.get("entries")
         if isinstance(entries, list):
             files["entries"] = [_entry(entry) for entry in entries]
+    # Decoded as part of a context, so that errors have the texts and paths of the protocol.
     context = {"permissions": table, "windowsSandboxLevel": "disabled"}
     return decode_params(context, SandboxContext).permissions
 
@@ -89,6 +93,7 @@ def _entry(entry: object) -> object:
     if not isinstance(entry, dict):
         return entry
     _refuse_unknown(entry, {"path", "access", "missing_path_behavior"}, "an entry")
+    # A path may also be a table, as on the wire, which is decoded with the rest.
     path = entry.get("path")
     return {**entry, "path": _path(path)} if isinstance(path, str) else entry
 

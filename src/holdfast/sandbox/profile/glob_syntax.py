@@ -63,6 +63,7 @@ def parts(pattern: str) -> Iterator[Part]:
     Raises:
         BadPattern: A range of characters ends before it begins.
     """
+    # Number of open braces, which may be nested.
     braces = 0
     at = 0
     while at < len(pattern):
@@ -86,6 +87,7 @@ def parts(pattern: str) -> Iterator[Part]:
         elif char == "[":
             # A `]` right after the opening bracket, or after its `!`, belongs to the set.
             end = pattern.find("]", at + 1 + (pattern[at : at + 1] in {"!", "^"}))
+            # A bracket that is never closed is a literal one.
             if end == -1:
                 yield char
             else:
@@ -109,11 +111,13 @@ def parts(pattern: str) -> Iterator[Part]:
 
 
 def _characters(inner: str) -> Characters:
+    # Shells write `!`, regular expressions `^`; both are accepted.
     negated = inner[0] in "!^"
     left = inner[negated:]
     ranges: list[tuple[str, str]] = []
     while left:
         first = last = left[0]
+        # A `-` at the end is a literal one.
         if left[1:2] == "-" and len(left) > 2:
             last, left = left[2], left[3:]
         else:
@@ -124,6 +128,7 @@ def _characters(inner: str) -> Characters:
     return Characters(tuple(ranges), negated)
 
 
+# `(?:[^/]+/)*` needs no empty components: `compile_glob` has removed double slashes.
 _IN_REGEX = {
     Wildcard.NAME: "[^/]*",
     Wildcard.FOLDERS: "(?:[^/]+/)*",
@@ -150,4 +155,5 @@ def _set_in_regex(part: Characters) -> str:
     if part == ANY_IN_NAME:
         return "[^/]"
     listed = "".join(f"{re.escape(first)}-{re.escape(last)}" for first, last in part.ranges)
+    # The look-ahead excludes the slash, which a negated set would match.
     return f"(?!/)[{'^' if part.negated else ''}{listed}]"

@@ -29,6 +29,7 @@ LOOK_LIMIT = 10.0
 # Characters of a pattern: PATH_MAX, since a longer pattern matches no path.
 _LONGEST = 4096
 
+# Characters that make a component a pattern; the search starts in the directory before it.
 _META = re.compile(r"[*?\[\]]")
 
 
@@ -69,10 +70,12 @@ class Glob:
         """
         if folder == "/":
             raise _unsafe(self.pattern)
+        # The directory is taken literally: its real path may contain wildcard characters.
         rest = self.pattern.removeprefix(self.folder)
         return _glob(folder + rest, folder, (*folder, *parts(rest)), self.depth)
 
 
+# The patterns of a session are compiled once, and keep the transitions they have computed.
 @lru_cache(maxsize=256)
 def compile_glob(pattern: str, depth: int | None = None) -> Glob:
     """
@@ -87,6 +90,7 @@ def compile_glob(pattern: str, depth: int | None = None) -> Glob:
             f"unreadable glob `{pattern[:80]}…`: its {len(pattern):,} characters are more than the"
             f" {_LONGEST:,} that a pattern may have"
         )
+    # `normpath` keeps two leading slashes, which POSIX allows to mean something else.
     if pattern:
         pattern = "/" * pattern.startswith("/") + os.path.normpath(pattern).lstrip("/")
     meta = _META.search(pattern)
@@ -132,6 +136,7 @@ def expand(
         own = glob.pattern.count("/") - glob.folder.count("/")
         deepest = own if deepest is None else min(own, deepest)
     for path in _files(disk, glob.folder, deepest):
+        # Checked for each file: the search of one tree may take longer than the limit.
         if deadline is not None and monotonic() > deadline:
             raise CannotEnforce(
                 f"unreadable glob `{glob.pattern}` takes too long to be looked for: there are"
@@ -146,6 +151,7 @@ def expand(
 
 def _files(disk: Disk, folder: str, depth: int | None) -> Iterator[str]:
     """Yield the files below a directory; linked directories are not entered."""
+    # A list instead of recursion: a tree may be deeper than Python's stack.
     pending = [(folder, 1)]
     while pending:
         where, level = pending.pop()

@@ -119,6 +119,7 @@ def _code(listing: str) -> bytes:
     return bytes.fromhex("".join(word for word in words if not word.endswith(":")))
 
 
+# The code for each architecture: its bytes, the instruction, and a remark after `;`.
 _LISTINGS: Final = {
     # In the syntax of GNU as, Intel flavour; a test assembles it and compares the bytes.
     "x86_64": """
@@ -200,19 +201,22 @@ _LISTINGS: Final = {
         eaffff17          b     next
     """,
 }
-"""The code for each processor: its bytes, the instruction, and after `;` a remark."""
 
 _WALKS: Final = {machine: _code(listing) for machine, listing in _LISTINGS.items()}
 
 # Closing this descriptor always fails with EBADF: a jump that needs no other instruction.
 _NO_DESCRIPTOR: Final = 0xFFFFFFFF
 
+# EM_X86_64 and EM_AARCH64.
 _ELF_MACHINES: Final = {"x86_64": 62, "aarch64": 183}
 
 _ELF_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _ELF_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
+# ELFCLASS64, little-endian, version 1.
 _IDENTITY: Final = b"\x7fELF\x02\x01\x01"
+# ET_EXEC: fixed addresses, so that no relocation is needed.
 _EXECUTABLE: Final = 2
+# PT_LOAD and PT_GNU_STACK; the latter makes the stack non-executable.
 _LOADED, _STACK = 1, 0x6474E551
 _X, _W, _R = 1, 2, 4
 # The largest page size of the supported architectures.
@@ -273,6 +277,7 @@ class CallProgram:
         self._numbers = MACHINES[machine].numbers
         self._beginning = beginning
         self._at = at
+        # A continuation begins with the rule that leads to it; see `continuation`.
         if at is not None:
             self._start = at + _RULE.size
         else:
@@ -286,6 +291,7 @@ class CallProgram:
         """Add bytes to the program's memory; return their address, a multiple of 8."""
         address = self._start + len(self._data)
         self._data += content
+        # Aligned, since the code loads 8 bytes at a time.
         self._data += bytes(-len(content) % 8)
         return address
 
@@ -328,6 +334,7 @@ class CallProgram:
 
     def go_if_zero(self, number: At, label: Label) -> None:
         """Jump to a label if a number is 0: waiting for process 0 fails with EINVAL."""
+        # The call writes a siginfo_t that nobody reads.
         scrap = self.data(bytes(_SIGINFO))
         self.call("waitid", _ONE_PROCESS, number, scrap, _LOOK, failed={errno.EINVAL: label})
 
@@ -349,6 +356,7 @@ class CallProgram:
 
     def _constant(self, value: int) -> int:
         """Return the address of a constant."""
+        # Each number is stored once: most arguments are 0 or a small flag.
         address = self._constants.get(value)
         if address is None:
             address = self._constants[value] = self.data(_WORD.pack(value))
@@ -394,10 +402,12 @@ class CallProgram:
         for index, call in enumerate(self._calls):
             follows = rules_at + len(rules) if call.leaves_to is None else call.leaves_to
             records += _RECORD.pack(call.number, *call.arguments, call.result, follows)
+            # Unless a label says otherwise, a failed call is followed by the next one.
             otherwise = index + 1
             for error, label in call.failed.items():
                 # Whoever uses a label also places it.
                 assert label.at is not None
+                # The rule for any error matches always, so it has to be the last one.
                 if error == ANY:
                     otherwise = label.at
                 else:
@@ -408,6 +418,7 @@ class CallProgram:
         elif self._beginning is None:
             before = bytearray(_FIRST.pack(0, 1, records_at, 0, 0))
         else:
+            # A copy, since programs share the beginning: only one address in it differs.
             before = bytearray(self._beginning.content)
             _WORD.pack_into(before, self._beginning.leaves_at, records_at)
         return b"".join((before, self._data, records, rules))

@@ -198,6 +198,7 @@ def make_prologue(
     failed = Label()
     made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
+    # The server puts the process into its cgroup before it lets it go on.
     if wait:
         _say_built(made, failed)
         _wait_for_word(made, failed)
@@ -257,12 +258,15 @@ def _beginning(
         if caller is not None:
             tty = caller.terminal
         _apply_landlock(made, landlock, tty, failed)
+    # The message is laid out before the filter is loaded, whose result is stored in it.
     message, listener = _ready_message(made) if listen else (0, None)
     _load_filter(made, filter_program, listener, failed)
     if wait:
         # As late as possible: the server checks the mounts during the steps above.
         _wait_for_word(made, failed)
     child = At(made.data(bytes(8)))
+    # The command is a child, not PID 1 itself: PID 1 ignores signals without a handler, and
+    # would have to reap orphans.
     made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
     made.go_if_zero(child, command)
     _stay(made, child, listener, failed)
@@ -301,6 +305,7 @@ def _restore_session(made: CallProgram, caller: CallersSession | None, terminal:
     else:
         mask = made.data(struct.pack("<Q", caller.signal_mask))
         made.call("rt_sigprocmask", signal.SIG_SETMASK, mask, 0, 8)
+    # A controlling terminal needs a session of its own.
     if terminal:
         made.call("setsid")
         made.call("ioctl", 0, termios.TIOCSCTTY, 0)
@@ -309,6 +314,7 @@ def _restore_session(made: CallProgram, caller: CallersSession | None, terminal:
 def _empty(made: CallProgram, streams: Sequence[int], failed: Label) -> None:
     """Reopen standard descriptors as the `/dev/null` of the sandbox."""
     fd = At(made.data(bytes(8)))
+    # Opened first and then moved: the lowest free number need not be that of the stream.
     for stream in streams:
         path = made.text("/dev/null")
         made.call("openat", _HERE, path, os.O_RDWR, result=fd.address, failed=failed)
@@ -344,6 +350,7 @@ def _apply_landlock(made: CallProgram, rules: Ruleset, terminal: int | None, fai
 
 
 def _load_filter(made: CallProgram, program: bytes, listener: At | None, failed: Label) -> None:
+    # `struct sock_fprog`: the number of instructions, and their address.
     size = len(program) // 8
     whole = made.data(struct.pack("<HxxxxxxQ", size, made.data(program)))
     if listener is None:
@@ -361,6 +368,7 @@ def _stay(made: CallProgram, child: At, listener: At | None, failed: Label) -> N
     # With a copy here, calls would wait for ever for an answer of a server that has died.
     if listener is not None:
         made.call("close", listener)
+    # Of a process to reap, of the last one that was reaped, and of no interest.
     waiting, gone, scrap = (made.data(bytes(_SIGINFO)) for _ in range(3))
     again, done = Label(), Label()
     made.place(again)
@@ -377,6 +385,7 @@ def _stay(made: CallProgram, child: At, listener: At | None, failed: Label) -> N
 def _ready_message(made: CallProgram) -> tuple[int, At]:
     """Return the address of a `struct msghdr`, and that of the descriptor in its SCM_RIGHTS."""
     part = made.data(struct.pack("<QQ", made.data(READY), len(READY)))
+    # `struct cmsghdr`: 16 bytes of header and 4 of data, padded to 8.
     head = struct.pack("<Qii", 20, socket.SOL_SOCKET, socket.SCM_RIGHTS)
     control = made.data(head + bytes(8))
     message = made.data(struct.pack("<QQQQQQQ", 0, 0, part, 1, control, len(head) + 8, 0))
@@ -401,6 +410,7 @@ def _hand_over(made: CallProgram, message: int, failed: Label) -> None:
 def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:
     """Execute the command; report an error, write it to stderr and exit as a shell does."""
     words = [made.text(word) for word in argv]
+    # One block of calls per error, since the program cannot format a text.
     reasons = {error: Label() for error in (*_TOLD_ERRORS, ANY)}
     made.call("execve", made.text(program), _list(made, words), ENVIRONMENT, failed=reasons)
     for error, label in reasons.items():
