@@ -188,8 +188,9 @@ class StreamDrain:
         """
         Give up the streams that were silent on the server.
 
-        A byte is written before it arrives here. So a stream was silent for a whole window if
-        its last byte arrived that long before the question, and the response has no later one.
+        A byte is written before it arrives here. So a stream was silent for a whole window
+        under two conditions. Its last byte arrived that long before the question, and the
+        response has no later one.
         """
         # Without a quiet window the server is not asked.
         assert self._quiet is not None

@@ -15,6 +15,7 @@ from holdfast.drop_in.places import Places, UnusablePlace, find_places
 
 __all__ = ["main", "write_launcher"]
 
+# The exit status of a shell for a program that cannot be executed.
 _CANNOT_RUN = 126
 
 

@@ -193,6 +193,7 @@ class Inotify:
             return
         mounted = any(descriptor == self._mounts for descriptor, _ in self._both.poll(0))
         data = b""
+        # The descriptor has no events if only the list of mounts has changed.
         with suppress(BlockingIOError):
             data = os.read(self._descriptor, _READ)
         events = list(_parse(data))

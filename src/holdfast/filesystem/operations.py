@@ -81,6 +81,7 @@ class _Direct:
         return metadata(path) if follow_symlinks else nofollow.get_metadata(path)
 
     def canonicalize(self, path: str) -> str:
+        # Strict: a missing file has no real path.
         return os.path.realpath(path, strict=True)
 
     def read_directory(self, path: str) -> list[DirectoryEntry]:

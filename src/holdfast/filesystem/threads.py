@@ -183,6 +183,7 @@ class FileThreads:
             self._idle.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), grace)
+        # After the wait: stuck threads are replaced until then.
         if self._timer is not None:
             self._timer.cancel()
         self._closed = True

@@ -66,6 +66,7 @@ class OpenHow:
         self.reference = ctypes.byref(self._struct)
 
 
+# Without errno: no caller needs it. It releases the GIL, since the call may block.
 _syscall = ctypes.CDLL(None).syscall
 
 

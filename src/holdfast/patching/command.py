@@ -1,8 +1,8 @@
 """
 Recognises a command that only calls `apply_patch`.
 
-That is `apply_patch PATCH` as an argv of two words, or a shell script with one here document,
-with or without `cd DIRECTORY &&` before it. All other scripts are left to the shell.
+That is `apply_patch PATCH` as an argv of two words, or a shell script with one here document.
+`cd DIRECTORY &&` may stand before it. All other scripts are left to the shell.
 """
 
 import re

@@ -34,6 +34,7 @@ class PatchFailed(PatchError):
     def __init__(
         self, message: str, *, path: str | None = None, left: tuple[str, ...] = ()
     ) -> None:
+        # For people: such files have to be repaired by hand.
         if left:
             message = f"{message}\nThese files could not be put back: {', '.join(left)}"
         super().__init__(message, path=path)

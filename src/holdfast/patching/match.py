@@ -123,8 +123,8 @@ def _without_last_blank(lines: Sequence[ChunkLine]) -> list[ChunkLine]:
     """
     Return the lines of a chunk without the last old one, which is blank.
 
-    An empty last new line is dropped as well. A kept line becomes an added one if it is dropped
-    from the old lines, and a removed one if it is dropped from the new lines.
+    An empty last new line is dropped as well. A kept line that is no longer old becomes an
+    added one. A kept line that is no longer new becomes a removed one.
     """
     last_old = max(index for index, line in enumerate(lines) if line.mark != "+")
     last_new = max((index for index, line in enumerate(lines) if line.mark != "-"), default=-1)

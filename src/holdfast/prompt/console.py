@@ -35,6 +35,7 @@ from holdfast.unified_exec.manager import new_call_id
 
 __all__ = ["Attach", "Console"]
 
+# The byte that a terminal turns into SIGINT.
 _CTRL_C: Final = "\x03"
 # Milliseconds to wait for output after an interrupt or a line of input.
 _INTERRUPT_WAIT: Final = 1_000
@@ -273,6 +274,7 @@ class Console:
         if self._model_text:
             self._screen.line(result.text())
             return
+        # One line after the live output, which has shown the rest.
         seconds = f"{result.wall_time:.1f} s"
         if result.session_id is not None:
             self._latest = result.session_id
@@ -312,6 +314,7 @@ class Console:
 
     async def _send(self, line: TypedLine) -> None:
         number, _, text = line.text.partition(" ")
+        # With a line end, as a person would type it.
         session = self._session([number])
         await self._write(session, f"{text}\n", _INTERRUPT_WAIT)
 
@@ -416,6 +419,7 @@ class Console:
 
 async def _settle() -> None:
     """Let the task that shows events catch up."""
+    # An event passes a queue and two tasks, each of which takes an iteration of the loop.
     for _ in range(4):
         await asyncio.sleep(0)
 

@@ -46,6 +46,7 @@ class Instruments:
         def counter(name: str, description: str) -> metrics.Counter:
             return meter.create_counter(name, description=description)
 
+        # Buckets are only advice to the SDK: a view of the application may override them.
         def seconds(name: str, description: str) -> metrics.Histogram:
             return meter.create_histogram(
                 name,

@@ -2,9 +2,9 @@
 Builds the policy of a profile for the files that are on disk now [sandbox.*].
 
 A path in a profile may be missing on disk and may lead through symbolic links. A policy has
-real paths only, each with its access. Some rules come from no entry: protected names, the
-first missing component of a path that must stay missing, sockets of container engines, and
-directories that must keep their name because of a rule below them (13, rule 2).
+real paths only, each with its access. Some rules come from no entry. They protect names such as
+`.git`, keep missing paths missing, and hide sockets of container engines. And they keep the names
+of directories with a rule below them (13, rule 2).
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ one can be the result of an earlier call; a constant has a place among the data:
     number   addresses of 5 arguments     where the        address of
     of call  (of a 0 for one left out)    result goes      the first rule
 
-A call that succeeds is followed by the next record. After one that fails, its rules are read
-in order, up to the first one for that error or for any error (`ANY`, always the last):
+A call that succeeds is followed by the next record. After a failed call, its rules are read in
+order. The first rule for that error counts, or the last one, which is for any error (`ANY`):
 
     +0       +8
     error    address of the record that follows

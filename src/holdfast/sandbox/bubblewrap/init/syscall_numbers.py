@@ -1,8 +1,8 @@
 """
 System call numbers of each supported architecture.
 
-The tables hold the calls that a seccomp filter compares, those that the init program makes, and
-those in which a process may wait for terminal input.
+The tables hold the calls that seccomp filters compare and those that the init program makes.
+They also hold the calls in which a process may wait for terminal input.
 """
 
 from typing import NamedTuple
